@@ -1,0 +1,1 @@
+"""Messages and services between the five services; generated from proto/."""

@@ -1,0 +1,1 @@
+"""What every process needs to run: settings, logs, metrics, health, streams, drain."""

@@ -1,0 +1,1 @@
+"""Values kept in etcd; generated from proto/kafscale/store."""

@@ -1,0 +1,1 @@
+"""Model stores with faults, real servers for tests, builders; never deployed."""

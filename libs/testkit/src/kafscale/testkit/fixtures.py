@@ -1,0 +1,1 @@
+"""pytest fixtures for real stores and servers."""

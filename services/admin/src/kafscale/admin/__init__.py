@@ -1,0 +1,1 @@
+"""Topics, configs, cluster metadata."""

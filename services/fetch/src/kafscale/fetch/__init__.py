@@ -1,0 +1,1 @@
+"""Reads committed segments; long polls; offsets by time and epoch."""

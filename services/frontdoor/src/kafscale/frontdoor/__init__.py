@@ -1,0 +1,1 @@
+"""Kafka protocol in, gRPC out."""

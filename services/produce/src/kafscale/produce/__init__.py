@@ -1,0 +1,1 @@
+"""Owns partitions: assigns offsets, writes segments, commits."""
