@@ -1,0 +1,67 @@
+# Everything a person runs. Each target does its own set-up; `make help` lists them.
+SHELL := /bin/sh
+PORT ?= 9092
+DATA_DIR ?= data
+BIN := .venv/bin
+MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src
+PYTEST := $(BIN)/pytest -q
+
+.PHONY: help up test check fmt lint types contracts unit gen gen-check e2e chaos bench mutants deep lock setup setup-dev clean
+
+help: ## what each target does
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup:
+	@tools/setup.sh run
+setup-dev:
+	@tools/setup.sh dev
+
+up: setup ## start KafScale on this machine (PORT=9092, DATA_DIR=data)
+	@$(BIN)/kafscale up --port $(PORT) --data-dir $(DATA_DIR)
+
+test: check e2e ## every test that fits half an hour: check, then end to end
+
+check: setup-dev gen-check fmt-check lint types contracts unit ## format, lint, types, import contracts, unit and property tests
+
+fmt: setup-dev ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix -q .
+fmt-check:
+	$(BIN)/ruff format --check -q .
+lint:
+	$(BIN)/ruff check -q .
+	@test -z "$$(find libs services cli -path '*/src/kafscale/__init__.py')" || { echo 'a src/kafscale/__init__.py breaks the namespace of all members'; exit 1; }
+	@$(BIN)/python tools/module_sizes.py
+types:
+	$(BIN)/mypy $(MEMBERS) tools
+	$(BIN)/mypy e2e
+contracts:
+	$(BIN)/lint-imports --no-cache > .contracts.log || { cat .contracts.log; exit 1; }
+	@rm -f .contracts.log
+unit:
+	$(PYTEST) libs services cli
+
+gen: setup-dev ## remake generated code: proto, wire schema, docs tables
+	$(BIN)/python tools/gen_rpc.py
+	$(BIN)/python tools/gen_wire.py
+	$(BIN)/python tools/gen_docs.py
+gen-check:
+	$(BIN)/python tools/gen_rpc.py --check
+	$(BIN)/python tools/gen_wire.py --check
+	$(BIN)/python tools/gen_docs.py --check
+
+e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part)
+	$(PYTEST) e2e -m 'not chaos'
+chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
+	$(PYTEST) e2e -m chaos
+deep: setup-dev ## property tests at length
+	KAFSCALE_HYPOTHESIS=deep $(PYTEST) libs services -m 'deep or not deep' --timeout 3600
+mutants: setup-dev ## plant the protocol's known bugs and see each caught
+	$(BIN)/python tools/mutants.py
+bench: setup-dev ## the table of docs/performance.md, with Apache Kafka beside
+	$(BIN)/python -m bench
+
+lock: setup-dev ## renew the lock files from the members' pyproject.toml
+	tools/lock.sh
+clean: ## remove what builds and tests leave behind
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis out

@@ -1,0 +1,35 @@
+"""Fails when a module or a function outgrows the house's limits: 400 lines, 40 lines."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 40
+GENERATED = ("_pb2", "/schema/", "/.venv/", "/node_modules/", "/.git/")
+
+
+def complaints(path: Path) -> Iterator[str]:
+    source = path.read_text()
+    lines = source.count("\n")
+    if lines > MODULE_LINES_MAX:
+        yield f"{path}: {lines} lines, {MODULE_LINES_MAX} at most"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+            length = node.end_lineno - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                yield f"{path}:{node.lineno}: {node.name} has {length} lines, {FUNCTION_LINES_MAX} at most"
+
+
+def main() -> int:
+    paths = [p for p in sorted(Path().rglob("*.py")) if not any(mark in f"/{p}" for mark in GENERATED)]
+    found = [line for path in paths for line in complaints(path)]
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
