@@ -1,0 +1,41 @@
+"""Objects: the port that services use, its errors, and the adapters behind it."""
+
+from kafscale.storage.objects.errors import (
+    ObjectNotFound,
+    PreconditionFailed,
+    StoreError,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    StoreUnsuitable,
+)
+from kafscale.storage.objects.memory import MemoryStore
+from kafscale.storage.objects.port import (
+    NO_METADATA,
+    Buffer,
+    Condition,
+    IfAbsent,
+    IfMatch,
+    Metadata,
+    ObjectInfo,
+    ObjectStore,
+)
+
+__all__ = [
+    "NO_METADATA",
+    "Buffer",
+    "Condition",
+    "IfAbsent",
+    "IfMatch",
+    "MemoryStore",
+    "Metadata",
+    "ObjectInfo",
+    "ObjectNotFound",
+    "ObjectStore",
+    "PreconditionFailed",
+    "StoreError",
+    "StoreFull",
+    "StoreRefused",
+    "StoreUnavailable",
+    "StoreUnsuitable",
+]
