@@ -1,0 +1,310 @@
+"""What etcd keeps of a partition: head, meta and owner record, as values and as bytes.
+
+The head is lock, fence, commit record and high watermark in one key: every change of it is a
+compare-and-swap on its revision, so the value here is only ever the truth together with the
+revision it was read at. Codecs are pure; a value of a newer schema is refused, never guessed at.
+A `Seg` keeps its own encoding, because each commit writes the whole tail again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+from kafscale.store.v1 import store_pb2 as pb
+
+SCHEMA = 1
+TAIL_MAX = 32
+"""Segments listed inline in a head; older ones stand in manifests."""
+EPOCHS_MAX = 16
+"""Epoch starts inline in a head. Older ones follow from the epochs of the segments in the manifests."""
+
+TAIL_TAG = b"\x42"  # field 8 of Head, length-delimited
+SEGMENTS_TAG = b"\x12"  # field 2 of Manifest
+
+
+class UnknownSchema(Exception):
+    """A stored value was written by a newer KafScale than this one."""
+
+    def __init__(self, kind: str, schema: int) -> None:
+        super().__init__(
+            f"this {kind} has schema {schema}, and this version of KafScale reads only schema {SCHEMA}: "
+            "upgrade this process before it touches the namespace"
+        )
+        self.kind = kind
+        self.schema = schema
+
+
+class CorruptValue(Exception):
+    """A stored value does not parse as what its key says it is."""
+
+    def __init__(self, kind: str, cause: str) -> None:
+        super().__init__(f"not a {kind}: {cause}")
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aborted:
+    """An aborted transaction's extent, kept with the segment that holds its marker."""
+
+    producer_id: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seg:
+    """One committed segment: the exact bytes a reader may serve, named by etag."""
+
+    base: int
+    last_delta: int
+    size: int
+    etag: str
+    crc32c: int
+    index_size: int
+    index_etag: str
+    epoch: int
+    min_ts: int
+    max_ts: int
+    records: int
+    batches: int
+    created_ms: int
+    key: str = ""  # "" = the name that the topic, partition and base give
+    aborted: tuple[Aborted, ...] = ()
+    _wire: bytes = field(default=b"", init=False, repr=False, compare=False)
+
+    @property
+    def last(self) -> int:
+        return self.base + self.last_delta
+
+    @property
+    def end(self) -> int:
+        return self.base + self.last_delta + 1
+
+    def framed(self) -> bytes:
+        """Length and bytes, as they stand after the tag of a repeated protobuf field; made once."""
+        if not self._wire:
+            body = _seg_to_pb(self).SerializeToString(deterministic=True)
+            object.__setattr__(self, "_wire", _uvarint(len(body)) + body)
+        return self._wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochStart:
+    """The offset of the first record committed under a leader epoch."""
+
+    epoch: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """`{prefix}/p/{topic_id}/{partition}`."""
+
+    epoch: int
+    topic: str
+    owner: str = ""  # "{node_id}/{boot_id}", "" when unowned
+    handoff_to: str = ""  # node id that may claim at once
+    next: int = 0  # high watermark = committed log end
+    lso: int = 0  # first unstable offset; == next without transactions
+    attempt: bytes = b""  # of the last commit
+    tail: tuple[Seg, ...] = ()  # contiguous; tail[0].base == Meta.manifest_end
+    epochs: tuple[EpochStart, ...] = ()  # the newest EPOCHS_MAX
+    bytes: int = 0  # of all segments ever committed
+    max_ts: int = -1
+    snap_offset: int = 0  # the producer snapshot covers the batches below it
+    snap_key: str = ""  # its object, "" for none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestRef:
+    """A manifest object and the offsets it covers."""
+
+    key: str
+    first: int
+    last: int
+    count: int  # segments in it
+    level: int = 0  # 0 from a checkpoint, +1 with each merge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """`{prefix}/m/{topic_id}/{partition}`."""
+
+    log_start: int = 0
+    manifest_end: int = 0  # first offset that no manifest covers
+    chunks: tuple[ManifestRef, ...] = ()
+    gc_seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRecord:
+    """`{prefix}/o/{topic_id}/{partition}`: the small part of a head that many watch."""
+
+    epoch: int
+    owner: str = ""
+    handoff_to: str = ""
+
+
+def encode_head(head: Head) -> bytes:
+    message = pb.Head(
+        schema=SCHEMA,
+        epoch=head.epoch,
+        owner=head.owner,
+        handoff_to=head.handoff_to,
+        next=head.next,
+        lso=head.lso,
+        attempt=head.attempt,
+        bytes=head.bytes,
+        max_ts=head.max_ts,
+        snap_offset=head.snap_offset,
+        snap_key=head.snap_key,
+        topic=head.topic,
+    )
+    for start in head.epochs:
+        message.epochs.add(epoch=start.epoch, start=start.start)
+    return message.SerializeToString() + encode_segs(head.tail, TAIL_TAG)
+
+
+def decode_head(data: bytes) -> Head:
+    message = pb.Head()
+    parse_value(message, data, "head")
+    return Head(
+        epoch=message.epoch,
+        topic=message.topic,
+        owner=message.owner,
+        handoff_to=message.handoff_to,
+        next=message.next,
+        lso=message.lso,
+        attempt=message.attempt,
+        tail=tuple(seg_from_pb(seg) for seg in message.tail),
+        epochs=tuple(EpochStart(epoch=start.epoch, start=start.start) for start in message.epochs),
+        bytes=message.bytes,
+        max_ts=message.max_ts,
+        snap_offset=message.snap_offset,
+        snap_key=message.snap_key,
+    )
+
+
+def encode_meta(meta: Meta) -> bytes:
+    message = pb.Meta(
+        schema=SCHEMA, log_start=meta.log_start, manifest_end=meta.manifest_end, gc_seq=meta.gc_seq
+    )
+    for chunk in meta.chunks:
+        message.chunks.add(
+            key=chunk.key, first=chunk.first, last=chunk.last, count=chunk.count, level=chunk.level
+        )
+    return message.SerializeToString()
+
+
+def decode_meta(data: bytes) -> Meta:
+    message = pb.Meta()
+    parse_value(message, data, "meta")
+    return Meta(
+        log_start=message.log_start,
+        manifest_end=message.manifest_end,
+        chunks=tuple(
+            ManifestRef(key=c.key, first=c.first, last=c.last, count=c.count, level=c.level)
+            for c in message.chunks
+        ),
+        gc_seq=message.gc_seq,
+    )
+
+
+def encode_owner(record: OwnerRecord) -> bytes:
+    return pb.Owner(
+        schema=SCHEMA, epoch=record.epoch, owner=record.owner, handoff_to=record.handoff_to
+    ).SerializeToString()
+
+
+def decode_owner(data: bytes) -> OwnerRecord:
+    message = pb.Owner()
+    parse_value(message, data, "owner record")
+    return OwnerRecord(epoch=message.epoch, owner=message.owner, handoff_to=message.handoff_to)
+
+
+def encode_epoch_floor(epoch: int) -> bytes:
+    """`{prefix}/e/{topic_name}`: the highest leader epoch any topic of the name has used."""
+    return pb.EpochFloor(schema=SCHEMA, epoch=epoch).SerializeToString()
+
+
+def decode_epoch_floor(data: bytes) -> int:
+    message = pb.EpochFloor()
+    parse_value(message, data, "epoch floor")
+    return message.epoch
+
+
+Stored = pb.Head | pb.Meta | pb.Owner | pb.EpochFloor | pb.Manifest | pb.ProducerSnapshot
+
+
+def parse_value(message: Stored, data: bytes, kind: str) -> None:
+    """Fill `message`, or say what is wrong with the bytes."""
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise CorruptValue(kind, str(error)) from error
+    if message.schema != SCHEMA:
+        raise UnknownSchema(kind, message.schema)
+
+
+def encode_segs(segs: Sequence[Seg], tag: bytes) -> bytes:
+    """A repeated protobuf field from encodings that exist already."""
+    if not segs:
+        return b""
+    return tag + tag.join([seg.framed() for seg in segs])
+
+
+def _uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _seg_to_pb(seg: Seg) -> pb.Seg:
+    message = pb.Seg(
+        base=seg.base,
+        last_delta=seg.last_delta,
+        size=seg.size,
+        etag=seg.etag,
+        crc32c=seg.crc32c,
+        index_size=seg.index_size,
+        index_etag=seg.index_etag,
+        epoch=seg.epoch,
+        min_ts=seg.min_ts,
+        max_ts=seg.max_ts,
+        records=seg.records,
+        batches=seg.batches,
+        key=seg.key,
+        created=seg.created_ms,
+    )
+    for aborted in seg.aborted:
+        message.aborted.add(producer_id=aborted.producer_id, first=aborted.first, last=aborted.last)
+    return message
+
+
+def seg_from_pb(message: pb.Seg) -> Seg:
+    return Seg(
+        base=message.base,
+        last_delta=message.last_delta,
+        size=message.size,
+        etag=message.etag,
+        crc32c=message.crc32c,
+        index_size=message.index_size,
+        index_etag=message.index_etag,
+        epoch=message.epoch,
+        min_ts=message.min_ts,
+        max_ts=message.max_ts,
+        records=message.records,
+        batches=message.batches,
+        created_ms=message.created,
+        key=message.key,
+        aborted=tuple(
+            Aborted(producer_id=a.producer_id, first=a.first, last=a.last) for a in message.aborted
+        ),
+    )
