@@ -1,0 +1,91 @@
+"""The settings that every service shares: numbers, names and addresses from KAFSCALE_* variables.
+
+Services subclass ServiceSettings in their own settings.py; a field `x_y` is the variable KAFSCALE_X_Y.
+Values only: nothing here opens, connects or decides.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+MIB = 1 << 20
+Addresses = Annotated[tuple[str, ...], NoDecode]
+
+
+class ServiceSettings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="KAFSCALE_", frozen=True, extra="ignore")
+
+    namespace: str = Field("default", description="One namespace is one cluster in a shared etcd and bucket.")
+    node_id: int | None = Field(
+        None, ge=0, description="Fixed node id; without it the lowest free one is leased."
+    )
+    rack: str = Field("", description="The zone this process runs in.")
+
+    etcd_endpoints: Addresses = Field(
+        ("http://127.0.0.1:2379",), description="etcd's client URLs, comma-separated."
+    )
+    etcd_user: str | None = Field(None, description="User for etcd's authentication.")
+    etcd_password: SecretStr | None = Field(None, description="Password for etcd's authentication.")
+    etcd_ca: Path | None = Field(None, description="CA that signed etcd's certificate (PEM).")
+    etcd_cert: Path | None = Field(None, description="Client certificate for etcd (PEM).")
+    etcd_key: Path | None = Field(None, description="Key of the client certificate for etcd (PEM).")
+
+    object_store: Literal["s3", "dir", "memory"] | None = Field(
+        None, description="Where segments live. Default: memory or dir if their setting is given, else s3."
+    )
+    object_dir: Path | None = Field(None, description="Directory of the object store `dir`.")
+    use_memory_s3: bool = Field(
+        False, description="Keep objects in a temporary directory that is removed at exit."
+    )
+    s3_bucket: str = Field("kafscale", description="Bucket of all objects.")
+    s3_region: str = Field("us-east-1", description="Region of the bucket.")
+    s3_endpoint: str | None = Field(None, description="URL of an S3-compatible server; without it AWS.")
+    s3_access_key_id: str | None = Field(
+        None, description="Access key; without it the usual AWS credential chain."
+    )
+    s3_secret_access_key: SecretStr | None = Field(None, description="Secret of the access key.")
+    s3_payload_signing: bool = Field(
+        False, description="Sign S3 bodies with SHA-256 (costs about 5 ms per MB)."
+    )
+
+    grpc_listen: str = Field(
+        "127.0.0.1:0", description="Address of the gRPC server; port 0 takes a free one."
+    )
+    grpc_advertise: str | None = Field(None, description="Address that others reach the gRPC server at.")
+    http_listen: str = Field("127.0.0.1:0", description="Address of /livez, /readyz and /metrics.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe level logged."
+    )
+    log_format: Literal["json", "plain"] = Field(
+        "json", description="One JSON object or one readable line per event."
+    )
+    trace_ratio: float = Field(0.0, ge=0, le=1, description="Share of requests that are traced.")
+    otlp_endpoint: str | None = Field(
+        None, description="OTLP gRPC collector for traces; without it none are made."
+    )
+    drain_timeout_ms: int = Field(30_000, ge=0, description="Longest graceful drain after SIGTERM.")
+    memory_bytes: int = Field(512 * MIB, ge=16 * MIB, description="Bytes that requests and buffers may hold.")
+
+    segment_bytes: int = Field(4 * MIB, ge=4096, description="A segment is sealed when it has this size.")
+    flush_interval_ms: int = Field(
+        250, ge=0, description="Longest time a record waits for its segment to be sealed."
+    )
+    cache_bytes: int = Field(128 * MIB, ge=0, description="Segments kept in memory by a fetch service.")
+    readahead_segments: int = Field(2, ge=0, description="Segments fetched ahead of a sequential reader.")
+
+    @field_validator("etcd_endpoints", mode="before")
+    @classmethod
+    def split_commas(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @property
+    def object_store_kind(self) -> Literal["s3", "dir", "memory"]:
+        if self.object_store is not None:
+            return self.object_store
+        if self.use_memory_s3:
+            return "memory"
+        return "dir" if self.object_dir is not None else "s3"
