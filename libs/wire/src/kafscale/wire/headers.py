@@ -1,0 +1,92 @@
+"""The headers in front of every request and response body.
+
+The client id stays a plain nullable string in every version, so that a server can read it from a request
+whose version it does not know. A response's header is the correlation id and, when flexible, one tag count.
+The four bytes of length before a header belong to the framing, not to this module.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+
+import msgspec
+from kafscale.wire.apis import is_known, request_header_version, response_header_version
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import WireError
+from kafscale.wire.varints import skip_tags
+
+_FIXED = Struct(">hhi")
+_CLIENT_ID_LENGTH = Struct(">h")
+_CORRELATION_ID = Struct(">i")
+CLIENT_ID_BYTES_MAX = 32767
+
+
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
+    """Who asks what, and the number that the answer must carry."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None = None
+
+
+def decode_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
+    """The header and the offset of the body; an API key that Kafka does not know is a WireError."""
+    try:
+        key, version, correlation_id = _FIXED.unpack_from(buf)
+        if not is_known(key):
+            raise WireError("request header", f"unknown API key {key}", offset=0)
+        header_version = request_header_version(key, version)
+        if header_version == 0:
+            return RequestHeader(key, version, correlation_id), 8
+        (length,) = _CLIENT_ID_LENGTH.unpack_from(buf, 8)
+        client_id, end = _client_id(buf, length)
+        if header_version == 2:
+            end = skip_tags(buf, end)
+    except (error, IndexError, UnicodeDecodeError) as broken:
+        raise WireError("request header", f"cut short or not text ({broken})") from broken
+    if end > len(buf):
+        raise WireError("request header", "cut short", offset=len(buf))
+    return RequestHeader(key, version, correlation_id, client_id), end
+
+
+def _client_id(buf: Buffer, length: int) -> tuple[str | None, int]:
+    if length < 0:
+        if length == -1:
+            return None, 10
+        raise WireError("request header", f"client id length {length}", offset=8)
+    return str(buf[10 : 10 + length], "utf-8"), 10 + length
+
+
+def encode_request_header(
+    api_key: int, api_version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """The header of a request, as clients send it; tagged fields empty."""
+    header_version = request_header_version(api_key, api_version)
+    fixed = _FIXED.pack(api_key, api_version, correlation_id)
+    if header_version == 0:
+        return fixed
+    text = b"" if client_id is None else client_id.encode()
+    if len(text) > CLIENT_ID_BYTES_MAX:
+        raise WireError("request header", f"client id of {len(text)} bytes")
+    length = _CLIENT_ID_LENGTH.pack(-1 if client_id is None else len(text))
+    return fixed + length + text + (b"\x00" if header_version == 2 else b"")
+
+
+def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    """The header of a response, tagged fields empty."""
+    if response_header_version(api_key, api_version):
+        return _CORRELATION_ID.pack(correlation_id) + b"\x00"
+    return _CORRELATION_ID.pack(correlation_id)
+
+
+def decode_response_header(buf: Buffer, api_key: int, api_version: int) -> tuple[int, int]:
+    """The correlation id and the offset of the body."""
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(buf)
+        end = skip_tags(buf, 4) if response_header_version(api_key, api_version) else 4
+    except (error, IndexError) as broken:
+        raise WireError("response header", f"cut short ({broken})") from broken
+    if end > len(buf):
+        raise WireError("response header", "cut short", offset=len(buf))
+    return int(correlation_id), end

@@ -1,0 +1,70 @@
+"""Unsigned varints and the tagged fields nobody knows, for headers and the generated schema.
+
+An unsigned varint is at most five bytes and below 2**32. Unknown tagged fields are skipped, at most
+TAGS_MAX of them in one struct; as in Kafka their order is not checked. Running out of bytes shows as
+IndexError, or as an offset behind the end: the caller compares the offset with the end, once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import WireError
+
+TAGS_MAX: Final = 1024
+
+
+def uvarint(buf: Buffer, offset: int) -> tuple[int, int]:
+    """The number at `offset` and the offset behind it."""
+    value = buf[offset]
+    offset += 1
+    return (value, offset) if value < 128 else uvarint_rest(buf, offset, value)
+
+
+def uvarint_rest(buf: Buffer, offset: int, first: int) -> tuple[int, int]:
+    """A number whose first byte, already read, has its continuation bit set."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buf[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            if value > 0xFFFFFFFF:
+                break
+            return value, offset
+    raise WireError("varint", "longer than 32 bits", offset=offset)
+
+
+def encode_uvarint(value: int) -> bytes:
+    """An unsigned varint of any size."""
+    if value < 128:
+        return bytes((value,))
+    out = bytearray()
+    while value > 127:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_tags(buf: Buffer, offset: int) -> int:
+    """The offset behind a struct's tagged fields when none of them is known."""
+    count, offset = uvarint(buf, offset)
+    return skip_tags_rest(buf, offset, count) if count else offset
+
+
+def skip_tags_rest(buf: Buffer, offset: int, count: int) -> int:
+    """The offset behind `count` tagged fields of which none is known."""
+    tags_bounded(count)
+    for _ in range(count):
+        _tag, offset = uvarint(buf, offset)
+        size, offset = uvarint(buf, offset)
+        offset += size
+    return offset
+
+
+def tags_bounded(count: int) -> None:
+    """Refuses a tag count that no client sends, before anybody loops over it."""
+    if count > TAGS_MAX:
+        raise WireError("tagged fields", f"{count} of them, at most {TAGS_MAX} in one struct")
