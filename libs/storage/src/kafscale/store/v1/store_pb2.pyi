@@ -1,0 +1,295 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Live(_message.Message):
+    __slots__ = ("schema", "role", "node_id", "boot_id", "address", "state", "listeners", "rack", "started_ms", "http_address")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[Live.State]
+        STARTING: _ClassVar[Live.State]
+        READY: _ClassVar[Live.State]
+        DRAINING: _ClassVar[Live.State]
+    STATE_UNSPECIFIED: Live.State
+    STARTING: Live.State
+    READY: Live.State
+    DRAINING: Live.State
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    role: str
+    node_id: int
+    boot_id: str
+    address: str
+    state: Live.State
+    listeners: _containers.RepeatedCompositeFieldContainer[Listener]
+    rack: str
+    started_ms: int
+    http_address: str
+    def __init__(self, schema: _Optional[int] = ..., role: _Optional[str] = ..., node_id: _Optional[int] = ..., boot_id: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[Live.State, str]] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., rack: _Optional[str] = ..., started_ms: _Optional[int] = ..., http_address: _Optional[str] = ...) -> None: ...
+
+class Listener(_message.Message):
+    __slots__ = ("name", "host", "port")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    host: str
+    port: int
+    def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class NodeLease(_message.Message):
+    __slots__ = ("schema", "boot_id")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    boot_id: str
+    def __init__(self, schema: _Optional[int] = ..., boot_id: _Optional[str] = ...) -> None: ...
+
+class Cluster(_message.Message):
+    __slots__ = ("schema", "cluster_id", "created_ms")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    cluster_id: str
+    created_ms: int
+    def __init__(self, schema: _Optional[int] = ..., cluster_id: _Optional[str] = ..., created_ms: _Optional[int] = ...) -> None: ...
+
+class TopicConfig(_message.Message):
+    __slots__ = ("schema", "topic_id", "partitions", "retention_ms", "retention_bytes", "segment_bytes", "created_at", "config_version", "epoch_floor", "state", "configs")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[TopicConfig.State]
+        ACTIVE: _ClassVar[TopicConfig.State]
+        DELETING: _ClassVar[TopicConfig.State]
+    STATE_UNSPECIFIED: TopicConfig.State
+    ACTIVE: TopicConfig.State
+    DELETING: TopicConfig.State
+    class ConfigsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    topic_id: bytes
+    partitions: int
+    retention_ms: int
+    retention_bytes: int
+    segment_bytes: int
+    created_at: int
+    config_version: int
+    epoch_floor: int
+    state: TopicConfig.State
+    configs: _containers.ScalarMap[str, str]
+    def __init__(self, schema: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., created_at: _Optional[int] = ..., config_version: _Optional[int] = ..., epoch_floor: _Optional[int] = ..., state: _Optional[_Union[TopicConfig.State, str]] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Head(_message.Message):
+    __slots__ = ("schema", "epoch", "owner", "handoff_to", "next", "lso", "attempt", "tail", "epochs", "bytes", "max_ts", "snap_offset", "snap_key", "topic")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    HANDOFF_TO_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    LSO_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_TS_FIELD_NUMBER: _ClassVar[int]
+    SNAP_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SNAP_KEY_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    epoch: int
+    owner: str
+    handoff_to: str
+    next: int
+    lso: int
+    attempt: bytes
+    tail: _containers.RepeatedCompositeFieldContainer[Seg]
+    epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
+    bytes: int
+    max_ts: int
+    snap_offset: int
+    snap_key: str
+    topic: str
+    def __init__(self, schema: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., handoff_to: _Optional[str] = ..., next: _Optional[int] = ..., lso: _Optional[int] = ..., attempt: _Optional[bytes] = ..., tail: _Optional[_Iterable[_Union[Seg, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., bytes: _Optional[int] = ..., max_ts: _Optional[int] = ..., snap_offset: _Optional[int] = ..., snap_key: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class Seg(_message.Message):
+    __slots__ = ("base", "last_delta", "size", "etag", "crc32c", "index_size", "index_etag", "epoch", "min_ts", "max_ts", "records", "batches", "key", "created", "aborted")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    LAST_DELTA_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    INDEX_SIZE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_ETAG_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MIN_TS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    ABORTED_FIELD_NUMBER: _ClassVar[int]
+    base: int
+    last_delta: int
+    size: int
+    etag: str
+    crc32c: int
+    index_size: int
+    index_etag: str
+    epoch: int
+    min_ts: int
+    max_ts: int
+    records: int
+    batches: int
+    key: str
+    created: int
+    aborted: _containers.RepeatedCompositeFieldContainer[Aborted]
+    def __init__(self, base: _Optional[int] = ..., last_delta: _Optional[int] = ..., size: _Optional[int] = ..., etag: _Optional[str] = ..., crc32c: _Optional[int] = ..., index_size: _Optional[int] = ..., index_etag: _Optional[str] = ..., epoch: _Optional[int] = ..., min_ts: _Optional[int] = ..., max_ts: _Optional[int] = ..., records: _Optional[int] = ..., batches: _Optional[int] = ..., key: _Optional[str] = ..., created: _Optional[int] = ..., aborted: _Optional[_Iterable[_Union[Aborted, _Mapping]]] = ...) -> None: ...
+
+class Aborted(_message.Message):
+    __slots__ = ("producer_id", "first", "last")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    first: int
+    last: int
+    def __init__(self, producer_id: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
+class EpochStart(_message.Message):
+    __slots__ = ("epoch", "start")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    start: int
+    def __init__(self, epoch: _Optional[int] = ..., start: _Optional[int] = ...) -> None: ...
+
+class Meta(_message.Message):
+    __slots__ = ("schema", "log_start", "manifest_end", "chunks", "gc_seq")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_END_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    GC_SEQ_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    log_start: int
+    manifest_end: int
+    chunks: _containers.RepeatedCompositeFieldContainer[ManifestRef]
+    gc_seq: int
+    def __init__(self, schema: _Optional[int] = ..., log_start: _Optional[int] = ..., manifest_end: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ManifestRef, _Mapping]]] = ..., gc_seq: _Optional[int] = ...) -> None: ...
+
+class ManifestRef(_message.Message):
+    __slots__ = ("key", "first", "last", "count", "level")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    first: int
+    last: int
+    count: int
+    level: int
+    def __init__(self, key: _Optional[str] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., count: _Optional[int] = ..., level: _Optional[int] = ...) -> None: ...
+
+class Manifest(_message.Message):
+    __slots__ = ("schema", "segments", "epochs")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    segments: _containers.RepeatedCompositeFieldContainer[Seg]
+    epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
+    def __init__(self, schema: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[Seg, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ...) -> None: ...
+
+class ProducerSnapshot(_message.Message):
+    __slots__ = ("schema", "offset", "producers")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    offset: int
+    producers: _containers.RepeatedCompositeFieldContainer[ProducerEntry]
+    def __init__(self, schema: _Optional[int] = ..., offset: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[ProducerEntry, _Mapping]]] = ...) -> None: ...
+
+class ProducerEntry(_message.Message):
+    __slots__ = ("producer_id", "epoch", "last_ms", "batches")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_MS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    last_ms: int
+    batches: _containers.RepeatedCompositeFieldContainer[ProducerBatch]
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProducerBatch, _Mapping]]] = ...) -> None: ...
+
+class ProducerBatch(_message.Message):
+    __slots__ = ("first_seq", "last_seq", "base", "ts")
+    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    TS_FIELD_NUMBER: _ClassVar[int]
+    first_seq: int
+    last_seq: int
+    base: int
+    ts: int
+    def __init__(self, first_seq: _Optional[int] = ..., last_seq: _Optional[int] = ..., base: _Optional[int] = ..., ts: _Optional[int] = ...) -> None: ...
+
+class Owner(_message.Message):
+    __slots__ = ("schema", "epoch", "owner", "handoff_to")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    HANDOFF_TO_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    epoch: int
+    owner: str
+    handoff_to: str
+    def __init__(self, schema: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., handoff_to: _Optional[str] = ...) -> None: ...
+
+class EpochFloor(_message.Message):
+    __slots__ = ("schema", "epoch")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    epoch: int
+    def __init__(self, schema: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class ProducerIds(_message.Message):
+    __slots__ = ("schema", "next")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    next: int
+    def __init__(self, schema: _Optional[int] = ..., next: _Optional[int] = ...) -> None: ...
