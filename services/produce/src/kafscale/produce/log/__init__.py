@@ -1,0 +1,1 @@
+"""The partition writer: everything between a record set and its acknowledgement, without I/O."""

@@ -1,0 +1,375 @@
+"""What goes into a partition writer, what it holds, what comes out: values only.
+
+The shell feeds `PartitionWriter` (writer.py) by its methods and then performs `take_actions()` in
+order. Every action that asks for I/O has an *identity* and gets exactly one answer by the method
+named in its docstring; a retry is a new action. The writer never awaits, reads no clock and draws
+no randomness: `Instant` and the id source are arguments. Timers are fields: the shell arms one
+timer at `next_deadline()` and calls `tick`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+from kafscale.storage.heads import Head, Seg
+from kafscale.storage.keys import TopicId
+from kafscale.storage.manifests import Manifest
+from kafscale.storage.objects import IfAbsent, IfMatch
+from kafscale.storage.snapshots import ProducerSnapshot
+from kafscale.wire.errors import ErrorCode
+
+Buffer = bytes | bytearray | memoryview
+Token = int
+"""Names one waiting request of the shell; the writer only echoes it."""
+
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+
+
+class Instant(NamedTuple):
+    """The time of an event. Deadlines and lingers use `mono_ms`; stored timestamps use `wall_ms`."""
+
+    mono_ms: int
+    wall_ms: int
+
+
+class ObjectNames(Protocol):
+    """The part of `storage.keys.Keyspace` that names a segment and its index."""
+
+    def segment_key(self, topic: str, partition: int, base: int) -> str: ...
+    def index_key(self, topic: str, partition: int, base: int) -> str: ...
+
+
+class IdSource(Protocol):
+    """Gives 16 random bytes, never the same twice."""
+
+    def __call__(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionId:
+    topic: str
+    topic_id: TopicId
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds and lingers of one writer. `PartitionWriter.configure` replaces them at any time."""
+
+    max_message_bytes: int = 1_048_588
+    segment_bytes: int = 1 << 30
+    seal_bytes_max: int = 4 << 20  # sealed at min(segment_bytes, this)
+    held_bytes_max: int = 64 << 20  # open buffer and pipeline; past it appends get error 19
+    pipeline_max: int = 4  # sealed and not yet committed
+    linger_min_ms: int = 5  # what an idle partition waits; the store says (0: requests cost nothing)
+    flush_interval_ms: int = 250  # the longest a record waits to be sealed while uploads are under way
+    governed: bool = False  # seals by time need `grant_seal`
+    governed_linger_max_ms: int = 5_000  # sealed by then without a grant
+    retry_first_ms: int = 50  # of an object request whose outcome is unknown; doubles
+    retry_max_ms: int = 2_000
+    upload_give_up_ms: int = 60_000  # then the epoch is reset, to free memory
+    checkpoint_at: int = 24  # tail segments
+    tail_keep: int = 8  # of which a checkpoint leaves the newest so many inline
+    checkpoint_retry_ms: int = 1_000
+    log_append_time: bool = False  # message.timestamp.type=LogAppendTime
+    keys_required: bool = False  # cleanup.policy=compact
+
+    @property
+    def seal_bytes(self) -> int:
+        return min(self.segment_bytes, self.seal_bytes_max)
+
+
+class Part(Enum):
+    """The two objects of a segment. Both are uploaded, and both named by etag in the commit."""
+
+    SEGMENT = auto()
+    INDEX = auto()
+
+
+class State(Enum):
+    """Where a writer is in its life; it only moves downwards.
+
+    SERVING   accepts appends.                        → DRAINING, CLOSING, CLOSED
+    DRAINING  `begin_handoff`: refuses appends, commits what it has, checkpoints.  → DRAINED, CLOSING, CLOSED
+    DRAINED   everything is committed; the released head may be written.           → CLOSED
+    CLOSING   stepped down, but a commit in flight still decides requests.         → CLOSED
+    CLOSED    nothing is pending. Forget the object; claim again for a new one.
+    """
+
+    SERVING = auto()
+    DRAINING = auto()
+    DRAINED = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+
+
+class StepDownReason(Enum):
+    """Why a writer stopped. Requests that no transaction ever carried are answered by `error`."""
+
+    FENCED = auto()  # a newer epoch holds the head or an object name
+    TOPIC_DELETED = auto()  # the head is gone
+    FOREIGN_OBJECT = auto()  # somebody else's object stands at our name: alarm, a person must look
+    STORE_FULL = auto()
+    STORE_REFUSED = auto()
+    STORE_UNAVAILABLE = auto()  # for longer than upload_give_up_ms
+    COMMIT_REJECTED = auto()  # etcd refused the request as such: our bug, or our rights
+    ORDERED = auto()  # the shell said so: memory pressure, owner record changed, shutdown
+    RELEASED = auto()  # handed over
+
+    @property
+    def error(self) -> ErrorCode:
+        return _STEP_DOWN_ERROR.get(self, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+_STEP_DOWN_ERROR = {
+    reason: ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for reason in (
+        StepDownReason.FENCED,
+        StepDownReason.TOPIC_DELETED,
+        StepDownReason.ORDERED,
+        StepDownReason.RELEASED,
+    )
+}
+
+
+class PutFailure(Enum):
+    """A PUT that the store definitely did not do, and that is not a failed condition."""
+
+    FULL = auto()
+    REFUSED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundObject:
+    """What HEAD saw at a name: `ObjectInfo` of the store, with our metadata parsed.
+
+    `epoch` and `attempt` are None on an object that no KafScale wrote. `from_metadata` makes one.
+    """
+
+    etag: str
+    size: int
+    epoch: int | None
+    attempt: bytes | None
+
+    @staticmethod
+    def from_metadata(etag: str, size: int, metadata: Mapping[str, str]) -> FoundObject:
+        try:
+            epoch = int(metadata[META_EPOCH])
+            attempt = bytes.fromhex(metadata[META_ATTEMPT])
+        except (KeyError, ValueError):
+            return FoundObject(etag=etag, size=size, epoch=None, attempt=None)
+        return FoundObject(etag=etag, size=size, epoch=epoch, attempt=attempt)
+
+
+META_TOPIC_ID = "kfs-topic-id"
+META_EPOCH = "kfs-epoch"
+META_ATTEMPT = "kfs-attempt"
+META_LAST = "kfs-last"
+
+
+# --- actions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutObject:
+    """PUT `body` at `key` under `condition`. Identity: (base, part); one outstanding per identity.
+
+    Answer by `upload_done(base, part, etag)`, `upload_conflict(base, part)` (precondition failed,
+    or nothing there to match), `upload_unknown(base, part)` (timeout, 5xx, 409, connection lost),
+    or `upload_failed(base, part, PutFailure)`. The shell may hedge with an identical second PUT and
+    answer by whichever succeeds, but must not answer a conflict while the other is outstanding.
+    """
+
+    base: int
+    part: Part
+    key: str
+    body: tuple[Buffer, ...]
+    condition: IfAbsent | IfMatch
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadObject:
+    """HEAD `key`, started after this action was taken. Identity and order as PutObject.
+
+    Answer by `object_found(base, part, FoundObject | None)` or `upload_unknown(base, part)`.
+    """
+
+    base: int
+    part: Part
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaWrite:
+    """The meta half of a checkpoint: put `value` if meta still has `expected_revision`.
+
+    The revision must have been read before the upload of any object that `value` newly refers to
+    *or* that the head of the same transaction refers to began: it is what fences the collector of
+    orphans. Revision 0: the key does not exist yet.
+    """
+
+    expected_revision: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitHead:
+    """One nested transaction: if the head has `expected_revision` (and meta its own), put `value`
+    (and meta), else read the head. Identity: `txn`; at most one outstanding per writer.
+
+    Answer by exactly one of `committed(txn, revision)`: revision of the whole request;
+    `commit_refused(txn, current, revision, ambiguous)`: the head as the failure branch read it and
+    its mod_revision, None when the key is gone, ambiguous when an earlier send of these very bytes
+    had an unknown outcome; `commit_rejected(txn)`: etcd refused before proposing. An unknown
+    outcome is no answer: send the byte-identical request again until there is one.
+    """
+
+    txn: int
+    expected_revision: int
+    head: Head
+    value: bytes
+    meta: MetaWrite | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The one answer to an append. `base_offset` is real iff `error` is NONE (or a known duplicate)."""
+
+    token: Token
+    error: ErrorCode
+    base_offset: int = NO_OFFSET
+    log_append_time_ms: int = NO_TIMESTAMP
+    log_start_offset: int = NO_OFFSET
+    revision: int = 0  # of the commit that made it visible
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealWanted:
+    """Only with `Limits.governed`: the open buffer is due. Answer by `grant_seal` when there is budget."""
+
+    bytes_waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """These segments are committed at `revision`: tell the tail feed and the caches. No answer."""
+
+    segments: tuple[Seg, ...]
+    next: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeCheckpoint:
+    """Move `manifest` out of the head and save `snapshot`. Identity: `plan`.
+
+    In this order: read meta (value and revision); upload the manifest, any merges of old chunks and
+    the snapshot under fresh names; `checkpoint_ready(plan, snap_key, MetaWrite)`. Or
+    `checkpoint_failed(plan)`, after which the writer plans again by itself. Commits go on meanwhile;
+    the transaction itself comes back as a CommitHead.
+    """
+
+    plan: int
+    manifest: Manifest | None  # None: nothing to move, only the snapshot (hand-over)
+    snapshot: ProducerSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointed:
+    """The checkpoint's transaction was applied at `revision`; `snap_key` replaced `old_snap_key`."""
+
+    plan: int
+    revision: int
+    snap_key: str
+    old_snap_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """Hand-over: all is committed. Write `released_head(handoff_to)` under `revision`, and then
+    `step_down(RELEASED)`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteppedDown:
+    """The writer stopped accepting and will start nothing more. Keep feeding it answers and ticks
+    until `state` is CLOSED; a new claim need not wait for that."""
+
+    reason: StepDownReason
+
+
+Action = (
+    PutObject
+    | HeadObject
+    | CommitHead
+    | Reply
+    | SealWanted
+    | Published
+    | TakeCheckpoint
+    | Checkpointed
+    | Drained
+    | SteppedDown
+)
+
+
+# --- the machine's surface -------------------------------------------------------------------
+
+
+class Writer(Protocol):
+    """What the shell may rely on. `writer.PartitionWriter` is the one implementation:
+
+    PartitionWriter(partition: PartitionId, head: Head, revision: int, *, producers: ProducerTable,
+                    log_start: int, limits: Limits, names: ObjectNames, ids: IdSource)
+
+    `head` is the value this instance just claimed and `revision` its mod_revision; `producers` is
+    the table recovered up to `head.next` (`ProducerTable.restore` then `replay`). One object per
+    (partition, epoch), never reused after it stepped down.
+    """
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def head(self) -> Head: ...  # as last committed
+    @property
+    def revision(self) -> int: ...  # of that head
+    @property
+    def bytes_held(self) -> int: ...  # record bytes in the open buffer and the pipeline
+    @property
+    def uncommitted(self) -> int: ...  # offsets assigned and not committed
+    def next_deadline(self) -> int | None: ...  # mono_ms at which tick is due
+    def take_actions(self) -> list[Action]: ...
+
+    def append(
+        self,
+        token: Token | None,  # None: acks=0, no reply
+        record_set: memoryview | None,
+        *,
+        deadline_ms: int,  # mono_ms; an unresolved request gets REQUEST_TIMED_OUT then
+        now: Instant,
+        zstd_allowed: bool = True,  # Produce v7+
+    ) -> None: ...
+    def upload_done(self, base: int, part: Part, etag: str, now: Instant) -> None: ...
+    def upload_conflict(self, base: int, part: Part, now: Instant) -> None: ...
+    def upload_unknown(self, base: int, part: Part, now: Instant) -> None: ...
+    def upload_failed(self, base: int, part: Part, failure: PutFailure, now: Instant) -> None: ...
+    def object_found(self, base: int, part: Part, found: FoundObject | None, now: Instant) -> None: ...
+    def committed(self, txn: int, revision: int, now: Instant) -> None: ...
+    def commit_refused(
+        self, txn: int, current: Head | None, revision: int, *, ambiguous: bool, now: Instant
+    ) -> None: ...
+    def commit_rejected(self, txn: int, now: Instant) -> None: ...
+    def checkpoint_ready(self, plan: int, snap_key: str, meta: MetaWrite | None, now: Instant) -> None: ...
+    def checkpoint_failed(self, plan: int, now: Instant) -> None: ...
+    def grant_seal(self, now: Instant) -> None: ...
+    def tick(self, now: Instant) -> None: ...
+    def configure(self, limits: Limits, now: Instant) -> None: ...
+    def moved_log_start(self, log_start: int) -> None: ...
+    def begin_handoff(self, now: Instant) -> None: ...
+    def released_head(self, handoff_to: str) -> Head: ...
+    def step_down(self, reason: StepDownReason, now: Instant) -> None: ...
