@@ -1,0 +1,321 @@
+"""One client connection, without its socket: bytes in, requests out; answers in, bytes out in request order.
+
+Laws: what comes out does not depend on how the bytes were cut. A frame's size is judged before a byte is
+allocated for it, and memory grows with what has arrived, not with what was promised. Answers leave in the
+order of their requests, whatever order they came in. `reading` is false while requests, their bytes or
+unsent bytes stand at their limits; what had already arrived then waits in here and comes out of `resume`.
+A silent request (acks=0) is in flight, but the answers behind it do not wait for it.
+The machine raises for our own bugs only; what a client does wrong is an event, after which it is deaf.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, NewType
+
+import msgspec
+from kafscale.wire.apis import response_header_version
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import WireError
+from kafscale.wire.headers import RequestHeader, decode_request_header
+
+Slot = NewType("Slot", int)
+
+SIZE: Final = Struct(">i")
+PLAIN_HEAD: Final = Struct(">ii")
+TAGGED_HEAD: Final = Struct(">iiB")
+HEADER_BYTES_MIN: Final = 8
+SCRATCH_BYTES: Final = 64 << 10
+FIRST_ALLOCATION_BYTES: Final = 1 << 20
+GROWTH: Final = 4
+NOT_KAFKA: Final = {
+    b"GET ": "an HTTP request",
+    b"POST": "an HTTP request",
+    b"HEAD": "an HTTP request",
+    b"PUT ": "an HTTP request",
+    b"\x16\x03\x01": "a TLS ClientHello",
+    b"\x16\x03\x03": "a TLS ClientHello",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one connection. One frame may always pass, else a large one never would."""
+
+    frame_bytes_max: int = 100 << 20
+    requests_max: int = 256
+    request_bytes_max: int = 32 << 20
+    unsent_bytes_max: int = 32 << 20
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A whole request; `body` is what follows its header."""
+
+    slot: Slot
+    header: RequestHeader
+    body: memoryview
+    silent: bool
+    arrived_ms: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameTooLarge:
+    """The connection must be closed: the frame would not fit."""
+
+    size: int
+    size_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadFrame:
+    """The connection must be closed: these bytes are not a Kafka request."""
+
+    reason: str
+
+
+Event = Request | FrameTooLarge | BadFrame
+
+
+class _Open:
+    """A request in flight and, once it is known, its answer."""
+
+    __slots__ = ("answer", "correlation_id", "request_bytes", "silent", "tagged")
+
+    def __init__(self, correlation_id: int, tagged: bool, silent: bool, request_bytes: int) -> None:
+        self.correlation_id = correlation_id
+        self.tagged = tagged
+        self.silent = silent
+        self.request_bytes = request_bytes
+        self.answer: list[Buffer] | None = None
+
+
+def never_silent(_header: RequestHeader, _body: memoryview) -> bool:
+    return False
+
+
+class Connection:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        scratch: memoryview | None = None,
+        silent: Callable[[RequestHeader, memoryview], bool] = never_silent,
+    ) -> None:
+        """`scratch` may be shared by all connections of one event loop: nothing stays in it between calls."""
+        self._limits = limits
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
+        self._silent = silent
+        self._head = b""  # the first bytes of a frame whose size is not known yet
+        self._frame: bytearray | None = None
+        self._frame_size = 0
+        self._filled = 0
+        self._backlog = b""
+        self._deaf = False
+        self._fresh = True
+        self._next_slot = 0
+        self._open: dict[Slot, _Open] = {}
+        self._order: deque[_Open] = deque()
+        self._request_bytes = 0
+        self._unsent_bytes = 0
+        self._writable = True
+
+    # ---- bytes in
+
+    @property
+    def reading(self) -> bool:
+        """Whether the socket may be read now."""
+        return not self._backlog and not self._deaf and self._admits()
+
+    def _admits(self) -> bool:
+        limits = self._limits
+        return (
+            len(self._open) < limits.requests_max
+            and len(self._order) < limits.requests_max
+            and self._request_bytes < limits.request_bytes_max
+            and self._unsent_bytes < limits.unsent_bytes_max
+            and self._writable
+        )
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What a frame that is still arriving holds."""
+        return 0 if self._frame is None else len(self._frame)
+
+    @property
+    def mid_frame(self) -> bool:
+        """Some of a frame has arrived and some has not."""
+        return self._frame is not None or bool(self._head)
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes belong: the shared scratch, or inside a frame the frame's own buffer."""
+        if self._frame is None:
+            head = len(self._head)
+            self._scratch[:head] = self._head
+            return self._scratch[head:]
+        if self._filled == len(self._frame):
+            more = min(self._frame_size - self._filled, (GROWTH - 1) * self._filled)
+            self._frame += bytes(more)
+        return memoryview(self._frame)[self._filled :]
+
+    def buffer_updated(self, count: int, now_ms: int) -> list[Event]:
+        """`count` bytes were put at the start of what get_buffer gave."""
+        if self._deaf:
+            return []
+        if self._frame is None:
+            end = len(self._head) + count
+            self._head = b""
+            return self._scan(self._scratch[:end], now_ms)
+        self._filled += count
+        if self._filled < self._frame_size:
+            return []
+        frame, self._frame = memoryview(self._frame), None
+        return [self._complete(frame, now_ms)]
+
+    def receive(self, data: Buffer, now_ms: int) -> list[Event]:
+        """The same, for bytes that somebody else has read."""
+        events: list[Event] = []
+        rest = memoryview(data)
+        while len(rest) and not self._deaf:
+            if self._backlog:
+                self._backlog += bytes(rest)
+                break
+            with self.get_buffer() as room:
+                count = min(len(room), len(rest))
+                room[:count] = rest[:count]
+            events += self.buffer_updated(count, now_ms)
+            rest = rest[count:]
+        return events
+
+    def resume(self, now_ms: int) -> list[Event]:
+        """Requests that had arrived while the limits were reached. To be called after answers."""
+        if not self._backlog or not self._admits() or self._deaf:
+            return []
+        backlog, self._backlog = self._backlog, b""
+        return self._scan(memoryview(backlog), now_ms)
+
+    def _scan(self, data: memoryview, now_ms: int) -> list[Event]:
+        events: list[Event] = []
+        position, end = 0, len(data)
+        while end - position >= SIZE.size:
+            if not self._admits():
+                self._backlog = bytes(data[position:])
+                return events
+            (size,) = SIZE.unpack_from(data, position)
+            wrong = self._judge(size, data[position : position + SIZE.size])
+            if wrong is not None:
+                events.append(self._refuse(wrong))
+                return events
+            position += SIZE.size
+            if end - position < size:
+                self._begin(size, data[position:])
+                return events
+            events.append(self._complete(memoryview(bytes(data[position : position + size])), now_ms))
+            if self._deaf:
+                return events
+            position += size
+        self._head = bytes(data[position:])
+        return events
+
+    def _judge(self, size: int, prefix: memoryview) -> FrameTooLarge | BadFrame | None:
+        if self._fresh:
+            self._fresh = False
+            first = bytes(prefix)
+            for start, what in NOT_KAFKA.items():
+                if first.startswith(start):
+                    return BadFrame(reason=what)
+        if size > self._limits.frame_bytes_max:
+            return FrameTooLarge(size=size, size_max=self._limits.frame_bytes_max)
+        if size < HEADER_BYTES_MIN:
+            return BadFrame(reason=f"a frame of {size} bytes")
+        return None
+
+    def _begin(self, size: int, start: memoryview) -> None:
+        self._frame = bytearray(min(size, max(FIRST_ALLOCATION_BYTES, len(start))))
+        self._frame[: len(start)] = start
+        self._frame_size = size
+        self._filled = len(start)
+
+    def _complete(self, frame: memoryview, now_ms: int) -> Event:
+        try:
+            header, offset = decode_request_header(frame)
+        except WireError as error:
+            return self._refuse(BadFrame(reason=str(error)))
+        body = frame[offset:]
+        silent = self._silent(header, body)
+        slot = Slot(self._next_slot)
+        self._next_slot += 1
+        tagged = response_header_version(header.api_key, header.api_version) == 1
+        opened = _Open(header.correlation_id, tagged, silent, len(frame))
+        self._open[slot] = opened
+        if not silent:
+            self._order.append(opened)
+        self._request_bytes += len(frame)
+        return Request(slot, header, body, silent, now_ms, len(frame))
+
+    def _refuse(self, wrong: FrameTooLarge | BadFrame) -> FrameTooLarge | BadFrame:
+        self._deaf = True
+        self._backlog = self._head = b""
+        return wrong
+
+    # ---- answers out
+
+    def respond(self, slot: Slot, body: Sequence[Buffer]) -> None:
+        """The answer of a request, without its header. Exactly once for each request that is not silent."""
+        opened = self._take(slot)
+        assert not opened.silent, "a request with acks=0 has no answer"
+        size = sum(map(len, body)) + 4
+        if opened.tagged:
+            head = TAGGED_HEAD.pack(size + 1, opened.correlation_id, 0)
+        else:
+            head = PLAIN_HEAD.pack(size, opened.correlation_id)
+        opened.answer = [head, *body]
+        self._unsent_bytes += size + 4
+
+    def finish(self, slot: Slot) -> None:
+        """A silent request has been dealt with."""
+        assert self._take(slot).silent, "a request that is not silent must be answered"
+
+    def _take(self, slot: Slot) -> _Open:
+        opened = self._open.pop(slot)
+        self._request_bytes -= opened.request_bytes
+        return opened
+
+    def to_send(self) -> list[Buffer]:
+        """The answers whose turn it is. Nothing while the socket's own buffer is full."""
+        order = self._order
+        if not self._writable or not order or order[0].answer is None:
+            return []
+        buffers: list[Buffer] = []
+        while order and (answer := order[0].answer) is not None:
+            order.popleft()
+            buffers += answer
+        self._unsent_bytes -= sum(map(len, buffers))
+        return buffers
+
+    def writable(self, yes: bool) -> None:
+        """Whether the socket's own buffer takes more."""
+        self._writable = yes
+
+    # ---- the end
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    @property
+    def drained(self) -> bool:
+        """Nothing is in flight and nothing waits to be sent or parsed."""
+        return not self._open and not self._order and not self._backlog
+
+    def closed(self) -> list[Slot]:
+        """The connection is gone: the requests that nobody waits for any more."""
+        self._deaf = True
+        self._frame = None
+        self._backlog = self._head = b""
+        abandoned = list(self._open)
+        self._open.clear()
+        self._order.clear()
+        self._request_bytes = self._unsent_bytes = 0
+        return abandoned

@@ -1,0 +1,192 @@
+"""Lanes: what one connection sends to one topic-partition stays in order, also when its owner changes.
+
+A part is the share of one Produce request that goes to one partition. Laws: parts of a lane are appended
+in the order of their requests. A part is sent again only after a reply that says it was certainly not
+appended, and then only when nothing of its lane is outstanding, with a higher lane epoch, and with
+everything of the lane behind it. While parts are outstanding the lane stays with the instance they went
+to; parts for another one are held. A part is held no longer than `hold_ms_max` after its request arrived.
+
+Why epochs: an instance that refused a part refuses every later part of that lane with the same or a lower
+epoch, so that a pipelined part cannot be appended before the refused one in front of it. A lane with
+nothing outstanding is forgotten; the next one starts at the connection's highest epoch, above every
+refusal that an instance may remember. Pure: no clock, no sockets; targets and parts are the caller's.
+"""
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final, Generic, NewType, TypeVar
+
+from kafscale.storage.keys import TopicId
+
+LaneEpoch = NewType("LaneEpoch", int)
+LaneKey = tuple[TopicId, int]
+T = TypeVar("T")
+NUMBER: Final = attrgetter("number")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneLimits:
+    hold_ms_max: int = 3_000
+    retry_ms: int = 50
+    held_max: int = 20_000
+
+
+class Part:
+    """One partition's share of one request; `number` orders the requests of a connection."""
+
+    __slots__ = ("arrived_ms", "key", "number")
+
+    def __init__(self, key: LaneKey, number: int, arrived_ms: int) -> None:
+        self.key = key
+        self.number = number
+        self.arrived_ms = arrived_ms
+
+
+P = TypeVar("P", bound=Part)
+
+
+class Lane(Generic[P, T]):
+    __slots__ = ("epoch", "held", "outstanding", "retry_ms", "target")
+
+    def __init__(self, epoch: LaneEpoch) -> None:
+        self.epoch = epoch
+        self.target: T | None = None
+        self.outstanding = 0
+        self.held: list[P] = []
+        self.retry_ms = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resend(Generic[P, T]):
+    """Send these now, in this order."""
+
+    target: T
+    epoch: LaneEpoch
+    parts: tuple[P, ...]
+
+
+class Lanes(Generic[P, T]):
+    """All lanes of one connection that have something outstanding or held."""
+
+    def __init__(self, limits: LaneLimits) -> None:
+        self._limits = limits
+        self._epoch = LaneEpoch(0)
+        self._lanes: dict[LaneKey, Lane[P, T]] = {}
+        self._holding: dict[LaneKey, Lane[P, T]] = {}
+        self._held = 0
+
+    @property
+    def held_count(self) -> int:
+        return self._held
+
+    @property
+    def full(self) -> bool:
+        """No more may be held: what cannot be sent at once must be refused."""
+        return self._held >= self._limits.held_max
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def submit(self, part: P, target: T | None, now_ms: int) -> LaneEpoch | None:
+        """The epoch with which to send the part to `target` now; None: it is held."""
+        lane = self._lanes.get(part.key)
+        if lane is None:
+            lane = self._lanes[part.key] = Lane(self._epoch)
+        if lane.held or target is None or (lane.outstanding and lane.target != target):
+            self._hold(lane, part, now_ms)
+            return None
+        lane.target = target
+        lane.outstanding += 1
+        return lane.epoch
+
+    def settled(self, part: P) -> None:
+        """The part has its final answer, or nobody can know it: it never goes out again."""
+        lane = self._lanes[part.key]
+        self._returned(lane)
+        if not lane.outstanding and not lane.held:
+            del self._lanes[part.key]
+
+    def refused(self, part: P, now_ms: int) -> None:
+        """Certainly not appended: the lane is held until all that is outstanding has come back."""
+        lane = self._lanes[part.key]
+        self._returned(lane)
+        self._epoch = max(self._epoch, LaneEpoch(lane.epoch + 1))
+        lane.retry_ms = now_ms + self._limits.retry_ms
+        self._hold(lane, part, lane.retry_ms)
+
+    def changed(self, now_ms: int) -> None:
+        """Owners or instances changed: what is held may be tried at once."""
+        for lane in self._holding.values():
+            lane.retry_ms = min(lane.retry_ms, now_ms)
+
+    def due(self, resolve: Callable[[LaneKey], T | None], now_ms: int) -> list[Resend[P, T]]:
+        """What is to be sent again now. One without an owner is asked for again after the retry time."""
+        resends: list[Resend[P, T]] = []
+        for key, lane in list(self._holding.items()):
+            if lane.outstanding or lane.retry_ms > now_ms:
+                continue
+            target = resolve(key)
+            if target is None:
+                lane.retry_ms = now_ms + self._limits.retry_ms
+                continue
+            lane.epoch, lane.target = self._epoch, target
+            lane.outstanding = len(lane.held)
+            resends.append(Resend(target=target, epoch=lane.epoch, parts=tuple(lane.held)))
+            self._release(key, lane, lane.outstanding)
+        return resends
+
+    def expired(self, now_ms: int) -> list[P]:
+        """Parts that were held too long; they leave their lanes."""
+        gone: list[P] = []
+        latest = now_ms - self._limits.hold_ms_max
+        for lane in list(self._holding.values()):
+            gone += self._drop(lane, [part for part in lane.held if part.arrived_ms <= latest])
+        return gone
+
+    def withdraw(self, key: LaneKey) -> list[P]:
+        """Everything held in a lane, which its partition's disappearance has made hopeless."""
+        lane = self._holding.get(key)
+        return [] if lane is None else self._drop(lane, list(lane.held))
+
+    def next_ms(self) -> int | None:
+        """When `due` or `expired` will have something to say, at the latest."""
+        if not self._holding:
+            return None
+        return min(self._lane_next_ms(lane) for lane in self._holding.values())
+
+    def _lane_next_ms(self, lane: Lane[P, T]) -> int:
+        expiry_ms = lane.held[0].arrived_ms + self._limits.hold_ms_max
+        return expiry_ms if lane.outstanding else min(lane.retry_ms, expiry_ms)
+
+    def _hold(self, lane: Lane[P, T], part: P, retry_ms: int) -> None:
+        if not lane.held:
+            lane.retry_ms = retry_ms
+            self._holding[part.key] = lane
+        insort(lane.held, part, key=NUMBER)
+        self._held += 1
+
+    def _drop(self, lane: Lane[P, T], parts: Iterable[P]) -> list[P]:
+        dropped = list(parts)
+        for part in dropped:
+            lane.held.remove(part)
+        if dropped and not lane.held:
+            key = dropped[0].key
+            del self._holding[key]
+            if not lane.outstanding:
+                del self._lanes[key]
+        self._held -= len(dropped)
+        return dropped
+
+    def _release(self, key: LaneKey, lane: Lane[P, T], count: int) -> None:
+        lane.held = []
+        del self._holding[key]
+        self._held -= count
+
+    @staticmethod
+    def _returned(lane: Lane[P, T]) -> None:
+        assert lane.outstanding > 0, "a part came back that was not out"
+        lane.outstanding -= 1
+        if not lane.outstanding:
+            lane.target = None

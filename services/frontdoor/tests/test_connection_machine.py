@@ -1,0 +1,312 @@
+"""The laws of one connection: chunking changes nothing, answers keep request order, every bound holds."""
+
+from collections.abc import Sequence
+from struct import pack
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from kafscale.frontdoor.connection import (
+    FIRST_ALLOCATION_BYTES,
+    BadFrame,
+    Connection,
+    Event,
+    FrameTooLarge,
+    Limits,
+    Request,
+    Slot,
+)
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.headers import RequestHeader, encode_request_header
+
+FRAME_MAX = 4096
+
+
+def frame(key: int = 3, version: int = 1, correlation_id: int = 7, body: bytes = b"") -> bytes:
+    whole = encode_request_header(key, version, correlation_id, "client") + body
+    return pack(">i", len(whole)) + whole
+
+
+def machine(**limits: int) -> Connection:
+    return Connection(Limits(frame_bytes_max=limits.pop("frame_bytes_max", FRAME_MAX), **limits))
+
+
+def feed(connection: Connection, data: bytes, cuts: Sequence[int]) -> list[Event]:
+    events: list[Event] = []
+    position = 0
+    for cut in [*sorted(cuts), len(data)]:
+        events += connection.receive(data[position:cut], 0)
+        position = max(position, cut)
+    return events
+
+
+def joined(buffers: Sequence[Buffer]) -> bytes:
+    return b"".join(bytes(buffer) for buffer in buffers)
+
+
+def shape(event: Event) -> object:
+    if isinstance(event, Request):
+        return event.slot, event.header, bytes(event.body), event.size
+    return event
+
+
+BODIES = st.lists(st.binary(max_size=200), max_size=6)
+
+
+@given(
+    bodies=BODIES,
+    data=st.data(),
+    junk=st.sampled_from([b"", pack(">i", -5), pack(">i", 1 << 30), pack(">i", 3)]),
+)
+def test_how_the_bytes_are_cut_changes_nothing(bodies: list[bytes], data: st.DataObject, junk: bytes) -> None:
+    stream = b"".join(frame(correlation_id=i, body=body) for i, body in enumerate(bodies)) + junk
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=20))
+    whole = [shape(event) for event in machine().receive(stream, 0)]
+    in_pieces = [shape(event) for event in feed(machine(), stream, cuts)]
+    byte_by_byte = [shape(event) for event in feed(machine(), stream, range(len(stream)))]
+    assert in_pieces == whole
+    assert byte_by_byte == whole
+    assert len(whole) == len(bodies) + bool(junk)
+
+
+def test_a_golden_frame_is_read_to_the_last_field() -> None:
+    data = bytes.fromhex(
+        "00000016 0003 0009 0000002a 0005 70726f6265 00 02 00 00 00 00 00 00".replace(" ", "")
+    )
+    (event,) = machine().receive(data[:4] + data[4:26], 12)
+    assert isinstance(event, Request)
+    assert event.header == RequestHeader(3, 9, 42, "probe")
+    assert bytes(event.body) == bytes.fromhex("02000000000000")[: 22 - 16]
+    assert event.arrived_ms == 12
+
+
+def test_a_large_frame_is_received_in_its_own_buffer_without_a_copy() -> None:
+    body = bytes(200_000)
+    data = frame(body=body)
+    connection = machine(frame_bytes_max=1 << 20)
+    assert connection.receive(data[:1000], 0) == []
+    room = connection.get_buffer()
+    assert len(room) == len(data) - 1000
+    room[:] = data[1000:]
+    (event,) = connection.buffer_updated(len(data) - 1000, 0)
+    assert isinstance(event, Request)
+    assert event.body.obj is room.obj
+    assert bytes(event.body) == body
+
+
+def test_a_promise_of_many_bytes_allocates_only_what_arrives() -> None:
+    connection = machine(frame_bytes_max=100 << 20)
+    connection.receive(pack(">i", 90 << 20) + b"x" * 1000, 0)
+    assert connection.allocated_bytes == FIRST_ALLOCATION_BYTES
+    arrived = 1000
+    for _ in range(3):
+        with connection.get_buffer() as room:
+            arrived += len(room)
+            connection.buffer_updated(len(room), 0)
+        assert connection.allocated_bytes <= 4 * arrived
+
+
+@pytest.mark.parametrize("size", [0, 7, -1, -(1 << 31)])
+def test_a_size_that_holds_no_header_ends_the_connection(size: int) -> None:
+    (event,) = machine().receive(pack(">i", size), 0)
+    assert isinstance(event, BadFrame)
+
+
+@pytest.mark.parametrize("size", [FRAME_MAX + 1, (1 << 31) - 1])
+def test_a_size_past_the_limit_ends_the_connection_before_anything_is_allocated(size: int) -> None:
+    connection = machine()
+    assert connection.receive(pack(">i", size) + b"x" * 100, 0) == [
+        FrameTooLarge(size=size, size_max=FRAME_MAX)
+    ]
+    assert connection.allocated_bytes == 0
+    assert connection.reading is False
+    assert connection.receive(frame(), 0) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [(b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"), (b"\x16\x03\x01\x02\x00\x01", "a TLS ClientHello")],
+)
+def test_another_protocol_is_called_by_its_name(data: bytes, what: str) -> None:
+    connection = Connection(Limits(frame_bytes_max=(1 << 31) - 1))
+    assert connection.receive(data, 0) == [BadFrame(reason=what)]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pack(">hhi", 32000, 0, 1) + b"\xff\xff",  # unknown key
+        pack(">hhi", 3, 1, 1) + pack(">h", 500),  # the client id is longer than the frame
+        pack(">hhi", 3, 1, 1) + pack(">h", -2),
+        pack(">hhi", 3, 1, 1) + pack(">h", 2) + b"\xff\xfe",  # not UTF-8
+        pack(">hhi", 3, 9, 1) + pack(">h", -1) + b"\xff\xff\xff\xff\x0f",  # 2^32-1 tags
+        pack(">hhi", 3, 9, 1) + pack(">h", -1),  # flexible, without its tag count
+    ],
+)
+def test_a_header_that_cannot_be_read_ends_the_connection(header: bytes) -> None:
+    (event,) = machine().receive(pack(">i", len(header)) + header, 0)
+    assert isinstance(event, BadFrame)
+
+
+def test_a_client_id_may_be_null_or_as_long_as_the_format_allows() -> None:
+    for name in (None, "x" * 32767):
+        whole = encode_request_header(3, 1, 1, name)
+        (event,) = machine(frame_bytes_max=1 << 20).receive(pack(">i", len(whole)) + whole, 0)
+        assert isinstance(event, Request)
+        assert event.header.client_id == name
+
+
+def test_api_versions_is_answered_with_the_old_header_in_every_version() -> None:
+    connection = machine()
+    (event,) = connection.receive(frame(18, 3, 9), 0)
+    assert isinstance(event, Request)
+    connection.respond(event.slot, [b"ab"])
+    assert joined(connection.to_send()) == pack(">ii", 6, 9) + b"ab"
+
+
+def test_a_flexible_answer_has_its_tag_count_behind_the_correlation_id() -> None:
+    connection = machine()
+    (event,) = connection.receive(frame(3, 9, 9), 0)
+    assert isinstance(event, Request)
+    connection.respond(event.slot, [b"a", memoryview(b"bc")])
+    assert joined(connection.to_send()) == pack(">iiB", 8, 9, 0) + b"abc"
+
+
+def test_a_silent_request_holds_nothing_up_but_counts_as_in_flight() -> None:
+    connection = Connection(Limits(requests_max=2), silent=lambda header, _: header.api_key == 0)
+    quiet, loud = connection.receive(frame(0, 3, 1) + frame(3, 1, 2), 0)
+    assert isinstance(quiet, Request)
+    assert isinstance(loud, Request)
+    assert (quiet.silent, loud.silent) == (True, False)
+    assert connection.reading is False
+    connection.respond(loud.slot, [])
+    assert joined(connection.to_send()) == pack(">ii", 4, 2)
+    assert connection.open_count == 1
+    connection.finish(quiet.slot)
+    assert connection.drained
+
+
+def test_nothing_is_sent_while_the_socket_is_full_and_reading_stops() -> None:
+    connection = machine()
+    (event,) = connection.receive(frame(), 0)
+    assert isinstance(event, Request)
+    connection.writable(False)
+    connection.respond(event.slot, [b"x"])
+    assert connection.to_send() == []
+    assert connection.reading is False
+    connection.writable(True)
+    assert connection.reading is True
+    assert len(joined(connection.to_send())) == 9
+
+
+def test_answers_that_wait_for_an_earlier_one_count_against_the_limit_of_requests() -> None:
+    connection = machine(requests_max=3)
+    events = connection.receive(frame() * 3, 0)
+    for event in events[1:]:
+        assert isinstance(event, Request)
+        connection.respond(event.slot, [])
+    assert connection.open_count == 1
+    assert connection.reading is False
+
+
+def test_a_closed_connection_names_what_to_abandon() -> None:
+    connection = machine()
+    events = connection.receive(frame() * 3, 0)
+    connection.respond(Slot(1), [b""])
+    assert connection.closed() == [Slot(0), Slot(2)]
+    assert connection.drained
+    assert len(events) == 3
+
+
+class Pipelined(RuleBasedStateMachine):
+    """A client pipelines, answers come in any order: the wire shows them in order and no bound is passed."""
+
+    REQUESTS_MAX = 4
+    BYTES_MAX = 300
+    UNSENT_MAX = 120
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection = Connection(
+            Limits(
+                frame_bytes_max=FRAME_MAX,
+                requests_max=self.REQUESTS_MAX,
+                request_bytes_max=self.BYTES_MAX,
+                unsent_bytes_max=self.UNSENT_MAX,
+            ),
+            silent=lambda header, _: header.api_key == 0,
+        )
+        self.sent = 0
+        self.open: dict[int, Request] = {}
+        self.answers: dict[int, bytes] = {}
+        self.loud: list[int] = []
+        self.seen: list[int] = []
+        self.wire = b""
+        self.writable = True
+
+    def take(self, events: list[Event]) -> None:
+        for event in events:
+            assert isinstance(event, Request)
+            assert event.header.correlation_id == len(self.seen), "requests come out in order"
+            self.seen.append(event.header.correlation_id)
+            self.open[event.header.correlation_id] = event
+            if not event.silent:
+                self.loud.append(event.header.correlation_id)
+
+    @rule(count=st.integers(1, 6), size=st.integers(0, 100), silent=st.booleans())
+    def client_sends(self, count: int, size: int, silent: bool) -> None:
+        data = b"".join(
+            frame(0 if silent else 3, 3 if silent else 1, self.sent + i, bytes(size)) for i in range(count)
+        )
+        self.sent += count
+        self.take(self.connection.receive(data, 0))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), size=st.integers(0, 60))
+    def service_answers(self, data: st.DataObject, size: int) -> None:
+        number = data.draw(st.sampled_from(sorted(self.open)))
+        request = self.open.pop(number)
+        if request.silent:
+            self.connection.finish(request.slot)
+        else:
+            self.answers[number] = bytes(size)
+            self.connection.respond(request.slot, [bytes(size)])
+        self.take(self.connection.resume(0))
+
+    @rule(yes=st.booleans())
+    def socket_takes_more(self, yes: bool) -> None:
+        self.writable = yes
+        self.connection.writable(yes)
+        self.take(self.connection.resume(0))
+
+    @rule()
+    def flush(self) -> None:
+        out = self.connection.to_send()
+        assert self.writable or not out
+        self.wire += joined(out)
+        self.take(self.connection.resume(0))
+
+    @invariant()
+    def wire_is_the_finished_prefix(self) -> None:
+        expected = b""
+        whole = True
+        for number in self.loud:
+            if number not in self.answers:
+                whole = False
+                break
+            expected += pack(">ii", 4 + len(self.answers[number]), number) + self.answers[number]
+        assert expected.startswith(self.wire)
+        unsent = sum(8 + len(a) for a in self.answers.values()) - len(self.wire)
+        if whole and not self.open and unsent == 0 and self.writable:
+            assert self.connection.reading
+
+    @invariant()
+    def bounds_hold(self) -> None:
+        assert len(self.open) <= self.REQUESTS_MAX
+        held = [request.size for request in self.open.values()]
+        assert sum(held) < self.BYTES_MAX + max(held, default=0)
+
+
+TestPipelined = Pipelined.TestCase
+TestPipelined.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
