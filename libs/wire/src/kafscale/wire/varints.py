@@ -50,12 +50,13 @@ def encode_uvarint(value: int) -> bytes:
 
 def skip_tags(buf: Buffer, offset: int) -> int:
     """The offset behind a struct's tagged fields when none of them is known."""
-    count, offset = uvarint(buf, offset)
-    return skip_tags_rest(buf, offset, count) if count else offset
+    first = buf[offset]
+    return skip_tags_rest(buf, offset + 1, first) if first else offset + 1
 
 
-def skip_tags_rest(buf: Buffer, offset: int, count: int) -> int:
-    """The offset behind `count` tagged fields of which none is known."""
+def skip_tags_rest(buf: Buffer, offset: int, first: int) -> int:
+    """The offset behind tagged fields of which none is known; the first byte of their count has been read."""
+    count, offset = uvarint_rest(buf, offset, first) if first > 127 else (first, offset)
     tags_bounded(count)
     for _ in range(count):
         _tag, offset = uvarint(buf, offset)

@@ -1,0 +1,1 @@
+"""Turns tools/wire_schema into straight-line Python: definitions, layouts, reading, writing, modules."""
