@@ -1,0 +1,101 @@
+"""What can go wrong between us and etcd, in two kinds that callers must treat differently.
+
+Unknown: the request may have been applied, now or later. Resolve it by sending the identical
+request again, never by assuming failure. Rejected: etcd refused before proposing; nothing happened.
+`mvcc: database space exceeded` is unknown, because etcd applies the transaction and then says so.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import grpc
+
+
+class UnknownKind(Enum):
+    TIMEOUT = "timeout"  # our deadline passed
+    UNAVAILABLE = "unavailable"  # the connection broke, or never stood
+    LEADER = "leader"  # no leader, or it changed
+    NOSPACE = "nospace"  # over the database quota
+    OVERLOADED = "overloaded"  # etcd sheds load
+    OTHER = "other"
+
+
+class EtcdError(Exception):
+    """Anything that etcd, or the way to it, did to a request."""
+
+
+class EtcdUnknown(EtcdError):
+    """The outcome is unknown: the request may have been applied, or may be later."""
+
+    def __init__(self, kind: UnknownKind, detail: str, endpoint: str = "") -> None:
+        super().__init__(f"outcome unknown ({kind.value}) at {endpoint or 'etcd'}: {detail}")
+        self.kind = kind
+        self.detail = detail
+        self.endpoint = endpoint
+
+
+class EtcdRejected(EtcdError):
+    """etcd refused the request before it did anything."""
+
+    def __init__(self, code: grpc.StatusCode, detail: str, endpoint: str = "") -> None:
+        super().__init__(f"refused ({code.name}) by {endpoint or 'etcd'}: {detail}")
+        self.code = code
+        self.detail = detail
+        self.endpoint = endpoint
+
+    @property
+    def is_stale_token(self) -> bool:
+        """The token ran out, or the users changed: authenticating again helps."""
+        return "invalid auth token" in self.detail or "revision of auth store is old" in self.detail
+
+    @property
+    def is_lease_gone(self) -> bool:
+        return "requested lease not found" in self.detail
+
+
+class WatchCompacted(EtcdError):
+    """The history that a watch needs was compacted away: read the whole range again."""
+
+    def __init__(self, compact_revision: int) -> None:
+        super().__init__(f"history before revision {compact_revision} is gone")
+        self.compact_revision = compact_revision
+
+
+_DEFINITE = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+# Refused by size before etcd saw the request. What the client refuses on the way back says CLIENT.
+_TOO_LARGE = ("SERVER: Received message larger", "grpc: received message larger", "Sent message larger")
+
+
+def classify(code: grpc.StatusCode, detail: str, endpoint: str) -> EtcdUnknown | EtcdRejected:
+    """The error for a gRPC status."""
+    if code in _DEFINITE:
+        return EtcdRejected(code, detail, endpoint)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and any(text in detail for text in _TOO_LARGE):
+        return EtcdRejected(code, detail, endpoint)
+    return EtcdUnknown(_kind(code, detail), detail, endpoint)
+
+
+def _kind(code: grpc.StatusCode, detail: str) -> UnknownKind:
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED or "request timed out" in detail:
+        return UnknownKind.TIMEOUT
+    if "database space exceeded" in detail:
+        return UnknownKind.NOSPACE
+    if "leader" in detail:
+        return UnknownKind.LEADER
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return UnknownKind.UNAVAILABLE
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return UnknownKind.OVERLOADED
+    return UnknownKind.OTHER

@@ -1,0 +1,115 @@
+"""How to reach etcd: endpoints, TLS, gRPC channels. Nothing here sends a request.
+
+We choose the endpoint ourselves, one channel each, because gRPC's own balancing would send a request
+again behind our back (`enable_retries=0`) and cannot tell us which member answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+
+DEFAULT_PORT = 2379
+MESSAGE_BYTES_MAX = 64 << 20
+"""One answer: a page of a range, or a fragment of a watch. etcd's own requests end at 1.5 MiB."""
+KEEPALIVE_MS = 10_000
+KEEPALIVE_TIMEOUT_MS = 5_000
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.service_config_disable_resolution", 1),
+    # A connection of our own per client: two clients must not fail together.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),  # also the time limit of one connection attempt
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+)
+
+
+class BadEndpoint(ValueError):
+    """An etcd endpoint that is not http(s)://host:port."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdTls:
+    """PEM files: the authority that signed etcd's certificate, and our own for mutual TLS."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(
+            root_certificates=None if self.ca is None else self.ca.read_bytes(),
+            private_key=None if self.key is None else self.key.read_bytes(),
+            certificate_chain=None if self.cert is None else self.cert.read_bytes(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    target: str  # host:port
+    secure: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """`http://host:port`, `https://host:port` or `host:port`."""
+        parts = urlsplit(text.strip() if "://" in text else "http://" + text.strip())
+        try:
+            port = parts.port or DEFAULT_PORT
+        except ValueError as error:
+            raise BadEndpoint(f"etcd endpoint {text!r}: {error}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+            raise BadEndpoint(f"etcd endpoint {text!r}: expected http://host:port or https://host:port")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        return cls(f"{host}:{port}", parts.scheme == "https")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Everything needed to make a connection, for the client and for the keepalive's thread."""
+
+    endpoints: tuple[Endpoint, ...]
+    tls: EtcdTls | None = None
+    user: str | None = None
+    password: str | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        endpoints: Sequence[str],
+        *,
+        tls: EtcdTls | None = None,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> Access:
+        parsed = tuple(dict.fromkeys(Endpoint.parse(text) for text in endpoints))
+        if not parsed:
+            raise BadEndpoint("no etcd endpoint is given")
+        return cls(endpoints=parsed, tls=tls, user=user, password=password)
+
+    def channel(self, endpoint: Endpoint) -> grpc.aio.Channel:
+        """A channel for the running event loop."""
+        if endpoint.secure:
+            return grpc.aio.secure_channel(endpoint.target, self._credentials(), options=CHANNEL_OPTIONS)
+        return grpc.aio.insecure_channel(endpoint.target, options=CHANNEL_OPTIONS)
+
+    def thread_channel(self, endpoint: Endpoint) -> grpc.Channel:
+        """A channel for a thread without an event loop."""
+        if endpoint.secure:
+            return grpc.secure_channel(endpoint.target, self._credentials(), options=CHANNEL_OPTIONS)
+        return grpc.insecure_channel(endpoint.target, options=CHANNEL_OPTIONS)
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        return (self.tls or EtcdTls()).credentials()

@@ -1,0 +1,159 @@
+"""A watch that outlives connections, leaders and members: one gRPC stream at a time, resumed after
+the last revision that was given out whole.
+
+Bounded without a queue: events are read from the stream only as fast as the consumer takes them, so
+gRPC's flow control holds the rest in etcd. Progress notifications are not used (they could overtake
+events before 3.4.25 and 3.5.8, issue 15220). History that was compacted away ends the watch with
+`WatchCompacted`; a consumer must then read the range again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+from kafscale.etcd.v3 import rpc_pb2 as pb
+from kafscale.storage.etcd_errors import (
+    EtcdError,
+    EtcdRejected,
+    EtcdUnknown,
+    UnknownKind,
+    WatchCompacted,
+    classify,
+)
+from kafscale.storage.etcd_ops import WatchBatch, WatchEvent, decode_event
+from kafscale.storage.etcd_pool import WATCH, Member, Pool
+
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MAX_S = 1.0
+OPEN_TIMEOUT_S = 5.0
+
+
+class Watch:
+    """Iterate it from one task at a time, and close it: leaving the loop alone does not."""
+
+    def __init__(
+        self, pool: Pool, *, key: bytes, range_end: bytes | None, start_revision: int, prev_kv: bool
+    ) -> None:
+        assert start_revision > 0, "a watch starts after a revision that was read"
+        self._pool = pool
+        self._key = key
+        self._range_end = range_end
+        self._prev_kv = prev_kv
+        self._next = start_revision
+        self._held: list[WatchEvent] = []  # of a revision whose last fragment has not come
+        self._call: grpc.aio.StreamStreamCall[Any, pb.WatchResponse] | None = None
+        self._member: Member | None = None
+        self._backoff_s = 0.0
+        self.resumes = 0
+        """Streams opened after the first."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        self._drop()
+
+    async def __anext__(self) -> WatchBatch:
+        while True:
+            try:
+                batch = self._take(await self._read())
+            except (EtcdUnknown, EtcdRejected) as failure:
+                await self._recover(failure)
+                continue
+            except BaseException:
+                # Cancelled in the middle, or compacted: the stream cannot be read on.
+                self._drop()
+                raise
+            if batch is not None:
+                self._backoff_s = 0.0
+                return batch
+
+    async def _read(self) -> pb.WatchResponse:
+        try:
+            if self._call is None:
+                async with asyncio.timeout(OPEN_TIMEOUT_S):
+                    return await self._open()
+            return _message(await self._call.read())
+        except grpc.aio.AioRpcError as error:
+            raise classify(error.code(), error.details() or "", self._endpoint()) from None
+        except TimeoutError:
+            raise EtcdUnknown(
+                UnknownKind.TIMEOUT, "the watch was not opened in time", self._endpoint()
+            ) from None
+
+    async def _open(self) -> pb.WatchResponse:
+        self._call, self._member = await self._pool.stream(WATCH)
+        create = pb.WatchCreateRequest(
+            key=self._key,
+            range_end=self._range_end or b"",
+            start_revision=self._next,
+            prev_kv=self._prev_kv,
+            fragment=True,
+        )
+        await self._call.write(pb.WatchRequest(create_request=create))
+        return _message(await self._call.read())
+
+    def _take(self, response: pb.WatchResponse) -> WatchBatch | None:
+        if response.canceled:
+            if response.compact_revision:
+                raise WatchCompacted(response.compact_revision)
+            raise _cancelled(response.cancel_reason, self._endpoint())
+        if not response.events:
+            return None
+        events = [*self._held, *map(decode_event, response.events)]
+        self._held = []
+        complete = events[-1].kv.mod_revision
+        if response.fragment:
+            whole = [event for event in events if event.kv.mod_revision < complete]
+            self._held = events[len(whole) :]
+            events, complete = whole, complete - 1
+        self._next = complete + 1
+        return WatchBatch(tuple(events), complete) if events else None
+
+    async def _recover(self, failure: EtcdError) -> None:
+        """Ends the stream and waits before the next; what etcd refuses for good is raised."""
+        member = self._member
+        self._drop()
+        self.resumes += 1
+        if isinstance(failure, EtcdRejected):
+            if not (self._pool.access.user and failure.is_stale_token):
+                raise failure
+            await self._pool.renew_token(self._pool.token)
+        elif member is not None:
+            self._pool.failed(member)
+        await asyncio.sleep(self._backoff_s)
+        self._backoff_s = min(max(self._backoff_s * 2, BACKOFF_FIRST_S), BACKOFF_MAX_S)
+
+    def _drop(self) -> None:
+        call, self._call, self._member, self._held = self._call, None, None, []
+        if call is not None:
+            call.cancel()
+
+    def _endpoint(self) -> str:
+        return "" if self._member is None else self._member.endpoint.target
+
+
+def _message(answer: pb.WatchResponse | grpc.aio._typing.EOFType) -> pb.WatchResponse:
+    if not isinstance(answer, pb.WatchResponse):
+        raise EtcdUnknown(UnknownKind.UNAVAILABLE, "etcd ended the watch")
+    return answer
+
+
+def _cancelled(reason: str, endpoint: str) -> EtcdUnknown | EtcdRejected:
+    if "permission denied" in reason:
+        return EtcdRejected(grpc.StatusCode.PERMISSION_DENIED, reason, endpoint)
+    if "invalid auth token" in reason or "user name is empty" in reason:
+        return EtcdRejected(grpc.StatusCode.UNAUTHENTICATED, reason, endpoint)
+    return EtcdUnknown(UnknownKind.OTHER, f"etcd cancelled the watch: {reason}", endpoint)

@@ -1,0 +1,231 @@
+"""Every key in etcd and every object name, as this process writes and reads them.
+
+etcd keys live under /kafscale/{namespace}/, objects under {namespace}/. Both are persisted and must
+stay as they are. Topic ids stand in hex, partitions in plain decimal, names percent-encoded (legal
+topic names come out unchanged), so that one prefix never catches a neighbour. Segments and indexes
+have the specification's names; everything else in the bucket is below `@kafscale`, which no topic
+name can be.
+
+    live/{role}/{node_id}/{boot_id}   a running instance; bound to its lease
+    node/{role}/{node_id}             who holds the node id; bound to the same lease
+    cluster                           the cluster's id, made once
+    t/{topic}                         a topic: id, partitions, configs, state
+    p/{topic_id}/{partition}          head: lock, fence, commit record, high watermark
+    m/{topic_id}/{partition}          meta: log start, manifests
+    o/{topic_id}/{partition}          epoch and owner, for those who only route
+    e/{topic}                         highest leader epoch the name ever used; outlives the topic
+    pid/next                          first producer id that no block holds yet
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NewType
+from urllib.parse import quote, unquote
+
+TopicId = NewType("TopicId", bytes)
+TOPIC_ID_BYTES = 16
+OWN_TREE = "@kafscale"
+_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_SEGMENT = re.compile(
+    r"(?P<topic>[^/@]+)/(?P<partition>\d{1,10})/segment-(?P<base>\d{20})\.(?P<kind>kfs|index)"
+)
+
+
+class UnknownKey(Exception):
+    """A key under one of our prefixes that this version did not write."""
+
+    def __init__(self, key: bytes | str) -> None:
+        super().__init__(f"{key!r} is not a key of this version of KafScale")
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentName:
+    """What the name of a segment or an index says."""
+
+    topic: str
+    partition: int
+    base: int
+    is_index: bool
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The first key after all keys that begin with `prefix`."""
+    stripped = prefix.rstrip(b"\xff")
+    assert stripped, "a prefix of nothing but 0xff has no end"
+    return stripped[:-1] + bytes((stripped[-1] + 1,))
+
+
+def topic_id_of(text: str) -> TopicId:
+    raw = bytes.fromhex(text)
+    if len(raw) != TOPIC_ID_BYTES:
+        raise ValueError(f"a topic id has {TOPIC_ID_BYTES} bytes, {text!r} has {len(raw)}")
+    return TopicId(raw)
+
+
+class Keyspace:
+    """The keys of one cluster, which is one namespace."""
+
+    __slots__ = ("_etcd", "_heads", "_metas", "_owners", "namespace")
+
+    def __init__(self, namespace: str = "default") -> None:
+        if not _NAMESPACE.fullmatch(namespace) or namespace in (".", ".."):
+            raise ValueError(
+                f"namespace {namespace!r}: use 1 to 100 letters, digits, dots, dashes or underscores"
+            )
+        self.namespace = namespace
+        self._etcd = f"/kafscale/{namespace}/".encode()
+        self._heads = self._etcd + b"p/"
+        self._metas = self._etcd + b"m/"
+        self._owners = self._etcd + b"o/"
+
+    def __repr__(self) -> str:
+        return f"Keyspace({self.namespace!r})"
+
+    # -- etcd ------------------------------------------------------------------------------------
+
+    def root(self) -> bytes:
+        return self._etcd
+
+    def live(self, role: str, node_id: int, boot_id: str) -> bytes:
+        return self.live_prefix(role) + f"{node_id}/{quote(boot_id, safe='')}".encode()
+
+    def live_node_prefix(self, role: str, node_id: int) -> bytes:
+        return self.live_prefix(role) + f"{node_id}/".encode()
+
+    def live_prefix(self, role: str | None = None) -> bytes:
+        return self._etcd + (b"live/" if role is None else f"live/{quote(role, safe='')}/".encode())
+
+    def node(self, role: str, node_id: int) -> bytes:
+        return self.nodes_prefix(role) + str(node_id).encode()
+
+    def nodes_prefix(self, role: str) -> bytes:
+        return self._etcd + f"node/{quote(role, safe='')}/".encode()
+
+    def cluster(self) -> bytes:
+        return self._etcd + b"cluster"
+
+    def topic(self, name: str) -> bytes:
+        return self.topics_prefix() + quote(name, safe="").encode()
+
+    def topics_prefix(self) -> bytes:
+        return self._etcd + b"t/"
+
+    def head(self, topic_id: TopicId, partition: int) -> bytes:
+        return self._heads + _suffix(topic_id, partition)
+
+    def heads_prefix(self, topic_id: TopicId | None = None) -> bytes:
+        return self._heads + _topic_part(topic_id)
+
+    def meta(self, topic_id: TopicId, partition: int) -> bytes:
+        return self._metas + _suffix(topic_id, partition)
+
+    def metas_prefix(self, topic_id: TopicId | None = None) -> bytes:
+        return self._metas + _topic_part(topic_id)
+
+    def owner(self, topic_id: TopicId, partition: int) -> bytes:
+        return self._owners + _suffix(topic_id, partition)
+
+    def owners_prefix(self, topic_id: TopicId | None = None) -> bytes:
+        return self._owners + _topic_part(topic_id)
+
+    def epoch_floor(self, name: str) -> bytes:
+        return self._etcd + b"e/" + quote(name, safe="").encode()
+
+    def pid_next(self) -> bytes:
+        return self._etcd + b"pid/next"
+
+    # -- and back --------------------------------------------------------------------------------
+
+    def parse_topic(self, key: bytes) -> str:
+        return unquote(self._rest(key, self.topics_prefix()).decode())
+
+    def parse_head(self, key: bytes) -> tuple[TopicId, int]:
+        return self._partition(key, self._heads)
+
+    def parse_meta(self, key: bytes) -> tuple[TopicId, int]:
+        return self._partition(key, self._metas)
+
+    def parse_owner(self, key: bytes) -> tuple[TopicId, int]:
+        return self._partition(key, self._owners)
+
+    def parse_live(self, key: bytes) -> tuple[str, int, str]:
+        """Role, node id, boot id."""
+        parts = self._rest(key, self.live_prefix()).decode().split("/")
+        if len(parts) != 3 or not parts[1].isdecimal():
+            raise UnknownKey(key)
+        return unquote(parts[0]), int(parts[1]), unquote(parts[2])
+
+    def parse_node(self, role: str, key: bytes) -> int:
+        rest = self._rest(key, self.nodes_prefix(role))
+        if not rest.isdigit():
+            raise UnknownKey(key)
+        return int(rest)
+
+    def _partition(self, key: bytes, prefix: bytes) -> tuple[TopicId, int]:
+        rest = self._rest(key, prefix)
+        topic, slash, partition = rest.partition(b"/")
+        if len(topic) != 2 * TOPIC_ID_BYTES or not slash or not partition.isdigit():
+            raise UnknownKey(key)
+        try:
+            return TopicId(bytes.fromhex(topic.decode())), int(partition)
+        except ValueError:
+            raise UnknownKey(key) from None
+
+    def _rest(self, key: bytes, prefix: bytes) -> bytes:
+        if not key.startswith(prefix):
+            raise UnknownKey(key)
+        return key[len(prefix) :]
+
+    # -- objects ---------------------------------------------------------------------------------
+
+    def segment_key(self, topic: str, partition: int, base: int) -> str:
+        return f"{self.namespace}/{topic}/{partition}/segment-{base:020d}.kfs"
+
+    def index_key(self, topic: str, partition: int, base: int) -> str:
+        return f"{self.namespace}/{topic}/{partition}/segment-{base:020d}.index"
+
+    def topic_prefix(self, topic: str) -> str:
+        return f"{self.namespace}/{topic}/"
+
+    def partition_prefix(self, topic: str, partition: int) -> str:
+        return f"{self.namespace}/{topic}/{partition}/"
+
+    def manifest_key(self, topic_id: TopicId, partition: int, first: int, uuid: str) -> str:
+        return f"{self.manifests_prefix(topic_id)}{partition}/{first:020d}-{uuid}.mf"
+
+    def manifests_prefix(self, topic_id: TopicId) -> str:
+        return f"{self.namespace}/{OWN_TREE}/manifest/{topic_id.hex()}/"
+
+    def snapshot_key(self, topic_id: TopicId, partition: int, offset: int, uuid: str) -> str:
+        return f"{self.snapshots_prefix(topic_id)}{partition}/{offset:020d}-{uuid}.ps"
+
+    def snapshots_prefix(self, topic_id: TopicId) -> str:
+        return f"{self.namespace}/{OWN_TREE}/producers/{topic_id.hex()}/"
+
+    def probe_key(self, uuid: str) -> str:
+        """Where the start-up probe tries the store's conditions."""
+        return f"{self.namespace}/{OWN_TREE}/probe/{uuid}"
+
+    def parse_segment(self, key: str) -> SegmentName | None:
+        """None for anything that is not a segment or an index of this namespace."""
+        prefix = self.namespace + "/"
+        found = _SEGMENT.fullmatch(key[len(prefix) :]) if key.startswith(prefix) else None
+        if found is None:
+            return None
+        return SegmentName(
+            topic=found["topic"],
+            partition=int(found["partition"]),
+            base=int(found["base"]),
+            is_index=found["kind"] == "index",
+        )
+
+
+def _suffix(topic_id: TopicId, partition: int) -> bytes:
+    return f"{topic_id.hex()}/{partition}".encode()
+
+
+def _topic_part(topic_id: TopicId | None) -> bytes:
+    return b"" if topic_id is None else f"{topic_id.hex()}/".encode()

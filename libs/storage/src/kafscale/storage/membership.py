@@ -1,0 +1,283 @@
+"""Who is alive: an instance's registration under a lease, and everybody's view of the registered.
+
+Law: a lease says only when it is polite to take over, never that it is safe. A node id has one holder
+at a time, an instance is one boot of one process, and both keys hang on one lease. A lease that is
+lost (etcd away, loop wedged) is granted again and the same boot registered again: its partitions are
+still fenced by their heads, so nothing else has to change. Only when another boot has taken the node
+id meanwhile is this process at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Self
+
+from kafscale.storage.etcd import Compare, Delete, EtcdClient, EtcdRejected, EtcdUnknown, KeyValue, Put, Txn
+from kafscale.storage.keys import Keyspace, prefix_end
+from kafscale.storage.membership_keepalive import KeepaliveThread, Pace
+from kafscale.storage.membership_nodes import NodeIdTaken, choose_node_id
+from kafscale.storage.membership_records import (
+    Instance,
+    InstanceState,
+    Listener,
+    decode_live,
+    encode_live,
+    encode_node,
+)
+from kafscale.storage.views import PrefixView
+
+__all__ = [
+    "Instance",
+    "InstanceState",
+    "Listener",
+    "LiveView",
+    "NodeIdTaken",
+    "Pace",
+    "Registration",
+]
+
+TICK_S = 0.5
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 2.0
+THREAD_END_S = 3.0
+
+
+class Registration:
+    """One instance's place in the cluster. After `join`, `run` it in a task; `leave` ends it.
+
+    The keepalive starts with `join`, so the caller may load for as long as its loop lives.
+    """
+
+    def __init__(self, etcd: EtcdClient, keyspace: Keyspace, instance: Instance, pace: Pace) -> None:
+        self._etcd = etcd
+        self._keyspace = keyspace
+        self._pace = pace
+        self._loop = asyncio.get_running_loop()
+        self._changing = asyncio.Lock()
+        self._lost = asyncio.Event()
+        self._left = asyncio.Event()
+        self._keepalive: KeepaliveThread | None = None
+        self._tick_timer: asyncio.TimerHandle | None = None
+        self.instance = instance
+        self.lease_id = 0
+        self.lost_count = 0
+        """Leases that ran out while this process lived."""
+
+    @classmethod
+    async def join(
+        cls,
+        etcd: EtcdClient,
+        keyspace: Keyspace,
+        *,
+        role: str,
+        address: str,
+        node_id: int | None,
+        listeners: Sequence[Listener] = (),
+        rack: str = "",
+        http_address: str = "",
+        pace: Pace | None = None,
+    ) -> Self:
+        """Takes the node id (None: the lowest free one) and registers as STARTING.
+
+        Raises `NodeIdTaken` when a live process holds the id. Serve on `address` before joining: a
+        successor tells a dead holder from a live one by whether its port answers.
+        """
+        pace = pace or Pace()
+        while True:
+            chosen = await choose_node_id(etcd, keyspace, role=role, node_id=node_id, pace=pace)
+            instance = Instance(
+                role=role,
+                node_id=chosen,
+                boot_id=uuid.uuid4().hex,
+                address=address,
+                listeners=tuple(listeners),
+                rack=rack,
+                http_address=http_address,
+                started_ms=time.time_ns() // 1_000_000,
+            )
+            registration = cls(etcd, keyspace, instance, pace)
+            if await registration._register():
+                return registration
+            # Someone else was faster: look again who it is.
+
+    async def run(self) -> None:
+        """Registers again whenever the lease is lost; returns after `leave`."""
+        while not self._left.is_set():
+            await self._lost.wait()
+            if self._left.is_set():
+                return
+            self.lost_count += 1
+            await self._come_back()
+
+    async def set_state(self, state: InstanceState) -> None:
+        """Raises `EtcdUnknown` when etcd did not confirm; the state is then set with the next try."""
+        async with self._changing:
+            self.instance = replace(self.instance, state=state)
+            try:
+                await self._etcd.put(self._live_key(), encode_live(self.instance), lease=self.lease_id)
+            except EtcdRejected as rejected:
+                if not rejected.is_lease_gone:
+                    raise
+                # The keepalive will notice as well; coming back writes the state of now.
+                self._lost.set()
+
+    async def leave(self) -> None:
+        """Revokes the lease, so that everybody sees the departure at once."""
+        self._left.set()
+        self._lost.set()
+        await self._stop_keepalive()
+        if self.lease_id:
+            await self._etcd.lease_revoke(self.lease_id)
+
+    @property
+    def renewed_at_s(self) -> float:
+        """Monotonic time at which the last keepalive that succeeded was sent."""
+        return self._keepalive.renewed_at_s if self._keepalive is not None else 0.0
+
+    def is_fresh(self, now_s: float) -> bool:
+        """Nobody can have taken our lease for expired yet: time for answers from memory."""
+        return now_s < self.renewed_at_s + 0.6 * self._pace.ttl_s
+
+    # --------------------------------------------------------------------------------------------
+
+    async def _come_back(self) -> None:
+        backoff_s = BACKOFF_FIRST_S
+        while not self._left.is_set():
+            try:
+                if await self._register():
+                    return
+            except EtcdUnknown:
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+            else:
+                raise NodeIdTaken(
+                    self.instance.role, self.instance.node_id, "another process took it meanwhile"
+                )
+
+    async def _register(self) -> bool:
+        """Grants a lease and puts both keys; False when another boot holds the node id."""
+        await self._stop_keepalive()
+        async with self._changing:
+            self._lost.clear()
+            lease = await self._etcd.lease_grant(self._pace.ttl_s)
+            granted_at_s = time.monotonic()
+            node_key = self._keyspace.node(self.instance.role, self.instance.node_id)
+            held = encode_node(self.instance.boot_id)
+            revision = await self._put_keys(node_key, held, lease)
+            if revision is None:
+                await self._etcd.lease_revoke(lease)
+                return False
+            self.lease_id = lease
+            self.instance = replace(self.instance, create_revision=revision)
+        self._start_keepalive(granted_at_s)
+        return True
+
+    async def _put_keys(self, node_key: bytes, held: bytes, lease: int) -> int | None:
+        """The create revision of our live key, or None. Removes what earlier boots left behind."""
+        live_key = self._live_key()
+        others = self._keyspace.live_node_prefix(self.instance.role, self.instance.node_id)
+        take = (
+            Put(node_key, held, lease),
+            # Deleted around our own key: etcd refuses a transaction that writes a key twice.
+            Delete(others, live_key),
+            Delete(live_key + b"\0", prefix_end(others)),
+            Put(live_key, encode_live(self.instance), lease),
+        )
+        ours = Txn(compare=(Compare(node_key, "value", "=", held),), success=take)
+        free = Txn(compare=(Compare(node_key, "version", "=", 0),), success=take, failure=(ours,))
+        result = await self._etcd.txn(free)
+        if not result.succeeded:
+            nested = result.responses[0]
+            if not getattr(nested, "succeeded", False):
+                return None
+        kv = await self._etcd.get(live_key)
+        return None if kv is None else kv.create_revision
+
+    def _live_key(self) -> bytes:
+        return self._keyspace.live(self.instance.role, self.instance.node_id, self.instance.boot_id)
+
+    def _start_keepalive(self, granted_at_s: float) -> None:
+        keepalive = KeepaliveThread(self._etcd.access, self.lease_id, self._lost_from_thread, self._pace)
+        keepalive.renewed_at_s = granted_at_s
+        keepalive.start()
+        self._keepalive = keepalive
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._keepalive is not None:
+            self._keepalive.tick()
+            self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+
+    def _lost_from_thread(self, lease: int) -> None:
+        self._loop.call_soon_threadsafe(self._lease_lost, lease)
+
+    def _lease_lost(self, lease: int) -> None:
+        if lease == self.lease_id:
+            self._lost.set()
+
+    async def _stop_keepalive(self) -> None:
+        keepalive, self._keepalive = self._keepalive, None
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        if keepalive is not None:
+            keepalive.stop()
+            await asyncio.to_thread(keepalive.join, THREAD_END_S)
+
+
+class LiveView:
+    """The live instances of one role: of each node id the newest boot."""
+
+    def __init__(self, etcd: EtcdClient, keyspace: Keyspace, role: str) -> None:
+        self.role = role
+        self._by_id: dict[str, Instance] = {}
+        self._newest: tuple[Instance, ...] = ()
+        self._listeners: list[Callable[[], None]] = []
+        self._keyspace = keyspace
+        self.view: PrefixView[Instance] = PrefixView(etcd, keyspace.live_prefix(role), self._decode)
+        self.view.subscribe(self._changed)
+
+    async def run(self) -> None:
+        await self.view.run()
+
+    async def ready(self) -> None:
+        await self.view.ready()
+
+    async def refresh(self) -> None:
+        await self.view.refresh()
+
+    def instances(self) -> tuple[Instance, ...]:
+        """In order of node id, in any state."""
+        return self._newest
+
+    def ready_instances(self) -> tuple[Instance, ...]:
+        return tuple(instance for instance in self._newest if instance.is_ready)
+
+    def by_id(self, instance_id: str) -> Instance | None:
+        """The instance with this `{node_id}/{boot_id}`, if it is live."""
+        return self._by_id.get(instance_id)
+
+    def by_node(self, node_id: int) -> Instance | None:
+        return next((instance for instance in self._newest if instance.node_id == node_id), None)
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Calls `listener()` after each change. Returns the way out."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _decode(self, kv: KeyValue) -> Instance:
+        return decode_live(kv, self._keyspace)
+
+    def _changed(self, key: bytes, instance: Instance | None) -> None:
+        newest: dict[int, Instance] = {}
+        for found in self.view.items.values():
+            before = newest.get(found.node_id)
+            if before is None or before.create_revision < found.create_revision:
+                newest[found.node_id] = found
+        self._newest = tuple(newest[node_id] for node_id in sorted(newest))
+        self._by_id = {found.id: found for found in self._newest}
+        for listener in tuple(self._listeners):
+            listener()

@@ -1,0 +1,147 @@
+"""Keeps an instance's lease alive from a thread of its own, as long as its event loop lives.
+
+A process whose loop is wedged serves nobody, so it must lose its lease although it lives: the thread
+sends only if the loop ticked lately. A thread of its own, because a busy loop that is merely late
+must not lose it. The thread uses gRPC's blocking stack; the asyncio one would need the loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import grpc
+from kafscale.etcd.v3 import rpc_pb2 as pb
+from kafscale.storage.etcd_errors import EtcdRejected, classify
+from kafscale.storage.etcd_pool import AUTHENTICATE, LEASE_KEEPALIVE, serialize
+from kafscale.storage.etcd_transport import Access
+
+LEASE_TTL_S = 8
+KEEPALIVE_S = 2.0
+LOOP_SILENCE_MAX_S = 4.0
+TRY_TIMEOUT_S = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Times of the keepalive; shorter ones only in tests."""
+
+    ttl_s: int = LEASE_TTL_S
+    interval_s: float = KEEPALIVE_S
+    silence_max_s: float = LOOP_SILENCE_MAX_S
+
+
+class KeepaliveThread:
+    """`on_lost(lease)` is called from the thread when etcd says that the lease is gone."""
+
+    def __init__(self, access: Access, lease: int, on_lost: Callable[[int], None], pace: Pace) -> None:
+        self._access = access
+        self._lease = lease
+        self._on_lost = on_lost
+        self._pace = pace
+        self._stop = threading.Event()
+        self._ticked = time.monotonic()
+        self._endpoint = 0
+        self._token: str | None = None
+        self._channel: grpc.Channel | None = None
+        self._thread = threading.Thread(target=self._run, name="etcd-keepalive", daemon=True)
+        self.renewed_at_s = time.monotonic()
+        """Monotonic time at which the last keepalive that succeeded was sent."""
+        self.skipped = 0
+        """Keepalives that were not sent because the event loop was silent."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def tick(self) -> None:
+        """Called by the event loop: it lives."""
+        self._ticked = time.monotonic()
+
+    def stop(self) -> None:
+        """Returns at once; the thread ends within a try's time limit."""
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._pace.interval_s):
+                if time.monotonic() - self._ticked > self._pace.silence_max_s:
+                    self.skipped += 1
+                elif not self._renew():
+                    self._on_lost(self._lease)
+                    return
+        finally:
+            self._disconnect()
+
+    def _renew(self) -> bool:
+        """False when the lease is gone. Each endpoint is tried once; a failure is tried again later."""
+        for _ in self._access.endpoints:
+            sent_at_s = time.monotonic()
+            try:
+                remaining_s = self._keepalive(self._connection())
+            except grpc.RpcError as error:
+                self._failed(error)
+                continue
+            if remaining_s > 0:
+                self.renewed_at_s = sent_at_s
+            return remaining_s > 0
+        return True
+
+    def _failed(self, error: grpc.RpcError) -> None:
+        assert isinstance(error, grpc.Call)
+        failure = classify(error.code(), error.details() or "", self._access.endpoints[self._endpoint].target)
+        if isinstance(failure, EtcdRejected) and failure.is_stale_token:
+            self._token = None
+        self._endpoint = (self._endpoint + 1) % len(self._access.endpoints)
+        self._disconnect()
+
+    def _connection(self) -> grpc.Channel:
+        if self._channel is None:
+            self._channel = self._access.thread_channel(self._access.endpoints[self._endpoint])
+        return self._channel
+
+    def _disconnect(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def _keepalive(self, channel: grpc.Channel) -> int:
+        if self._access.user and self._token is None:
+            self._token = self._authenticate(channel)
+        metadata = [("hasleader", "true")]
+        if self._token is not None:
+            metadata.append(("token", self._token))
+        stream = channel.stream_stream(
+            LEASE_KEEPALIVE.path,
+            request_serializer=serialize,
+            response_deserializer=LEASE_KEEPALIVE.answer.FromString,
+        )
+        answered = threading.Event()
+        answers = stream(
+            self._request(answered), timeout=TRY_TIMEOUT_S, metadata=metadata, wait_for_ready=True
+        )
+        try:
+            for answer in answers:
+                return int(answer.TTL)
+        finally:
+            answered.set()
+            answers.cancel()
+        return LEASE_TTL_S  # the stream ended without an answer: nothing is known, try again later
+
+    def _request(self, answered: threading.Event) -> Iterator[pb.LeaseKeepAliveRequest]:
+        yield pb.LeaseKeepAliveRequest(ID=self._lease)
+        answered.wait(TRY_TIMEOUT_S)
+
+    def _authenticate(self, channel: grpc.Channel) -> str:
+        call = channel.unary_unary(
+            AUTHENTICATE.path,
+            request_serializer=serialize,
+            response_deserializer=AUTHENTICATE.answer.FromString,
+        )
+        request = pb.AuthenticateRequest(name=self._access.user or "", password=self._access.password or "")
+        token: str = call(request, timeout=TRY_TIMEOUT_S).token
+        return token

@@ -1,0 +1,95 @@
+"""Node ids: one live holder each. The lowest free one is leased, or an explicit one is taken over.
+
+An explicit id whose record still stands may be held by a live process, or be what a dead one left
+until its lease runs out. We ask its port first (refused: nobody is there) and then watch its lease:
+a live holder renews it, a dead one does not. Only a dead one's lease is revoked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.membership_keepalive import Pace
+from kafscale.storage.membership_records import Instance, decode_live
+
+NODE_ID_FIRST = 1
+NODE_ID_MAX = 0x7FFF_FFFF
+PROBE_TIMEOUT_S = 1.0
+WATCH_STEP_S = 0.25
+
+
+class NodeIdTaken(Exception):
+    """Two processes want one node id."""
+
+    def __init__(self, role: str, node_id: int, why: str) -> None:
+        super().__init__(
+            f"node id {node_id} of role {role} is held by a live process ({why}); "
+            "give this one another id, or none to take the lowest free one"
+        )
+        self.role = role
+        self.node_id = node_id
+
+
+async def choose_node_id(
+    etcd: EtcdClient, keyspace: Keyspace, *, role: str, node_id: int | None, pace: Pace
+) -> int:
+    """An id that is free now; taking it is the caller's transaction. Raises `NodeIdTaken`."""
+    if node_id is None:
+        return await _lowest_free(etcd, keyspace, role)
+    if not 0 <= node_id <= NODE_ID_MAX:
+        raise ValueError(f"node id {node_id} is not within 0 and {NODE_ID_MAX}")
+    holder = await etcd.get(keyspace.node(role, node_id))
+    if holder is None:
+        return node_id
+    instance = await _newest(etcd, keyspace, role, node_id)
+    if not await _port_refuses(instance) and await _renews(etcd, holder.lease, pace):
+        where = "" if instance is None else f" at {instance.address or instance.http_address}"
+        raise NodeIdTaken(role, node_id, f"boot {'' if instance is None else instance.boot_id}{where}")
+    await etcd.lease_revoke(holder.lease)
+    return node_id
+
+
+async def _lowest_free(etcd: EtcdClient, keyspace: Keyspace, role: str) -> int:
+    taken = await etcd.prefix(keyspace.nodes_prefix(role), keys_only=True)
+    ids = {keyspace.parse_node(role, kv.key) for kv in taken.kvs}
+    return next(n for n in range(NODE_ID_FIRST, NODE_ID_MAX) if n not in ids)
+
+
+async def _newest(etcd: EtcdClient, keyspace: Keyspace, role: str, node_id: int) -> Instance | None:
+    found = await etcd.prefix(keyspace.live_node_prefix(role, node_id))
+    newest: KeyValue | None = max(found.kvs, key=lambda kv: kv.create_revision, default=None)
+    return None if newest is None else decode_live(newest, keyspace)
+
+
+async def _port_refuses(instance: Instance | None) -> bool:
+    """True only when the holder's machine says that nobody listens there."""
+    if instance is None:
+        return False
+    host, _, port = (instance.address or instance.http_address).rpartition(":")
+    if not host or not port.isdecimal():
+        return False
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # no route, no such host, or silence: it may well live
+        return False
+    writer.close()
+    return False
+
+
+async def _renews(etcd: EtcdClient, lease: int, pace: Pace) -> bool:
+    """Whether the lease's remaining time rises, watched for two keepalives and a little."""
+    deadline_s = time.monotonic() + 2 * pace.interval_s + 0.5
+    before_s = await etcd.lease_remaining_s(lease)
+    while before_s >= 0 and time.monotonic() < deadline_s:
+        await asyncio.sleep(WATCH_STEP_S)
+        now_s = await etcd.lease_remaining_s(lease)
+        if now_s > before_s:
+            return True
+        before_s = now_s
+    return False

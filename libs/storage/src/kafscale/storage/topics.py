@@ -1,0 +1,143 @@
+"""Topics as etcd keeps them, and every service's view of them.
+
+A topic's record says only what was set; what was not set is Kafka's default, held here once. A view
+watches all of them, which is how a change of a config reaches running services. A topic that is
+being deleted stays in the view with its state until its name is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.schema import SCHEMA, require_schema
+from kafscale.storage.views import PrefixView
+from kafscale.store.v1 import store_pb2
+
+DEFAULT_RETENTION_MS = 604_800_000
+DEFAULT_RETENTION_BYTES = -1
+DEFAULT_SEGMENT_BYTES = 1_073_741_824
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+
+
+class TopicState(Enum):
+    ACTIVE = store_pb2.TopicConfig.ACTIVE
+    DELETING = store_pb2.TopicConfig.DELETING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    name: str
+    topic_id: TopicId
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    state: TopicState = TopicState.ACTIVE
+    epoch_floor: int = 0
+    created_ms: int = 0
+    config_version: int = 0
+    mod_revision: int = 0
+
+    @property
+    def retention_ms(self) -> int:
+        return int(self.configs.get("retention.ms", DEFAULT_RETENTION_MS))
+
+    @property
+    def retention_bytes(self) -> int:
+        return int(self.configs.get("retention.bytes", DEFAULT_RETENTION_BYTES))
+
+    @property
+    def segment_bytes(self) -> int:
+        return int(self.configs.get("segment.bytes", DEFAULT_SEGMENT_BYTES))
+
+    @property
+    def max_message_bytes(self) -> int:
+        return int(self.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+
+
+def encode_topic(topic: Topic) -> bytes:
+    record = store_pb2.TopicConfig(
+        schema=SCHEMA,
+        topic_id=topic.topic_id,
+        partitions=topic.partitions,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
+        segment_bytes=topic.segment_bytes,
+        created_at=topic.created_ms,
+        config_version=topic.config_version,
+        epoch_floor=topic.epoch_floor,
+        state=topic.state.name,
+        configs=dict(topic.configs),
+    )
+    return record.SerializeToString(deterministic=True)
+
+
+def decode_topic(name: str, value: bytes, mod_revision: int = 0) -> Topic:
+    record = store_pb2.TopicConfig.FromString(value)
+    require_schema(f"the record of topic {name!r}", record.schema)
+    return Topic(
+        name=name,
+        topic_id=TopicId(record.topic_id),
+        partitions=record.partitions,
+        configs=dict(record.configs),
+        state=TopicState(record.state),
+        epoch_floor=record.epoch_floor,
+        created_ms=record.created_at,
+        config_version=record.config_version,
+        mod_revision=mod_revision,
+    )
+
+
+class TopicsView:
+    """All topics by name and by id. `run` it in a task and wait for `ready`."""
+
+    def __init__(self, etcd: EtcdClient, keyspace: Keyspace) -> None:
+        self._keyspace = keyspace
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[TopicId, Topic] = {}
+        self._listeners: list[Callable[[str, Topic | None], None]] = []
+        self.view: PrefixView[Topic] = PrefixView(etcd, keyspace.topics_prefix(), self._decode)
+        self.view.subscribe(self._changed)
+
+    async def run(self) -> None:
+        await self.view.run()
+
+    async def ready(self) -> None:
+        await self.view.ready()
+
+    async def refresh(self) -> None:
+        """After this, the view holds at least what was committed when it was called."""
+        await self.view.refresh()
+
+    async def wait_revision(self, revision: int, timeout_s: float) -> bool:
+        return await self.view.wait_revision(revision, timeout_s)
+
+    def by_name(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: TopicId | bytes) -> Topic | None:
+        return self._by_id.get(TopicId(topic_id))
+
+    def all(self) -> tuple[Topic, ...]:
+        return tuple(self._by_name.values())
+
+    def subscribe(self, listener: Callable[[str, Topic | None], None]) -> Callable[[], None]:
+        """`listener(name, topic)` after each change; None when the name is free again."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _decode(self, kv: KeyValue) -> Topic:
+        return decode_topic(self._keyspace.parse_topic(kv.key), kv.value, kv.mod_revision)
+
+    def _changed(self, key: bytes, topic: Topic | None) -> None:
+        name = self._keyspace.parse_topic(key)
+        before = self._by_name.pop(name, None)
+        if before is not None and self._by_id.get(before.topic_id) is before:
+            del self._by_id[before.topic_id]
+        if topic is not None:
+            self._by_name[name] = topic
+            self._by_id[topic.topic_id] = topic
+        for listener in tuple(self._listeners):
+            listener(name, topic)

@@ -1,0 +1,241 @@
+"""A local copy of everything under one etcd prefix, kept true by a watch and never trusted blindly.
+
+Law: the copy only moves forward. It starts from a linearizable range and follows a watch from the
+next revision; an update older than what is held is ignored. When the history is compacted away the
+range is read again, and once a minute it is read again anyway, because etcd has lost watch events
+before (issue 18089). A range that lies before the revision already seen means that etcd was restored
+from a backup: only then does the copy go back, and the watch with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from kafscale.storage.etcd import (
+    EtcdClient,
+    EtcdUnknown,
+    EventKind,
+    KeyValue,
+    Range,
+    WatchBatch,
+    WatchCompacted,
+)
+from kafscale.storage.keys import prefix_end
+
+RECONCILE_S = 60.0
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 1.0
+KEYS_PER_READ_MAX = 100
+
+T = TypeVar("T")
+
+
+class PrefixView(Generic[T]):
+    """`run` it in a task, wait for `ready`. Everything else is synchronous, and of this event loop.
+
+    `decode` turns a key and value into what is kept; None keeps the key out of `items`. What decode
+    raises ends `run`: a value of a newer version must stop the process, not be skipped.
+    """
+
+    def __init__(
+        self,
+        etcd: EtcdClient,
+        prefix: bytes,
+        decode: Callable[[KeyValue], T | None],
+        *,
+        reconcile_s: float = RECONCILE_S,
+    ) -> None:
+        self._etcd = etcd
+        self._prefix = prefix
+        self._decode = decode
+        self._reconcile_s = reconcile_s
+        self._items: dict[bytes, T] = {}
+        self._revisions: dict[bytes, int] = {}  # mod_revision of every key held, decoded or not
+        self._deleted: dict[bytes, int] = {}  # deletions seen while a range is under way
+        self._reading = 0
+        self._listeners: list[Callable[[bytes, T | None], None]] = []
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._ready = asyncio.Event()
+        self._refreshing = asyncio.Lock()
+        self._refreshes_begun = 0
+        self._refreshes_done = 0
+        self._following: asyncio.Timeout | None = None
+        self.items: Mapping[bytes, T] = MappingProxyType(self._items)
+        self.revision = 0
+        """Every change of the prefix up to here is in `items`."""
+        self.resyncs = 0
+        """Ranges read again because the history was compacted or etcd went back in time."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            revision = await self._load()
+            self._ready.set()
+            await self._follow(revision + 1)
+
+    async def ready(self) -> None:
+        """Returns when the first range has been read."""
+        await self._ready.wait()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
+    def subscribe(self, listener: Callable[[bytes, T | None], None]) -> Callable[[], None]:
+        """Calls `listener(key, value)` after each change, None for a deletion. Returns the way out."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def wait_revision(self, revision: int, timeout_s: float) -> bool:
+        """Whether the view saw a change of the prefix at `revision` or later in time."""
+        if self.revision >= revision:
+            return True
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (revision, waiter)
+        self._waiters.append(entry)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+        return True
+
+    async def refresh(self) -> None:
+        """Reads the range now: afterwards `items` holds all that was committed before the call.
+
+        Callers that come while a range is under way share the next one. Raises `EtcdUnknown`.
+        """
+        ticket = self._refreshes_begun + 1
+        async with self._refreshing:
+            if self._refreshes_done >= ticket:
+                return
+            self._refreshes_begun += 1
+            number = self._refreshes_begun
+            await self._read_all()
+            self._refreshes_done = number
+
+    async def refresh_keys(self, keys: Collection[bytes]) -> None:
+        """As `refresh`, for these keys alone."""
+        wanted = list(keys)
+        for start in range(0, len(wanted), KEYS_PER_READ_MAX):
+            part = wanted[start : start + KEYS_PER_READ_MAX]
+            self._reading += 1
+            try:
+                results = await self._etcd.ranges([Range(key) for key in part])
+                self._merge([kv for r in results for kv in r.kvs], part, results[0].revision)
+            finally:
+                self._read_ended()
+
+    # -- the task --------------------------------------------------------------------------------
+
+    async def _load(self) -> int:
+        backoff_s = BACKOFF_FIRST_S
+        while True:
+            try:
+                return await self._read_all()
+            except EtcdUnknown:
+                # The copy stays as it is; nobody may be told that it is fresh meanwhile.
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+
+    async def _follow(self, start_revision: int) -> None:
+        """Until it is time to read the range again."""
+        watch = self._etcd.watch(
+            self._prefix, range_end=prefix_end(self._prefix), start_revision=start_revision
+        )
+        try:
+            async with watch, asyncio.timeout(self._reconcile_s) as self._following:
+                async for batch in watch:
+                    self._apply(batch)
+        except WatchCompacted:
+            self.resyncs += 1
+        except TimeoutError:
+            return
+        finally:
+            self._following = None
+
+    async def _read_all(self) -> int:
+        seen = self.revision
+        self._reading += 1
+        try:
+            result = await self._etcd.prefix(self._prefix)
+            if result.revision < seen:
+                self._go_back()
+            self._merge(result.kvs, None, result.revision)
+        finally:
+            self._read_ended()
+        self._advance(result.revision)
+        return result.revision
+
+    # -- the copy --------------------------------------------------------------------------------
+
+    def _apply(self, batch: WatchBatch) -> None:
+        for event in batch.events:
+            if event.kind is EventKind.PUT:
+                self._set(event.kv)
+            else:
+                self._remove(event.kv.key, event.kv.mod_revision)
+        self._advance(batch.revision)
+
+    def _merge(self, kvs: Iterable[KeyValue], asked: Collection[bytes] | None, revision: int) -> None:
+        """Takes over what was read at `revision`; of the keys asked for (None: all), absent ones go."""
+        present = set()
+        for kv in kvs:
+            present.add(kv.key)
+            self._set(kv)
+        for key in list(self._revisions) if asked is None else asked:
+            if key not in present and self._revisions.get(key, revision + 1) <= revision:
+                self._remove(key, revision)
+
+    def _set(self, kv: KeyValue) -> None:
+        key, revision = kv.key, kv.mod_revision
+        if self._revisions.get(key, 0) >= revision or self._deleted.get(key, 0) >= revision:
+            return
+        value = self._decode(kv)
+        self._revisions[key] = revision
+        if value is not None:
+            self._items[key] = value
+        elif self._items.pop(key, None) is None:
+            return
+        self._tell(key, value)
+
+    def _remove(self, key: bytes, revision: int) -> None:
+        if self._reading:
+            self._deleted[key] = revision
+        if self._revisions.get(key, revision + 1) > revision:
+            return
+        del self._revisions[key]
+        if self._items.pop(key, None) is not None:
+            self._tell(key, None)
+
+    def _tell(self, key: bytes, value: T | None) -> None:
+        for listener in tuple(self._listeners):
+            listener(key, value)
+
+    def _advance(self, revision: int) -> None:
+        self.revision = max(self.revision, revision)
+        if not self._waiters:
+            return
+        for wanted, waiter in self._waiters:
+            if wanted <= self.revision and not waiter.done():
+                waiter.set_result(None)
+
+    def _go_back(self) -> None:
+        """etcd lost revisions that we have seen: forget them, and end the watch that waits for more."""
+        self.resyncs += 1
+        self.revision = 0
+        self._deleted.clear()
+        self._revisions = dict.fromkeys(self._revisions, 0)
+        if self._following is not None:
+            self._following.reschedule(asyncio.get_running_loop().time())
+
+    def _read_ended(self) -> None:
+        self._reading -= 1
+        if not self._reading:
+            self._deleted.clear()
