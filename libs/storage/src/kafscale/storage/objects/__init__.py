@@ -1,5 +1,6 @@
 """Objects: the port that services use, its errors, and the adapters behind it."""
 
+from kafscale.storage.objects.config import S3Config, StoreConfig, StoreKind, open_store
 from kafscale.storage.objects.errors import (
     ObjectNotFound,
     PreconditionFailed,
@@ -33,9 +34,13 @@ __all__ = [
     "ObjectNotFound",
     "ObjectStore",
     "PreconditionFailed",
+    "S3Config",
+    "StoreConfig",
     "StoreError",
     "StoreFull",
+    "StoreKind",
     "StoreRefused",
     "StoreUnavailable",
     "StoreUnsuitable",
+    "open_store",
 ]

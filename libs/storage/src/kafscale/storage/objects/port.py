@@ -69,7 +69,7 @@ class ObjectStore(Protocol):
         condition: Condition = None,
         metadata: Metadata = NO_METADATA,
     ) -> str:
-        """Write the concatenation of `body`; the etag. Raises PreconditionFailed if the condition does not hold."""
+        """Write the concatenation of `body`; the etag. PreconditionFailed if the condition does not hold."""
 
     async def get(
         self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None

@@ -1,4 +1,4 @@
-"""Reading segments that may be torn, foreign or corrupt: each length is checked before it is followed. Pure."""
+"""Reading segments that may be torn, foreign or corrupt: no length is followed unchecked. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,0 +1,61 @@
+"""Which object store to open, as plain values, and the opening. An adapter is imported when it is asked for.
+
+`memory` is a directory store in a temporary directory that is removed when the store is closed: several
+processes can share it when they are given the same directory.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, assert_never
+
+from kafscale.storage.objects.port import ObjectStore
+
+StoreKind = Literal["s3", "dir", "memory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Config:
+    """An S3 bucket. `puts_per_s_max` (segments) and `linger_min_ms` hold the bill down; None: no governor."""
+
+    bucket: str
+    region: str = "us-east-1"
+    endpoint: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    payload_signing: bool = False
+    puts_per_s_max: int | None = 100
+    linger_min_ms: int = 5
+    connections_max: int = 64
+    connect_timeout_s: float = 3.0
+    request_timeout_s: float = 10.0
+    create_bucket: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """`directory` is needed by `dir`, optional for `memory`; `s3` is needed by `s3`."""
+
+    kind: StoreKind
+    directory: Path | None = None
+    s3: S3Config | None = None
+
+
+def open_store(config: StoreConfig) -> ObjectStore:
+    """The store that the config names. No I/O happens before its first request."""
+    match config.kind:
+        case "s3":
+            from kafscale.storage.objects.s3 import S3Store
+
+            assert config.s3 is not None, "an s3 store needs its S3Config"
+            return S3Store(config.s3)
+        case "dir":
+            from kafscale.storage.objects.directory import DirectoryStore
+
+            assert config.directory is not None, "a dir store needs its directory"
+            return DirectoryStore(config.directory)
+        case "memory":
+            from kafscale.storage.objects.directory import DirectoryStore
+
+            return DirectoryStore(config.directory) if config.directory else DirectoryStore.temporary()
+        case _:
+            assert_never(config.kind)

@@ -1,0 +1,87 @@
+"""The object store in a local directory, shared by the processes of one machine. The law is in `disk_tree`.
+
+An object is the plain file `{root}/{key}`. Writes and reads have threads of their own, so that a read never
+queues behind an fsync. It costs nothing per request, hence no linger and no governor.
+"""
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from kafscale.storage.objects.disk_pool import DiskPool
+from kafscale.storage.objects.disk_tree import DiskTree
+from kafscale.storage.objects.port import NO_METADATA, Buffer, Condition, Metadata, ObjectInfo
+
+WRITE_THREADS: Final = 8
+READ_THREADS: Final = 4
+PENDING_MAX: Final = 1024
+LOCK_WAIT_S: Final = 10.0
+_LIST_PAGE: Final = 500
+
+
+class DirectoryStore:
+    """Nothing is created or opened before the first request."""
+
+    def __init__(self, root: str | os.PathLike[str], *, lock_wait_s: float = LOCK_WAIT_S) -> None:
+        self.billed = False
+        self.linger_min_ms = 0
+        self.puts_per_s_max: int | None = None
+        self.conditional_delete = True
+        self.root = Path(root).absolute()
+        self._removed_at_close = False
+        self._tree = DiskTree(str(self.root), lock_wait_s=lock_wait_s)
+        self._writers = DiskPool("object-write", threads=WRITE_THREADS, pending_max=PENDING_MAX)
+        self._readers = DiskPool("object-read", threads=READ_THREADS, pending_max=PENDING_MAX)
+
+    @classmethod
+    def temporary(cls) -> "DirectoryStore":
+        """A store of this process alone, removed with everything in it when it is closed."""
+        store = cls(tempfile.mkdtemp(prefix="kafscale-objects-"))
+        store._removed_at_close = True
+        return store
+
+    async def put(
+        self,
+        key: str,
+        body: Sequence[Buffer],
+        *,
+        condition: Condition = None,
+        metadata: Metadata = NO_METADATA,
+    ) -> str:
+        return await self._writers.run(self._tree.put, key, body, condition, metadata)
+
+    async def get(
+        self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
+    ) -> bytes:
+        return await self._readers.run(self._tree.get, key, if_match, start, end)
+
+    async def head(self, key: str) -> ObjectInfo | None:
+        return await self._writers.run(self._tree.head, key)
+
+    async def delete(self, key: str, *, if_match: str | None = None) -> bool:
+        return await self._writers.run(self._tree.delete, key, if_match)
+
+    async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        scan = self._tree.scan(prefix, start_after)
+        while page := await self._readers.run(_take, scan):
+            for info in page:
+                yield info
+
+    async def probe(self) -> None:
+        """Conditions hold by construction; this finds out early that the directory cannot be used."""
+        await self._writers.run(self._tree.prepare)
+
+    async def close(self) -> None:
+        await self._writers.close()
+        await self._readers.close()
+        self._tree.close()
+        if self._removed_at_close:
+            shutil.rmtree(self.root)
+
+
+def _take(scan: Iterator[ObjectInfo]) -> list[ObjectInfo]:
+    return list(itertools.islice(scan, _LIST_PAGE))

@@ -1,0 +1,86 @@
+"""Threads for calls that block on the disk, leaner than an executor's futures. The loop never waits for a
+disk.
+
+At most `pending_max` calls are queued or under way; the next caller waits its turn. A call whose caller was
+cancelled still runs to its end: what it does is then unknown to the caller, as after a timeout.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class _Call:
+    """One function on its way through a thread and back to its loop."""
+
+    __slots__ = ("args", "function", "future", "loop")
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.function = function
+        self.args = args
+
+    def run(self) -> None:
+        try:
+            result, error = self.function(*self.args), None
+        except Exception as caught:  # noqa: BLE001 - handed to the caller, who handles it
+            result, error = None, caught
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._finish, result, error)
+
+    def _finish(self, result: Any, error: Exception | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
+
+
+class DiskPool:
+    """Threads start as calls need them and end with `close`."""
+
+    def __init__(self, name: str, *, threads: int, pending_max: int) -> None:
+        self._name = name
+        self._size = threads
+        self._slots = asyncio.Semaphore(pending_max)
+        self._pending = 0
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    async def run(self, function: Callable[..., T], *args: Any) -> T:
+        """The function's answer or exception, from a thread."""
+        async with self._slots:
+            call = _Call(function, args)
+            self._pending += 1
+            if self._pending > len(self._threads) < self._size:
+                self._start()
+            self._calls.put(call)
+            try:
+                result: T = await call.future
+                return result
+            finally:
+                self._pending -= 1
+
+    def _start(self) -> None:
+        name = f"{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call.run()
+
+    async def close(self) -> None:
+        """Wait for what is under way, then end the threads."""
+        threads, self._threads = self._threads, []
+        for _ in threads:
+            self._calls.put(None)
+        for thread in threads:
+            await asyncio.to_thread(thread.join)

@@ -1,0 +1,360 @@
+"""The directory store's law on disk, in plain blocking calls that several processes may make at once.
+
+Bytes go to an unnamed file, their record to a link that names its inode, and then one link or rename shows
+both under the key: create-if-absent is link(2), which never replaces; replacing and deleting look and act
+under the key's lock. What is visible was written whole. It is durable when `put` returned or `head` reported
+it; a power cut may leave a file shorter than its record says, which counts as absent and is moved aside.
+"""
+
+import contextlib
+import os
+import stat
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafscale.storage.objects.disk_errors import NO_ROOM, translated
+from kafscale.storage.objects.disk_files import read_range, write_body
+from kafscale.storage.objects.disk_records import RecordTree, make_parents
+from kafscale.storage.objects.durability import names_follow_fsync, sync_directory
+from kafscale.storage.objects.errors import (
+    ObjectNotFound,
+    PreconditionFailed,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+)
+from kafscale.storage.objects.locks import KeyLocks
+from kafscale.storage.objects.port import Buffer, Condition, IfAbsent, IfMatch, Metadata, ObjectInfo
+from kafscale.storage.objects.sidecar import (
+    STORE_DIR,
+    Record,
+    check_key,
+    check_metadata,
+)
+
+_RACES_MAX: Final = 16  # each lost race needs another process to have changed the same key meanwhile
+_OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+@dataclass(slots=True)
+class _Staged:
+    """Written bytes and their record, on their way to their key; `source` is what to link there."""
+
+    fd: int
+    inode: int
+    etag: str
+    source: str
+    shown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What lies under a key: an open file, which pins its inode, and its record; None when torn."""
+
+    fd: int
+    status: os.stat_result
+    record: Record | None
+
+
+class DiskTree:
+    """Objects at `{root}/{key}`, everything of the store's own below `{root}/.store`."""
+
+    def __init__(self, root: str, *, lock_wait_s: float) -> None:
+        self._root = root
+        self._meta = f"{root}/{STORE_DIR}/meta"
+        self._stage = f"{root}/{STORE_DIR}/stage"
+        self._torn = f"{root}/{STORE_DIR}/torn"
+        self._locks = KeyLocks(f"{root}/{STORE_DIR}/locks", wait_s=lock_wait_s)
+        self._preparing = threading.Lock()
+        self._root_fd = -1
+        self._ordered = False
+        self._records = RecordTree(self._meta, ordered=False)
+        self._unnamed = True
+
+    # -- opening ---------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make the store's own directories and learn what the file system can do; idempotent."""
+        if self._root_fd >= 0:
+            return
+        with self._preparing, translated(""):
+            if self._root_fd >= 0:
+                return
+            for directory in (self._meta, self._stage, self._torn, f"{self._root}/{STORE_DIR}/locks"):
+                os.makedirs(directory, exist_ok=True)
+            self._ordered = names_follow_fsync(self._root)
+            self._records = RecordTree(self._meta, ordered=self._ordered)
+            self._unnamed = self._can_stage_unnamed()
+            self._root_fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _can_stage_unnamed(self) -> bool:
+        try:
+            os.close(os.open(self._stage, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644))
+        except OSError:
+            return False
+        return os.path.isdir("/proc/self/fd")
+
+    def close(self) -> None:
+        if self._root_fd >= 0:
+            os.close(self._root_fd)
+            self._root_fd = -1
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def put(self, key: str, body: Sequence[Buffer], condition: Condition, metadata: Metadata) -> str:
+        check_key(key)
+        check_metadata(key, metadata)
+        self.prepare()
+        with translated(key), self._staged(key, body, metadata) as staged:
+            if isinstance(condition, IfAbsent):
+                self._create(key, staged)
+            else:
+                self._replace(key, staged, condition)
+            return staged.etag
+
+    @contextlib.contextmanager
+    def _staged(self, key: str, body: Sequence[Buffer], metadata: Metadata) -> Iterator[_Staged]:
+        name = "" if self._unnamed else f"{self._stage}/{uuid.uuid4().hex}"
+        if name:
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        else:
+            fd = os.open(self._stage, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            etag, size = write_body(fd, body)
+            status = os.fstat(fd)
+            record = Record(etag=etag, size=size, mtime_ns=status.st_mtime_ns, metadata=metadata)
+            staged = _Staged(fd, status.st_ino, etag, name or f"/proc/self/fd/{fd}")
+            self._records.write(key, status.st_ino, record)
+            try:
+                yield staged
+            finally:
+                if not staged.shown:
+                    self._records.forget(key, status.st_ino)
+        finally:
+            os.close(fd)
+            if name:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name)
+
+    def _create(self, key: str, staged: _Staged) -> None:
+        if not self._ordered:
+            self._sync_before_showing(key, staged)
+        self._link_to_key(key, staged)
+        staged.shown = True
+        try:
+            self._sync_after_showing(key, staged.fd)
+        except OSError as error:
+            self._take_back(key, staged.inode)
+            staged.shown = False
+            full = error.errno in NO_ROOM
+            raise (StoreFull if full else StoreUnavailable)(key, f"fsync: {error.strerror}") from error
+
+    def _link_to_key(self, key: str, staged: _Staged) -> None:
+        path = self._path(key)
+        for _ in range(_RACES_MAX):
+            try:
+                # A source directory makes Python call linkat with AT_SYMLINK_FOLLOW, which /proc's links
+                # need.
+                os.link(staged.source, path, src_dir_fd=self._root_fd, follow_symlinks=True)
+            except FileNotFoundError:
+                make_parents(path, self._root, ordered=self._ordered)
+            except FileExistsError:
+                if not self._move_torn_aside(key):
+                    raise PreconditionFailed(key, "exists") from None
+            else:
+                return
+        raise StoreUnavailable(key, "its directory kept vanishing")
+
+    def _take_back(self, key: str, inode: int) -> None:
+        """Hide an object again whose fsync failed; a failure here makes the outcome unknown."""
+        with self._locks.held(key):
+            path = self._path(key)
+            if os.stat(path, follow_symlinks=False).st_ino == inode:
+                os.unlink(path)
+
+    def _replace(self, key: str, staged: _Staged, condition: IfMatch | None) -> None:
+        os.fsync(staged.fd)  # so that a full disk is found while the old bytes still stand
+        if not self._ordered:
+            self._sync_before_showing(key, staged)
+        path = self._path(key)
+        name = f"{self._stage}/{uuid.uuid4().hex}"
+        os.link(staged.source, name, src_dir_fd=self._root_fd, follow_symlinks=True)
+        try:
+            with self._locks.held(key):
+                old = self._check(key, condition)
+                make_parents(path, self._root, ordered=self._ordered)
+                os.rename(name, path)
+                staged.shown = True
+                self._sync_after_showing(key, staged.fd)
+                if old is not None:
+                    self._records.forget(key, old)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+
+    def _check(self, key: str, condition: IfMatch | None) -> int | None:
+        """The inode under the key, once the condition holds; call it under the key's lock."""
+        with self._opened(key) as found:
+            if condition is None:
+                return found.status.st_ino if found else None
+            if found is None or found.record is None:
+                raise PreconditionFailed(key, "does not exist")
+            if found.record.etag != condition.etag:
+                raise PreconditionFailed(key, f"has etag {found.record.etag}, not {condition.etag}")
+            return found.status.st_ino
+
+    def _sync_before_showing(self, key: str, staged: _Staged) -> None:
+        os.fsync(staged.fd)
+        self._records.sync(key)
+
+    def _sync_after_showing(self, key: str, fd: int) -> None:
+        os.fsync(fd)
+        if not self._ordered:
+            sync_directory(os.path.dirname(self._path(key)))
+
+    def delete(self, key: str, if_match: str | None) -> bool:
+        check_key(key)
+        self.prepare()
+        path = self._path(key)
+        with translated(key), self._locks.held(key):
+            with self._opened(key) as found:
+                if found is None:
+                    return False
+                if if_match is not None and (found.record is None or found.record.etag != if_match):
+                    raise PreconditionFailed(key, f"has another etag than {if_match}")
+                inode = found.status.st_ino
+                os.unlink(path)
+            sync_directory(os.path.dirname(path))
+            self._records.forget(key, inode)
+            self._remove_empty_parents(key)
+            return True
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def get(self, key: str, if_match: str | None, start: int, end: int | None) -> bytes:
+        check_key(key)
+        self.prepare()
+        with translated(key), self._opened(key) as found:
+            if found is None or found.record is None:
+                raise ObjectNotFound(key)
+            if if_match is not None and found.record.etag != if_match:
+                raise PreconditionFailed(key, f"has etag {found.record.etag}, not {if_match}")
+            stop = found.record.size if end is None else min(end, found.record.size)
+            return read_range(found.fd, start, stop)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        check_key(key)
+        self.prepare()
+        with translated(key), self._opened(key) as found:
+            if found is None or found.record is None:
+                return None
+            # A writer may have died, or still be, between showing the object and its fsync. Who asks may take
+            # the answer for proof that its own earlier request was applied, so make it true.
+            self._sync_after_showing(key, found.fd)
+            if not self._ordered:
+                self._records.sync(key)
+            record = found.record
+            return ObjectInfo(key=key, etag=record.etag, size=record.size, metadata=record.metadata)
+
+    def scan(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Objects in key order. Directories sort as if their names ended in a slash, as their keys go on."""
+        self.prepare()
+        above = prefix.rpartition("/")[0]
+        yield from self._scan_directory(above + "/" if above else "", prefix, start_after)
+
+    def _scan_directory(self, above: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        try:
+            with os.scandir(f"{self._root}/{above}") as entries:
+                names = sorted(entry.name + "/" * entry.is_dir(follow_symlinks=False) for entry in entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name in names:
+            key = above + name
+            if key == f"{STORE_DIR}/" or not (key.startswith(prefix) or prefix.startswith(key)):
+                continue
+            if not name.endswith("/"):
+                if key > start_after and (info := self._listed(key)) is not None:
+                    yield info
+            elif key > start_after or start_after.startswith(key):
+                yield from self._scan_directory(key, prefix, start_after)
+
+    def _listed(self, key: str) -> ObjectInfo | None:
+        with translated(key), self._opened(key) as found:
+            if found is None or found.record is None:
+                return None
+            return ObjectInfo(key=key, etag=found.record.etag, size=found.record.size)
+
+    # -- objects and their records ---------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _opened(self, key: str) -> Iterator[_Found | None]:
+        found = self._open(key)
+        try:
+            yield found
+        finally:
+            if found is not None:
+                os.close(found.fd)
+
+    def _open(self, key: str) -> _Found | None:
+        path = self._path(key)
+        for _ in range(_RACES_MAX):
+            try:
+                fd = os.open(path, _OPEN)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            try:
+                found = self._inspect(key, path, fd)
+            except BaseException:
+                os.close(fd)
+                raise
+            if found is not None:
+                return found
+            os.close(fd)
+        raise StoreUnavailable(key, "it kept changing while it was opened")
+
+    def _inspect(self, key: str, path: str, fd: int) -> _Found | None:
+        """None: the key shows other bytes by now, whose writer took these bytes' record away."""
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreRefused(key, "is a directory, not an object")
+        record = self._records.read(key, status.st_ino)
+        if record is not None and record.size != status.st_size:
+            return _Found(fd, status, None)
+        if record is not None and record.mtime_ns == status.st_mtime_ns:
+            return _Found(fd, status, record)
+        try:
+            if os.stat(path, follow_symlinks=False).st_ino != status.st_ino:
+                return None
+        except FileNotFoundError:
+            return None
+        return _Found(fd, status, self._records.adopt(key, fd, status))
+
+    def _move_torn_aside(self, key: str) -> bool:
+        """Whether the key may be free now: its file was torn by a power cut, or is gone."""
+        with self._locks.held(key), self._opened(key) as found:
+            if found is None:
+                return True
+            if found.record is not None:
+                return False
+            os.rename(self._path(key), f"{self._torn}/{uuid.uuid4().hex}")
+            self._records.forget(key, found.status.st_ino)
+            return True
+
+    # -- paths -----------------------------------------------------------------------------------------------
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+    def _remove_empty_parents(self, key: str) -> None:
+        """Directories of a deleted topic go; one that is filled again meanwhile stays, as rmdir refuses."""
+        for root in (self._root, self._meta):
+            directory = key.rpartition("/")[0]
+            while directory:
+                try:
+                    os.rmdir(f"{root}/{directory}")
+                except OSError:
+                    break
+                directory = directory.rpartition("/")[0]

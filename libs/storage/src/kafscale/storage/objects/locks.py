@@ -1,0 +1,60 @@
+"""One lock per key, between threads and between processes, in a fixed number of files.
+
+Keys share LOCK_SLOTS slots by hash. A slot is held in this process by a thread lock and against others by
+flock, which the kernel drops when its holder dies. Waiting is bounded: a stopped process may hold one for
+long.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from kafscale.storage.objects.errors import StoreUnavailable
+
+LOCK_SLOTS: Final = 1024
+_POLL_S: Final = 0.002
+
+
+class KeyLocks:
+    """Locks in `directory`; `wait_s` bounds how long one is waited for."""
+
+    def __init__(self, directory: str, *, wait_s: float) -> None:
+        self._directory = directory
+        self._wait_s = wait_s
+        self._threads = [threading.Lock() for _ in range(LOCK_SLOTS)]
+
+    @contextlib.contextmanager
+    def held(self, key: str) -> Iterator[None]:
+        """Hold the key's lock; StoreUnavailable when it stays taken."""
+        slot = zlib.crc32(key.encode()) % LOCK_SLOTS
+        deadline = time.monotonic() + self._wait_s
+        if not self._threads[slot].acquire(timeout=self._wait_s):
+            raise StoreUnavailable(key, f"its lock was held for {self._wait_s} s")
+        try:
+            fd = os.open(f"{self._directory}/{slot:03x}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                self._flock(fd, key, deadline)
+                yield
+            finally:
+                os.close(fd)
+        finally:
+            self._threads[slot].release()
+
+    def _flock(self, fd: int, key: str, deadline: float) -> None:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EINTR):
+                    raise
+            else:
+                return
+            if time.monotonic() >= deadline:
+                raise StoreUnavailable(key, f"another process held its lock for {self._wait_s} s")
+            time.sleep(_POLL_S)

@@ -1,0 +1,81 @@
+"""Ask a store, by a few requests, whether it keeps the conditions that commits stand on.
+
+Some S3 servers accept If-None-Match and If-Match and ignore them: every writer then wins. Such a store is
+refused. Only a DELETE's If-Match may be missing; the caller is told.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from kafscale.storage.objects.errors import (
+    ObjectNotFound,
+    PreconditionFailed,
+    StoreUnavailable,
+    StoreUnsuitable,
+)
+from kafscale.storage.objects.port import Condition, IfAbsent, IfMatch, ObjectStore
+
+_RACERS: Final = 4
+_METADATA: Final = {"kfs-epoch": "1", "kfs-attempt": "00ff"}
+_WRONG: Final = IfMatch("00000000000000000000000000000000")
+
+
+async def probe_conditions(store: ObjectStore, key: str) -> bool:
+    """Whether DELETE honours If-Match; StoreUnsuitable when anything else is missing. Leaves no object."""
+    try:
+        await _probe_put(store, key)
+        return await _probe_delete(store, key)
+    finally:
+        await store.delete(key)
+
+
+async def _probe_put(store: ObjectStore, key: str) -> None:
+    bodies = [[b"racer", str(n).encode()] for n in range(_RACERS)]
+    racers = (_try_put(store, key, body, IfAbsent()) for body in bodies)
+    won = [etag for etag in await asyncio.gather(*racers, return_exceptions=True) if etag is not None]
+    failure = next((error for error in won if isinstance(error, BaseException)), None)
+    if failure is not None:
+        raise failure
+    if len(won) != 1:
+        raise StoreUnsuitable(
+            key, f"{len(won)} of {_RACERS} concurrent PUTs with If-None-Match: * succeeded, not one"
+        )
+    if await _try_put(store, key, [b"late"], IfAbsent()) is not None:
+        raise StoreUnsuitable(key, "it ignores If-None-Match: * on PUT")
+    if await _try_put(store, key, [b"wrong"], _WRONG) is not None:
+        raise StoreUnsuitable(key, "it ignores If-Match on PUT")
+    etag = await _try_put(store, key, [b"right"], IfMatch(str(won[0])))
+    if etag is None:
+        raise StoreUnsuitable(key, "it refuses a PUT whose If-Match is right")
+    info = await store.head(key)
+    if info is None or info.etag != etag or dict(info.metadata) != _METADATA:
+        raise StoreUnsuitable(key, f"HEAD does not answer what the last PUT stored: {info}")
+    if await _gets(store, key, _WRONG.etag) or not await _gets(store, key, etag):
+        raise StoreUnsuitable(key, "it does not honour If-Match on GET")
+
+
+async def _try_put(store: ObjectStore, key: str, body: Sequence[bytes], condition: Condition) -> str | None:
+    try:
+        return await store.put(key, body, condition=condition, metadata=_METADATA)
+    except PreconditionFailed:
+        return None
+    except StoreUnavailable as error:
+        if error.reason.startswith("409 "):  # lost the race, says S3
+            return None
+        raise
+
+
+async def _gets(store: ObjectStore, key: str, etag: str) -> bool:
+    try:
+        return await store.get(key, if_match=etag) == b"right"
+    except PreconditionFailed:
+        return False
+
+
+async def _probe_delete(store: ObjectStore, key: str) -> bool:
+    try:
+        await store.delete(key, if_match=_WRONG.etag)
+    except (PreconditionFailed, ObjectNotFound):
+        return True
+    return await store.head(key) is not None
