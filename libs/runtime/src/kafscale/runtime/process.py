@@ -7,11 +7,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import grpc.aio
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.malloc import MALLOC_ENV
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.stream.server import Handler
 from kafscale.storage.etcd import EtcdClient
@@ -21,13 +22,9 @@ from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import TopicsView
 from prometheus_client import CollectorRegistry
 
-S = TypeVar("S", bound=ServiceSettings)
+__all__ = ["MALLOC_ENV", "Runtime", "ServiceParts", "run_service"]
 
-MALLOC_ENV: Final[Mapping[str, str]] = {
-    "MALLOC_MMAP_THRESHOLD_": str(128 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
-    "MALLOC_TOP_PAD_": str(16 << 20),
-}
+S = TypeVar("S", bound=ServiceSettings)
 
 
 async def _nothing() -> None:

@@ -1,40 +1,28 @@
 """The front door's end of the streams: sends in lane order, pairs replies, tells what may have been sent.
 
 Laws: requests of one lane arrive in the order of their send(). A PendingReply always ends: with a
-Reply, with BackendLost, or cancelled by its owner. BackendLost.sent is False only when no byte of
-the request was handed to gRPC. Nothing is ever sent twice.
+Reply, with BackendLost, or cancelled by its owner. BackendLost.sent is False only when the request
+was certainly not executed: no byte of it was handed to gRPC, or the service said so. Nothing is
+ever sent twice.
 """
 
 import asyncio
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
+from kafscale.runtime.clock import Clock, SystemClock
 from kafscale.runtime.stream.frame import Buffer, Reply, RequestMeta
+from kafscale.runtime.stream.link import BackendLost, Link, LinkLimits, PendingReply
+from kafscale.runtime.stream.stats import StreamStats
 
+__all__ = ["BackendLost", "PendingReply", "Reply", "RequestMeta", "StreamClient"]
 
-class BackendLost(Exception):
-    """No reply will come. sent=False: certainly not executed; sent=True: unknown."""
-
-    def __init__(self, *, target: str, sent: bool, reason: str) -> None:
-        super().__init__(f"{target}: {reason} ({'may have been' if sent else 'not'} sent)")
-        self.target = target
-        self.sent = sent
-        self.reason = reason
-
-
-class PendingReply:
-    """A request under way. The future may be awaited or given callbacks."""
-
-    __slots__ = ("future",)
-
-    future: asyncio.Future[Reply]
-
-    def cancel(self) -> None:
-        """Nobody wants the reply: cancels the future and tells the service."""
-        raise NotImplementedError
+SWEEP_EVERY_S: Final = 0.25
 
 
 class StreamClient:
+    """All streams of one kind to one service instance."""
+
     def __init__(
         self,
         target: str,
@@ -43,32 +31,83 @@ class StreamClient:
         streams: int = 1,
         queue_bytes_max: int = 32 << 20,
         default_budget_ms: int = 60_000,
+        connect_timeout_ms: int = 2_000,
+        clock: Clock | None = None,
     ) -> None:
-        """No I/O: connects at the first send() or connect()."""
-        raise NotImplementedError
+        """No I/O: connects at the first send() or connect(). queue_bytes_max is for each stream."""
+        assert streams > 0, "a client has a stream"
+        self.target = target
+        self.stats = StreamStats()
+        limits = LinkLimits(
+            queue_bytes_max=queue_bytes_max,
+            default_budget_ms=default_budget_ms,
+            connect_timeout_ms=connect_timeout_ms,
+        )
+        self._clock = clock or SystemClock()
+        self._links = [
+            Link(target, kind, limits=limits, clock=self._clock, stats=self.stats) for _ in range(streams)
+        ]
+        self._owner: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def connect(self) -> None:
         """Returns when every stream is up; waits as long as it takes."""
-        raise NotImplementedError
+        self._start()
+        for link in self._links:
+            await link.until_up()
+
+    @property
+    def connected(self) -> bool:
+        return all(link.is_up for link in self._links)
+
+    @property
+    def pending(self) -> int:
+        """Requests without an answer yet."""
+        return sum(len(link.pending) for link in self._links)
 
     def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply:
         """Never blocks and never raises for the world's failures: those are in the future.
 
         Fails at once with BackendLost(sent=False) while the backend is known to be unreachable and
         when the queue is full; look at `writable` or await drain() before sending much.
-        meta.request_id is drawn here. meta.age_budget_ms=0 takes the client's default.
+        meta.request_id is drawn here. meta.age_budget_ms=0 takes the client's default. The buffers
+        must not change until the reply is there. FrameError when a text does not fit in a header.
         """
-        raise NotImplementedError
+        if self._owner is None:
+            self._start()
+        links = self._links
+        return links[lane % len(links)].send(meta, body, lane)
 
     @property
     def writable(self) -> bool:
         """False while more than half of queue_bytes_max waits on some stream."""
-        raise NotImplementedError
+        return all(link.is_writable for link in self._links)
 
     async def drain(self) -> None:
-        """Returns when writable."""
-        raise NotImplementedError
+        """Returns when writable, and when the client is closed."""
+        for link in self._links:
+            await link.until_writable()
 
     async def close(self) -> None:
         """Fails what is open with BackendLost and ends every task. Idempotent."""
-        raise NotImplementedError
+        self._closed = True
+        for link in self._links:
+            link.close()
+        if self._owner is not None:
+            self._owner.cancel()
+            await asyncio.wait((self._owner,))
+
+    def _start(self) -> None:
+        if self._owner is None and not self._closed:
+            self._owner = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """Owns every task of the client; close() ends it and waits for it."""
+        async with asyncio.TaskGroup() as tasks:
+            for link in self._links:
+                tasks.create_task(link.run())
+            while True:
+                await asyncio.sleep(SWEEP_EVERY_S)
+                now_ms = self._clock.now_ms()
+                for link in self._links:
+                    link.sweep(now_ms)

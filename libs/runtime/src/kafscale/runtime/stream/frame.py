@@ -44,6 +44,7 @@ class ReplyStatus(enum.IntEnum):
     NO_REPLY = 2  # acks=0: accepted, nothing goes to the client
     FAILED = 3  # the handler died: the outcome is unknown; empty payload
     EXPIRED = 4  # dropped unread, its age was over the budget: definitely not executed
+    REFUSED = 5  # the service is leaving: definitely not executed, may be routed again
 
 
 class FrameError(Exception):

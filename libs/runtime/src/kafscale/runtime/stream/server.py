@@ -2,52 +2,299 @@
 
 Laws: a handler is called synchronously, so what it does before it returns happens in the order in
 which the front door sent. Every request is answered exactly once or its stream is gone. When a
-stream ends, everything open on it is cancelled.
+stream ends, everything open on it is cancelled. While more bytes than the limit are unanswered or
+unsent, the stream is not read.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from kafscale.runtime.stream.frame import Buffer, ReplyStatus, RequestMeta
+import grpc
+import grpc.aio
+import structlog
+from kafscale.runtime.clock import Clock, SystemClock
+from kafscale.runtime.logs import CURRENT_REQUEST
+from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.stream.frame import Buffer, CancelFrame, FrameError, ReplyStatus, RequestFrame
+from kafscale.runtime.stream.inbound import Handler, InboundRequest
+from kafscale.runtime.stream.inbox import Inbox
+from kafscale.runtime.stream.options import SERVICE
+from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
+from kafscale.runtime.stream.stats import StreamStats
+from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
+from kafscale.runtime.tracing import Tracer
+
+__all__ = ["AsyncHandler", "Handler", "InboundRequest", "StreamLimits", "StreamServer", "task_handler"]
+
+log = structlog.get_logger("kafscale.stream")
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+# A read that had to wait this long has caught up with what was sent.
+CAUGHT_UP_MS: Final = 5
 
 
-class InboundRequest:
-    """One request, open until reply() was called or its stream ended."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLimits:
+    """Of one stream. Bodies of unanswered requests and replies that wait to be written count."""
 
-    __slots__ = ("arrived_ms", "body", "meta")
+    held_bytes_max: int = 64 << 20
+    open_requests_max: int = 16_384
+    body_bytes_max: int = 128 << 20
 
-    meta: RequestMeta
-    body: memoryview
-    arrived_ms: int
 
-    def reply(
-        self, buffers: Sequence[Buffer] = (), *, status: ReplyStatus = ReplyStatus.FINAL, revision: int = 0
+class StreamServer:
+    """Serves both methods; one instance per process."""
+
+    def __init__(
+        self,
+        *,
+        bulk: Mapping[int, Handler],
+        control: Mapping[int, Handler],
+        clock: Clock | None = None,
+        watch: LoopWatch | None = None,
+        limits: StreamLimits | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
-        """Exactly once; after a cancel it is allowed and goes nowhere."""
-        raise NotImplementedError
+        self.handlers = {"bulk": bulk, "control": control}
+        self.clock = clock or SystemClock()
+        self.watch = watch
+        self.limits = limits or StreamLimits()
+        self.tracer = tracer
+        self.refusing = False
+        self.stats = {"bulk": StreamStats(), "control": StreamStats()}
+        self._streams: set[_ServerStream] = set()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Without serializers a message is the bytes that were written."""
+        methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+            "Bulk": grpc.stream_stream_rpc_method_handler(self._bulk),
+            "Control": grpc.stream_stream_rpc_method_handler(self._control),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
 
     @property
-    def cancelled(self) -> bool:
-        """The client left or the stream ended: nobody reads the reply."""
-        raise NotImplementedError
+    def open_requests(self) -> int:
+        return sum(len(stream.open) for stream in self._streams)
 
-    def on_cancel(self, fn: Callable[[], None]) -> None:
-        """Calls fn once when the request is cancelled before its reply; at once if it already is."""
-        raise NotImplementedError
+    @property
+    def held_bytes(self) -> int:
+        return sum(stream.held_bytes for stream in self._streams)
 
-    def expired(self, now_ms: int) -> bool:
-        raise NotImplementedError
+    def refuse_new(self) -> None:
+        """From now on requests are answered REFUSED; those that are open go on."""
+        self.refusing = True
+
+    async def until_idle(self) -> None:
+        """Returns when every open request is answered and every answer is handed to gRPC."""
+        for stream in tuple(self._streams):
+            await stream.until_idle()
+
+    async def _bulk(self, _messages: object, context: Context) -> None:
+        await self._serve("bulk", context)
+
+    async def _control(self, _messages: object, context: Context) -> None:
+        await self._serve("control", context)
+
+    async def _serve(self, kind: str, context: Context) -> None:
+        if self.refusing:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the service is leaving")
+        stream = _ServerStream(self, kind, context)
+        self._streams.add(stream)
+        self.stats[kind].streams += 1
+        try:
+            # The client writes nothing before it has seen this: what it sends after it is ours.
+            await context.send_initial_metadata(())
+            error = await stream.run()
+        finally:
+            self._streams.discard(stream)
+            self.stats[kind].streams -= 1
+            stream.end()
+        if error is not None:
+            log.error("stream closed: bad frame", kind=kind, peer=context.peer(), reason=error.reason)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.reason)
 
 
-Handler = Callable[[InboundRequest], None]
-AsyncHandler = Callable[[InboundRequest], Awaitable[Sequence[Buffer]]]
+class _ServerStream:
+    """Reads in the gRPC handler's own task and writes in one more."""
 
+    def __init__(self, server: StreamServer, kind: str, context: Context) -> None:
+        self._server = server
+        self._context = context
+        self._handlers = server.handlers[kind]
+        self._clock = server.clock
+        self._limits = server.limits
+        self._stats = server.stats[kind]
+        self._inbox = Inbox("service", body_bytes_max=server.limits.body_bytes_max)
+        self._outbox = Outbox()
+        self._open_bytes = 0
+        self._ended = False
+        self._writing = False
+        self._behind_since_ms: int | None = None
+        self._loop = asyncio.get_running_loop()
+        self._write_wanted: asyncio.Future[None] | None = None
+        self._room_wanted: asyncio.Future[None] | None = None
+        self._idle_wanted: asyncio.Future[None] | None = None
+        self.open: dict[int, InboundRequest] = {}
 
-def task_handler(
-    async_fn: AsyncHandler, task_group: asyncio.TaskGroup, *, concurrent_max: int = 1024
-) -> Handler:
-    """A task per request, for handlers with no ordered part; at most concurrent_max run at once.
+    async def run(self) -> FrameError | None:
+        """Until the client closed its side (nobody waits for the rest) or broke the layout."""
+        async with asyncio.TaskGroup() as tasks:
+            writer = tasks.create_task(self._write())
+            try:
+                await self._read()
+            except FrameError as error:
+                return error
+            finally:
+                writer.cancel()
+        return None
 
-    What async_fn returns is the reply; what it raises is logged and answered FAILED; a cancel cancels it.
-    """
-    raise NotImplementedError
+    async def until_idle(self) -> None:
+        while not self._ended and (self.open or self._outbox or self._writing):
+            self._idle_wanted = self._idle_wanted or self._loop.create_future()
+            await self._idle_wanted
+
+    def end(self) -> None:
+        self._ended = True
+        self._wake_idle()
+        for request in tuple(self.open.values()):
+            self._cancel(request)
+        self.open.clear()
+
+    def answer(self, request: InboundRequest, status: int, revision: int, body: Sequence[Buffer]) -> None:
+        """The request's way back; see InboundRequest.reply."""
+        request_id = request.meta.request_id
+        if self.open.pop(request_id, None) is None:
+            return
+        self._open_bytes -= len(request.body) + FRAME_COST_BYTES
+        self._stats.replies += 1
+        if request.span is not None:
+            request.span.end()
+        self._outbox.put_reply(request_id, status, revision, body)
+        wanted = self._write_wanted
+        if wanted is not None:
+            self._write_wanted = None
+            wanted.set_result(None)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._open_bytes + self._outbox.waiting_bytes
+
+    async def _read(self) -> None:
+        read = self._context.read
+        now_ms = self._clock.now_ms
+        while True:
+            called_ms = now_ms()
+            message = await read()
+            if not isinstance(message, bytes):
+                return
+            self._receive(message, self._arrival_ms(called_ms, now_ms()))
+            while self._is_full():
+                if self._behind_since_ms is None:
+                    self._behind_since_ms = now_ms()
+                    self._stats.pauses += 1
+                self._room_wanted = self._loop.create_future()
+                await self._room_wanted
+
+    def _is_full(self) -> bool:
+        return (
+            self.held_bytes > self._limits.held_bytes_max or len(self.open) >= self._limits.open_requests_max
+        )
+
+    def _arrival_ms(self, called_ms: int, now_ms: int) -> int:
+        """When a message that is read now came at the earliest: what stood unread is as old as the pause."""
+        stalled_ms = self._server.watch.stalled_since_ms(now_ms) if self._server.watch else None
+        behind_ms = self._behind_since_ms
+        if stalled_ms is not None:
+            behind_ms = stalled_ms if behind_ms is None else min(behind_ms, stalled_ms)
+        elif behind_ms is not None and now_ms - called_ms >= CAUGHT_UP_MS:
+            behind_ms = None
+        self._behind_since_ms = behind_ms
+        return now_ms if behind_ms is None else behind_ms
+
+    def _receive(self, message: bytes, arrived_ms: int) -> None:
+        self._stats.messages_in += 1
+        self._stats.bytes_in += len(message)
+        for frame in self._inbox.feed(message):
+            if type(frame) is RequestFrame:
+                self._request(frame, arrived_ms)
+            elif type(frame) is CancelFrame:
+                request = self.open.pop(frame.request_id, None)
+                if request is not None:
+                    self._stats.cancelled += 1
+                    self._open_bytes -= len(request.body) + FRAME_COST_BYTES
+                    self._cancel(request)
+
+    def _request(self, frame: RequestFrame, arrived_ms: int) -> None:
+        meta = frame.meta
+        if meta.request_id in self.open:
+            raise FrameError(f"request id {meta.request_id} is open already")
+        request = InboundRequest(meta, frame.body, arrived_ms=arrived_ms, sink=self)
+        self.open[meta.request_id] = request
+        self._open_bytes += len(frame.body) + FRAME_COST_BYTES
+        self._stats.requests += 1
+        handler = self._handlers.get(meta.api_key)
+        if handler is None or self._server.refusing:
+            self._stats.refused += 1
+            request.reply(status=ReplyStatus.REFUSED)
+        elif request.expired(self._clock.now_ms()):
+            self._stats.expired += 1
+            request.reply(status=ReplyStatus.EXPIRED)
+        else:
+            self._call(handler, request)
+
+    def _call(self, handler: Handler, request: InboundRequest) -> None:
+        if self._server.tracer is not None and request.meta.traceparent is not None:
+            request.span = self._server.tracer.start_request(request.meta)
+        CURRENT_REQUEST.set(request.meta)
+        try:
+            handler(request)
+        except Exception:
+            self._stats.failed += 1
+            log.exception("handler failed", api_key=request.meta.api_key, request_id=request.meta.request_id)
+            if not request.replied:
+                request.reply(status=ReplyStatus.FAILED)
+
+    def _cancel(self, request: InboundRequest) -> None:
+        for callback in request.cancel():
+            try:
+                callback()
+            except Exception:
+                log.exception("cancel callback failed", api_key=request.meta.api_key)
+        if request.span is not None:
+            request.span.end()
+
+    async def _write(self) -> None:
+        outbox = self._outbox
+        while True:
+            message = outbox.take(self._clock.now_ms())
+            if message is None:
+                self._writing = False
+                self._after_write()
+                wanted = self._write_wanted = self._loop.create_future()
+                await wanted
+                continue
+            self._writing = True
+            self._stats.messages_out += 1
+            self._stats.bytes_out += len(message)
+            try:
+                await self._context.write(message)
+            except grpc.aio.BaseError:
+                # The call is over; gRPC ends the reader, which ends this stream.
+                return
+            self._after_write()
+
+    def _after_write(self) -> None:
+        if self._room_wanted is not None and not self._is_full():
+            wanted, self._room_wanted = self._room_wanted, None
+            if not wanted.done():
+                wanted.set_result(None)
+        if not self.open and not self._writing:
+            self._wake_idle()
+
+    def _wake_idle(self) -> None:
+        if self._idle_wanted is not None:
+            if not self._idle_wanted.done():
+                self._idle_wanted.set_result(None)
+            self._idle_wanted = None

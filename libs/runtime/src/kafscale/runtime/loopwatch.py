@@ -1,0 +1,69 @@
+"""Whether the event loop runs, and whether the process was stopped for a while.
+
+A tick every 100 ms: late ticks are lag; a tick that is very late means that the process stood still
+(stopped, swapped, wedged), and that what is read now may be as old as that.
+"""
+
+import asyncio
+from typing import Final
+
+from kafscale.runtime.clock import Clock
+
+TICK_MS: Final = 100
+STALL_MS: Final = 500
+# After a stall, bytes that came before and during it are still being read for about this long.
+CATCH_UP_MS: Final = 500
+ALIVE_WITHIN_MS: Final = 10_000
+
+
+class LoopWatch:
+    __slots__ = (
+        "_clock",
+        "_stall_began_ms",
+        "_stall_ended_ms",
+        "lag_max_ms",
+        "lag_ms",
+        "last_tick_ms",
+        "stalls",
+    )
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.last_tick_ms = clock.now_ms()
+        self.lag_ms = 0
+        self.lag_max_ms = 0
+        self.stalls = 0
+        self._stall_began_ms = 0
+        self._stall_ended_ms = -CATCH_UP_MS - 1
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            self.tick()
+
+    def tick(self) -> None:
+        now_ms = self._clock.now_ms()
+        gap_ms = now_ms - self.last_tick_ms
+        self.lag_ms = max(0, gap_ms - TICK_MS)
+        self.lag_max_ms = max(self.lag_max_ms, self.lag_ms)
+        if gap_ms > STALL_MS:
+            self.stalls += 1
+            self._stall_began_ms = self.last_tick_ms
+            self._stall_ended_ms = now_ms
+        self.last_tick_ms = now_ms
+
+    def take_lag_max_ms(self) -> int:
+        """The worst lag since the last call."""
+        worst_ms, self.lag_max_ms = self.lag_max_ms, self.lag_ms
+        return worst_ms
+
+    def stalled_since_ms(self, now_ms: int) -> int | None:
+        """When the stall began that what is read now may have waited through."""
+        if now_ms - self.last_tick_ms > STALL_MS:
+            return self.last_tick_ms
+        if now_ms - self._stall_ended_ms <= CATCH_UP_MS:
+            return self._stall_began_ms
+        return None
+
+    def alive(self, now_ms: int) -> bool:
+        return now_ms - self.last_tick_ms <= ALIVE_WITHIN_MS

@@ -1,0 +1,194 @@
+"""Messages received, and the frames in them; chunked bodies put together again. Pure.
+
+It accepts only what its side of the stream may receive, only well-formed frames, and only as many
+bytes of unfinished bodies as it was told; everything else is a FrameError.
+"""
+
+from typing import Final, Literal
+
+from kafscale.runtime.stream.frame import (
+    COMMON,
+    FLAG_MORE,
+    FRAME_VERSION,
+    LENGTH_END,
+    NULL_LENGTH,
+    PAYLOAD_BYTES_MAX,
+    REPLY_HEADER,
+    REQUEST_FIELDS,
+    REQUEST_HEADER,
+    REVISION,
+    CancelFrame,
+    Frame,
+    FrameError,
+    FrameKind,
+    Reply,
+    ReplyFrame,
+    ReplyStatus,
+    RequestFrame,
+    RequestMeta,
+    decode_strings,
+)
+
+BODY_BYTES_MAX: Final = 128 << 20
+OPEN_BODIES_MAX: Final = 16
+TEXTS_CACHED_MAX: Final = 4096
+_REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
+_STATUSES: Final = tuple(ReplyStatus)
+
+Side = Literal["service", "frontdoor"]
+
+
+class _OpenBody:
+    __slots__ = ("head", "parts", "size")
+
+    def __init__(self, head: "RequestMeta | tuple[int, ReplyStatus, int]", part: memoryview) -> None:
+        self.head = head
+        self.parts = [part]
+        self.size = len(part)
+
+
+class Inbox:
+    def __init__(
+        self, side: Side, *, body_bytes_max: int = BODY_BYTES_MAX, open_bodies_max: int = OPEN_BODIES_MAX
+    ) -> None:
+        self._is_service = side == "service"
+        self._body_bytes_max = body_bytes_max
+        self._open_bodies_max = open_bodies_max
+        self._open: dict[int, _OpenBody] = {}
+        self._texts: dict[bytes, tuple[str | None, ...]] = {}
+
+    @property
+    def open_bodies(self) -> int:
+        return len(self._open)
+
+    def feed(self, message: bytes) -> list[Frame]:
+        """The frames completed by this message. After a FrameError the stream is of no more use."""
+        frames: list[Frame] = []
+        view = memoryview(message)
+        end = len(message)
+        position = 0
+        while position < end:
+            if end - position < COMMON.size:
+                raise FrameError(f"{end - position} bytes are too few for a frame")
+            version, kind, flags, status, length, request_id = COMMON.unpack_from(message, position)
+            frame_end = position + LENGTH_END + length
+            if version != FRAME_VERSION or flags & ~FLAG_MORE or frame_end > end:
+                raise FrameError(f"version {version}, flags {flags}, {length} bytes in a message of {end}")
+            if status and kind != _REPLY:
+                raise FrameError(f"status {status} in a frame of kind {kind}")
+            frame = self._frame(message, view[position:frame_end], position, kind, flags, status, request_id)
+            if frame is not None:
+                frames.append(frame)
+            position = frame_end
+        return frames
+
+    def _frame(
+        self,
+        message: bytes,
+        view: memoryview,
+        position: int,
+        kind: int,
+        flags: int,
+        status: int,
+        request_id: int,
+    ) -> Frame | None:
+        if kind == _REPLY and not self._is_service:
+            return self._reply(view, flags, status, request_id)
+        if kind == _REQUEST and self._is_service:
+            return self._request(message, view, position, flags, request_id)
+        if kind == _CHUNK:
+            return self._chunk(view, flags, request_id)
+        if kind == _CANCEL and self._is_service:
+            if flags or len(view) != COMMON.size:
+                raise FrameError("a cancel has no payload")
+            self._open.pop(request_id, None)
+            return CancelFrame(request_id)
+        raise FrameError(f"a frame of kind {kind} has no place in this direction")
+
+    def _reply(self, view: memoryview, flags: int, status: int, request_id: int) -> Frame | None:
+        if len(view) < REPLY_HEADER.size:
+            raise FrameError("a reply shorter than its header")
+        if status >= len(_STATUSES):
+            raise FrameError(f"reply status {status} is not known")
+        (revision,) = REVISION.unpack_from(view, COMMON.size)
+        payload = view[REPLY_HEADER.size :]
+        if flags or len(payload) > PAYLOAD_BYTES_MAX:
+            self._begin(request_id, (request_id, _STATUSES[status], revision), payload)
+            return None
+        return ReplyFrame(request_id, Reply(_STATUSES[status], revision, payload))
+
+    def _request(
+        self, message: bytes, view: memoryview, position: int, flags: int, request_id: int
+    ) -> Frame | None:
+        if len(view) < REQUEST_HEADER.size:
+            raise FrameError("a request shorter than its header")
+        revision, connection_id, lane_epoch, budget_ms, api_key, api_version, extra = (
+            REQUEST_FIELDS.unpack_from(view, COMMON.size)
+        )
+        texts_end = REQUEST_HEADER.size + extra
+        if texts_end > len(view):
+            raise FrameError("the texts of a request pass its end")
+        start = position + REQUEST_HEADER.size
+        listener, principal, peer, client_id, traceparent = self._decode_texts(message[start : start + extra])
+        meta = RequestMeta(
+            connection_id=connection_id,
+            api_key=api_key,
+            api_version=api_version,
+            request_id=request_id,
+            lane_epoch=lane_epoch,
+            age_budget_ms=budget_ms,
+            revision=revision,
+            listener=listener,
+            principal=principal,
+            peer=peer,
+            client_id=client_id,
+            traceparent=traceparent,
+        )
+        payload = view[texts_end:]
+        if flags or len(payload) > PAYLOAD_BYTES_MAX:
+            self._begin(request_id, meta, payload)
+            return None
+        return RequestFrame(meta, payload)
+
+    def _begin(
+        self, request_id: int, head: RequestMeta | tuple[int, ReplyStatus, int], payload: memoryview
+    ) -> None:
+        if not 0 < len(payload) <= PAYLOAD_BYTES_MAX:
+            raise FrameError(f"{len(payload)} bytes of payload in one frame")
+        if request_id in self._open:
+            raise FrameError(f"request id {request_id} begins twice")
+        if len(self._open) >= self._open_bodies_max:
+            raise FrameError(f"more than {self._open_bodies_max} bodies are open")
+        self._open[request_id] = _OpenBody(head, payload)
+
+    def _chunk(self, view: memoryview, flags: int, request_id: int) -> Frame | None:
+        body = self._open.get(request_id)
+        payload = view[COMMON.size :]
+        if body is None:
+            raise FrameError(f"a chunk of {request_id}, which is not open")
+        if not 0 < len(payload) <= PAYLOAD_BYTES_MAX:
+            raise FrameError(f"{len(payload)} bytes of payload in one frame")
+        body.size += len(payload)
+        if body.size > self._body_bytes_max:
+            raise FrameError(f"a body of more than {self._body_bytes_max} bytes")
+        body.parts.append(payload)
+        if flags:
+            return None
+        del self._open[request_id]
+        whole = memoryview(b"".join(body.parts))
+        head = body.head
+        if isinstance(head, RequestMeta):
+            return RequestFrame(head, whole)
+        return ReplyFrame(head[0], Reply(head[1], head[2], whole))
+
+    def _decode_texts(self, extra: bytes) -> tuple[str | None, ...]:
+        """Texts without a trace are those of a connection and come again with its next request."""
+        texts = self._texts.get(extra)
+        if texts is not None:
+            return texts
+        texts = decode_strings(extra)
+        if int.from_bytes(extra[-2:], "big") == NULL_LENGTH:
+            if len(self._texts) >= TEXTS_CACHED_MAX:
+                self._texts.clear()
+            self._texts[extra] = texts
+        return texts

@@ -1,0 +1,338 @@
+"""One stream of a StreamClient: connects, writes what waits, pairs what comes, and comes back when lost."""
+
+import asyncio
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import grpc
+import grpc.aio
+import structlog
+from kafscale.runtime.backoff import Backoff
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.frame import (
+    Buffer,
+    FrameError,
+    Reply,
+    ReplyFrame,
+    ReplyStatus,
+    RequestMeta,
+    body_size,
+)
+from kafscale.runtime.stream.inbox import Inbox
+from kafscale.runtime.stream.options import BULK_METHOD, CHANNEL_OPTIONS, CONTROL_METHOD
+from kafscale.runtime.stream.outbox import Outbox, Waiting
+from kafscale.runtime.stream.stats import StreamStats
+
+log = structlog.get_logger("kafscale.stream")
+
+Call = grpc.aio.StreamStreamCall[bytes, bytes]
+# A stream that was up for this long was a good one: the next attempt starts without a wait.
+GOOD_AFTER_MS: Final = 1_000
+
+
+class BackendLost(Exception):
+    """No reply will come. sent=False: certainly not executed; sent=True: unknown."""
+
+    def __init__(self, *, target: str, sent: bool, reason: str) -> None:
+        super().__init__(f"{target}: {reason} ({'may have been' if sent else 'not'} executed)")
+        self.target = target
+        self.sent = sent
+        self.reason = reason
+
+
+class _Lost(Exception):
+    """The stream is over."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _State(enum.Enum):
+    CONNECTING = enum.auto()  # what is sent now waits for the stream
+    UP = enum.auto()
+    DOWN = enum.auto()  # the last attempt failed: what is sent now fails
+    CLOSED = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLimits:
+    queue_bytes_max: int
+    default_budget_ms: int
+    connect_timeout_ms: int
+
+
+class PendingReply:
+    """A request under way. The future may be awaited or given callbacks."""
+
+    __slots__ = ("_link", "_request_id", "_waiting", "expires_ms", "future")
+
+    def __init__(
+        self,
+        link: "Link",
+        request_id: int,
+        waiting: Waiting | None,
+        expires_ms: int,
+        future: asyncio.Future[Reply],
+    ) -> None:
+        self.future = future
+        self.expires_ms = expires_ms
+        self._link = link
+        self._request_id = request_id
+        self._waiting = waiting
+
+    def cancel(self) -> None:
+        """Nobody wants the reply: cancels the future and tells the service. Idempotent."""
+        self._link.withdraw(self._request_id)
+        self.future.cancel()
+
+    @property
+    def sent(self) -> bool:
+        """Whether any byte of it was handed to gRPC."""
+        return self._waiting is not None and self._waiting.taken
+
+
+class Link:
+    def __init__(
+        self,
+        target: str,
+        kind: Literal["bulk", "control"],
+        *,
+        limits: LinkLimits,
+        clock: Clock,
+        stats: StreamStats,
+    ) -> None:
+        self._target = target
+        self._method = BULK_METHOD if kind == "bulk" else CONTROL_METHOD
+        self._log = log.bind(target=target, kind=kind)
+        self._limits = limits
+        self._clock = clock
+        self._stats = stats
+        self._state = _State.CONNECTING
+        self._why_down = ""
+        self._outbox = Outbox()
+        self._inbox = Inbox("frontdoor")
+        self._last_id = 0
+        self._write_wanted: asyncio.Future[None] | None = None
+        self._up = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self.pending: dict[int, PendingReply] = {}
+
+    @property
+    def is_up(self) -> bool:
+        return self._state is _State.UP
+
+    @property
+    def is_writable(self) -> bool:
+        return self._writable.is_set()
+
+    async def until_up(self) -> None:
+        await self._up.wait()
+
+    async def until_writable(self) -> None:
+        await self._writable.wait()
+
+    def send(self, meta: RequestMeta, body: Sequence[Buffer], lane: int) -> PendingReply:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        refusal = self._refusal(body)
+        if refusal:
+            future.set_exception(BackendLost(target=self._target, sent=False, reason=refusal))
+            return PendingReply(self, 0, None, 0, future)
+        self._last_id = request_id = self._last_id + 1
+        expires_ms = self._clock.now_ms() + (meta.age_budget_ms or self._limits.default_budget_ms)
+        outbox = self._outbox
+        waiting = outbox.put_request(request_id, meta, body, lane=lane, expires_ms=expires_ms)
+        pending = self.pending[request_id] = PendingReply(self, request_id, waiting, expires_ms, future)
+        self._stats.requests += 1
+        if outbox.waiting_bytes > self._limits.queue_bytes_max // 2:
+            self._writable.clear()
+        self._wake_writer()
+        return pending
+
+    def withdraw(self, request_id: int) -> PendingReply | None:
+        """What has not left never will; the service is told of what has."""
+        pending = self.pending.pop(request_id, None)
+        if pending is None:
+            return None
+        waiting = pending._waiting
+        assert waiting is not None, "a request that is pending was queued"
+        self._outbox.drop(waiting)
+        if waiting.taken and self._state is _State.UP:
+            self._outbox.put_cancel(request_id)
+            self._wake_writer()
+        self._stats.cancelled += 1
+        self._after_write()
+        return pending
+
+    def sweep(self, now_ms: int) -> None:
+        """Ends what is older than its budget, and tells the service of what its owner cancelled."""
+        over = [
+            request_id
+            for request_id, pending in self.pending.items()
+            if pending.expires_ms <= now_ms or pending.future.done()
+        ]
+        for request_id in over:
+            pending = self.withdraw(request_id)
+            if pending is not None and not pending.future.done():
+                self._stats.expired += 1
+                reason = "no reply within the age budget"
+                pending.future.set_exception(
+                    BackendLost(target=self._target, sent=pending.sent, reason=reason)
+                )
+
+    def close(self) -> None:
+        self._state = _State.CLOSED
+        self._fail_all("the client was closed")
+        self._writable.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        backoff = Backoff()
+        while True:
+            reason = await self._one_stream(backoff)
+            if self._state is _State.UP:
+                self._log.warning("stream lost", reason=reason, unanswered=len(self.pending))
+                self._state = _State.CONNECTING
+                self._up.clear()
+            elif self._state is _State.CONNECTING:
+                self._log.warning("backend unreachable", reason=reason)
+                self._state = _State.DOWN
+            self._why_down = reason
+            self._fail_all(reason)
+            self._outbox = Outbox()
+            self._inbox = Inbox("frontdoor")
+            self._after_write()
+            await asyncio.sleep(backoff.next_s())
+
+    async def _one_stream(self, backoff: Backoff) -> str:
+        """From connect to loss; why it was lost."""
+        channel = grpc.aio.insecure_channel(self._target, options=CHANNEL_OPTIONS)
+        try:
+            call = await self._open(channel)
+            up_ms = self._clock.now_ms()
+            self._state = _State.UP
+            self._up.set()
+            self._log.info("stream up")
+            try:
+                return await self._use(call)
+            finally:
+                if self._clock.now_ms() - up_ms >= GOOD_AFTER_MS:
+                    backoff.reset()
+        except _Lost as error:
+            return error.reason
+        finally:
+            await channel.close()
+
+    async def _open(self, channel: grpc.aio.Channel) -> Call:
+        """A stream that the service has accepted; until then nothing is written."""
+        try:
+            async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
+                state = channel.get_state(try_to_connect=True)
+                while state is not grpc.ChannelConnectivity.READY:
+                    if state in (
+                        grpc.ChannelConnectivity.TRANSIENT_FAILURE,
+                        grpc.ChannelConnectivity.SHUTDOWN,
+                    ):
+                        raise _Lost("connection failed")
+                    await channel.wait_for_state_change(state)
+                    state = channel.get_state(try_to_connect=True)
+                call: Call = channel.stream_stream(self._method)()
+                await call.initial_metadata()
+                if call.done():
+                    raise _Lost(await _status(call))
+                return call
+        except TimeoutError:
+            raise _Lost(f"no connection within {self._limits.connect_timeout_ms} ms") from None
+        except grpc.aio.AioRpcError as error:
+            raise _Lost(f"{error.code().name}: {error.details()}") from error
+
+    async def _use(self, call: Call) -> str:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._write(call))
+                tasks.create_task(self._read(call))
+        except* _Lost as group:
+            reason = str(group.exceptions[0])
+        return reason
+
+    async def _write(self, call: Call) -> None:
+        outbox = self._outbox
+        while True:
+            message = outbox.take(self._clock.now_ms())
+            if message is None:
+                wanted = self._write_wanted = asyncio.get_running_loop().create_future()
+                await wanted
+                continue
+            self._stats.messages_out += 1
+            self._stats.bytes_out += len(message)
+            try:
+                await call.write(message)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                raise _Lost(await _status(call)) from None
+            self._after_write()
+
+    async def _read(self, call: Call) -> None:
+        while True:
+            try:
+                message = await call.read()
+                if not isinstance(message, bytes):
+                    raise _Lost("the service ended the stream")
+                frames = self._inbox.feed(message)
+            except grpc.aio.AioRpcError as error:
+                raise _Lost(f"{error.code().name}: {error.details()}") from error
+            except FrameError as error:
+                raise _Lost(f"bad frame: {error.reason}") from error
+            self._stats.messages_in += 1
+            self._stats.bytes_in += len(message)
+            for frame in frames:
+                assert type(frame) is ReplyFrame, "the inbox of a front door lets only replies through"
+                self._reply(frame)
+
+    def _reply(self, frame: ReplyFrame) -> None:
+        """A reply that nobody waits for any more was overtaken by a cancel."""
+        pending = self.pending.pop(frame.request_id, None)
+        if pending is None or pending.future.done():
+            return
+        self._stats.replies += 1
+        if frame.reply.status is ReplyStatus.REFUSED:
+            self._stats.refused += 1
+            lost = BackendLost(target=self._target, sent=False, reason="the service refused it")
+            pending.future.set_exception(lost)
+        else:
+            pending.future.set_result(frame.reply)
+
+    def _refusal(self, body: Sequence[Buffer]) -> str:
+        if self._state is _State.DOWN:
+            return f"unreachable: {self._why_down}"
+        if self._state is _State.CLOSED:
+            return "the client was closed"
+        waiting_bytes = self._outbox.waiting_bytes
+        # A body larger than the whole queue passes when it is alone.
+        if waiting_bytes and waiting_bytes + body_size(body) > self._limits.queue_bytes_max:
+            return f"{waiting_bytes} bytes wait already"
+        return ""
+
+    def _wake_writer(self) -> None:
+        wanted = self._write_wanted
+        if wanted is not None:
+            self._write_wanted = None
+            if not wanted.done():
+                wanted.set_result(None)
+
+    def _after_write(self) -> None:
+        if not self._writable.is_set() and self._outbox.waiting_bytes <= self._limits.queue_bytes_max // 2:
+            self._writable.set()
+
+    def _fail_all(self, reason: str) -> None:
+        pending, self.pending = self.pending, {}
+        for one in pending.values():
+            if not one.future.done():
+                one.future.set_exception(BackendLost(target=self._target, sent=one.sent, reason=reason))
+
+
+async def _status(call: Call) -> str:
+    code, details = await call.code(), await call.details()
+    return f"{code.name}: {details}"

@@ -1,0 +1,47 @@
+"""gRPC's settings for streams of large raw messages, as measured in bench/streams.py.
+
+Large HTTP/2 frames and reads cut the work per megabyte; retries are off because nothing here may be
+sent twice; each stream gets a TCP connection of its own, so that bulk bytes never hold control ones.
+"""
+
+from typing import Final
+
+BULK_METHOD: Final = "/kafscale.rpc.v1.KafkaStream/Bulk"
+CONTROL_METHOD: Final = "/kafscale.rpc.v1.KafkaStream/Control"
+SERVICE: Final = "kafscale.rpc.v1.KafkaStream"
+
+_MIB: Final = 1 << 20
+_MESSAGE_BYTES_MAX: Final = 4 * _MIB
+
+_TRANSPORT: Final[tuple[tuple[str, int], ...]] = (
+    ("grpc.max_send_message_length", _MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
+    ("grpc.http2.max_frame_size", 16_777_215),
+    ("grpc.http2.lookahead_bytes", 8 * _MIB),
+    ("grpc.http2.write_buffer_size", 8 * _MIB),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.experimental.tcp_read_chunk_size", _MIB),
+    ("grpc.experimental.tcp_min_read_chunk_size", 64 << 10),
+    ("grpc.experimental.tcp_max_read_chunk_size", 4 * _MIB),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+CHANNEL_OPTIONS: Final = (
+    *_TRANSPORT,
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+SERVER_OPTIONS: Final = (
+    *_TRANSPORT,
+    # A port that another process holds is an error, not a share of its connections.
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)

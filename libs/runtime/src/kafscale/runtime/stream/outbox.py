@@ -1,0 +1,272 @@
+"""Frames that wait to be sent, and the messages they leave in. Pure: take() is called by a shell that writes.
+
+One message carries every waiting frame up to 256 KiB, so that the cost of a message is shared; it
+never waits for more. A body over 1 MiB leaves in chunks, and after each chunk everything else that
+waits has its turn, except later frames of the same lane: they must not be whole before it is.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Final
+
+from kafscale.runtime.stream.frame import (
+    COMMON,
+    FLAG_MORE,
+    FRAME_VERSION,
+    LENGTH_END,
+    MESSAGE_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    REPLY_HEADER,
+    REQUEST_HEADER,
+    Buffer,
+    FrameError,
+    FrameKind,
+    RequestMeta,
+    body_size,
+    encode_string,
+)
+
+TEXTS_CACHED_MAX: Final = 4096
+TEXTS_BYTES_MAX: Final = 0xFFFF
+# What a frame costs to hold beside its body, so that a queue of empty bodies is bounded too.
+FRAME_COST_BYTES: Final = 256
+OPEN_BODIES_MAX: Final = 8
+AGE_BUDGET_MAX_MS: Final = 0xFFFFFFFF
+NULL_TEXT: Final = b"\xff\xff"
+_REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
+
+
+class Waiting:
+    """One request, reply or cancel on its way out. `taken` tells whether any byte of it has left."""
+
+    __slots__ = (
+        "body",
+        "chunks",
+        "cost_bytes",
+        "dropped",
+        "expires_ms",
+        "extra",
+        "kind",
+        "lane",
+        "left_bytes",
+        "meta",
+        "request_id",
+        "revision",
+        "status",
+        "taken",
+    )
+
+    def __init__(self, kind: int, request_id: int, body: Sequence[Buffer], size: int) -> None:
+        self.kind = kind
+        self.request_id = request_id
+        self.body = body
+        self.left_bytes = size
+        self.cost_bytes = size + FRAME_COST_BYTES
+        self.taken = False
+        self.dropped = False
+        self.lane: Hashable = None
+        self.status = 0
+        self.revision = 0
+        self.expires_ms = 0
+        self.extra = b""
+        self.meta: RequestMeta | None = None
+        self.chunks: Iterator[list[Buffer]] | None = None
+
+
+class Outbox:
+    def __init__(
+        self, *, message_bytes_max: int = MESSAGE_BYTES_MAX, payload_bytes_max: int = PAYLOAD_BYTES_MAX
+    ) -> None:
+        self._message_bytes_max = message_bytes_max
+        self._payload_bytes_max = payload_bytes_max
+        self._queue: deque[Waiting] = deque()
+        # Lane -> what waits behind the chunked body that holds it.
+        self._held: dict[Hashable, deque[Waiting]] = {}
+        self._open_bodies = 0
+        self._large: deque[Waiting] = deque()
+        self._texts: dict[tuple[str | None, ...], bytes] = {}
+        self.waiting_bytes = 0
+
+    def put_request(
+        self, request_id: int, meta: RequestMeta, body: Sequence[Buffer], *, lane: Hashable, expires_ms: int
+    ) -> Waiting:
+        """Raises FrameError, and queues nothing, when a text does not fit."""
+        waiting = Waiting(_REQUEST, request_id, body, body_size(body))
+        waiting.extra = self._encode_texts(meta)
+        waiting.meta = meta
+        waiting.lane = lane
+        waiting.expires_ms = expires_ms
+        self._enqueue(waiting)
+        return waiting
+
+    def put_reply(self, request_id: int, status: int, revision: int, body: Sequence[Buffer]) -> None:
+        waiting = Waiting(_REPLY, request_id, body, body_size(body))
+        waiting.status = status
+        waiting.revision = revision
+        self._enqueue(waiting)
+
+    def put_cancel(self, request_id: int) -> None:
+        self._enqueue(Waiting(_CANCEL, request_id, (), 0))
+
+    def drop(self, waiting: Waiting) -> None:
+        """What has not left of it never will. A cancel must follow if part of it is taken."""
+        if waiting.dropped:
+            return
+        waiting.dropped = True
+        self.waiting_bytes -= waiting.cost_bytes
+        waiting.cost_bytes = 0
+        waiting.left_bytes = 0
+        waiting.body = ()
+        if waiting.chunks is not None:
+            waiting.chunks = None
+            self._body_ended(waiting)
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def take(self, now_ms: int) -> bytes | None:
+        """The next message, or None when nothing waits."""
+        parts: list[Buffer] = []
+        size = 0
+        queue = self._queue
+        while queue:
+            waiting = queue[0]
+            if waiting.dropped:
+                queue.popleft()
+                continue
+            payload_bytes = min(waiting.left_bytes, self._payload_bytes_max)
+            if (
+                parts
+                and size + payload_bytes + len(waiting.extra) + REQUEST_HEADER.size > self._message_bytes_max
+            ):
+                break
+            queue.popleft()
+            size += self._take_frame(waiting, payload_bytes, now_ms, parts)
+        return b"".join(parts) if parts else None
+
+    def _enqueue(self, waiting: Waiting) -> None:
+        self.waiting_bytes += waiting.cost_bytes
+        if self._held and waiting.lane in self._held and waiting.lane is not None:
+            self._held[waiting.lane].append(waiting)
+        elif waiting.left_bytes > self._payload_bytes_max:
+            self._enqueue_large(waiting)
+        else:
+            self._queue.append(waiting)
+
+    def _enqueue_large(self, waiting: Waiting) -> None:
+        if waiting.lane is not None:
+            self._held[waiting.lane] = deque()
+        if self._open_bodies >= OPEN_BODIES_MAX:
+            self._large.append(waiting)
+            return
+        self._open_bodies += 1
+        waiting.chunks = cut(waiting.body, self._payload_bytes_max)
+        self._queue.append(waiting)
+
+    def _body_ended(self, waiting: Waiting) -> None:
+        """The lane behind a large body goes on, and the next large body may start."""
+        self._open_bodies -= 1
+        for held in self._held.pop(waiting.lane, ()):
+            self.waiting_bytes -= held.cost_bytes
+            if not held.dropped:
+                self._enqueue(held)
+        while self._large and self._open_bodies < OPEN_BODIES_MAX:
+            large = self._large.popleft()
+            self._open_bodies += 1
+            if large.dropped:
+                self._body_ended(large)
+                continue
+            large.chunks = cut(large.body, self._payload_bytes_max)
+            self._queue.append(large)
+
+    def _take_frame(self, waiting: Waiting, payload_bytes: int, now_ms: int, parts: list[Buffer]) -> int:
+        flags = FLAG_MORE if waiting.left_bytes > payload_bytes else 0
+        parts.append(self._header(waiting, flags, payload_bytes, now_ms))
+        waiting.taken = True
+        waiting.left_bytes -= payload_bytes
+        self.waiting_bytes -= waiting.cost_bytes - waiting.left_bytes
+        waiting.cost_bytes = waiting.left_bytes
+        if waiting.chunks is None:
+            parts.extend(waiting.body)
+            waiting.body = ()
+        else:
+            parts.extend(next(waiting.chunks))
+            waiting.kind = _CHUNK
+            if flags:
+                self._queue.append(waiting)
+            else:
+                waiting.chunks = None
+                waiting.body = ()
+                self._body_ended(waiting)
+        return REQUEST_HEADER.size + len(waiting.extra) + payload_bytes
+
+    def _header(self, waiting: Waiting, flags: int, payload_bytes: int, now_ms: int) -> bytes:
+        kind = waiting.kind
+        if kind == _REPLY:
+            length = REPLY_HEADER.size - LENGTH_END + payload_bytes
+            return REPLY_HEADER.pack(
+                FRAME_VERSION, kind, flags, waiting.status, length, waiting.request_id, waiting.revision
+            )
+        if kind != _REQUEST:
+            length = COMMON.size - LENGTH_END + payload_bytes
+            return COMMON.pack(FRAME_VERSION, kind, flags, 0, length, waiting.request_id)
+        meta = waiting.meta
+        assert meta is not None, "a request has its meta"
+        extra = waiting.extra
+        return (
+            REQUEST_HEADER.pack(
+                FRAME_VERSION,
+                kind,
+                flags,
+                0,
+                REQUEST_HEADER.size - LENGTH_END + len(extra) + payload_bytes,
+                waiting.request_id,
+                meta.revision,
+                meta.connection_id,
+                meta.lane_epoch,
+                age_left_ms(waiting.expires_ms, now_ms),
+                meta.api_key,
+                meta.api_version,
+                len(extra),
+            )
+            + extra
+        )
+
+    def _encode_texts(self, meta: RequestMeta) -> bytes:
+        """The four texts of a connection are the same in each of its requests; the trace is not."""
+        key = (meta.listener, meta.principal, meta.peer, meta.client_id)
+        texts = self._texts.get(key)
+        if texts is None:
+            texts = b"".join(map(encode_string, key))
+            if len(self._texts) >= TEXTS_CACHED_MAX:
+                self._texts.clear()
+            self._texts[key] = texts
+        trace = meta.traceparent
+        texts += NULL_TEXT if trace is None else encode_string(trace)
+        if len(texts) > TEXTS_BYTES_MAX:
+            raise FrameError(f"{len(texts)} bytes of texts do not fit in a frame header")
+        return texts
+
+
+def age_left_ms(expires_ms: int, now_ms: int) -> int:
+    """What is left of the budget when the request leaves; 0 would mean no limit."""
+    if not expires_ms:
+        return 0
+    return min(max(1, expires_ms - now_ms), AGE_BUDGET_MAX_MS)
+
+
+def cut(body: Sequence[Buffer], size: int) -> Iterator[list[Buffer]]:
+    """The body in pieces of exactly `size` bytes, the last one shorter, without copying any."""
+    piece: list[Buffer] = []
+    room = size
+    for buffer in body:
+        view = memoryview(buffer)
+        while len(view) > room:
+            piece.append(view[:room])
+            yield piece
+            view = view[room:]
+            piece = []
+            room = size
+        piece.append(view)
+        room -= len(view)
+    yield piece
