@@ -2,8 +2,8 @@
 
 A newer jar has dropped the oldest versions, so two jars are merged: the newest says everything about the
 versions it knows, the older one about the versions below. Each layout of each jar is then compared with the
-merged one, field by field, so that the merge cannot bend a version. Versions marked unstable are left out, and
-so are the APIs that only controllers answer.
+merged one, field by field, so that the merge cannot bend a version. Versions marked unstable are left out,
+and so are the APIs that only controllers answer.
 
     python tools/extract_schema.py kafka-clients-3.9.1.jar kafka-clients-4.3.0.jar
 

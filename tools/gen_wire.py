@@ -13,8 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from wiregen.model import Api, load  # noqa: E402
-from wiregen.module import module_source  # noqa: E402
+from wiregen.model import Api, load
+from wiregen.module import module_source
 
 DEFINITIONS = Path(__file__).parent / "wire_schema"
 TARGET = Path(__file__).parent.parent / "libs/wire/src/kafscale/wire/schema"

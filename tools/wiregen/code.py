@@ -62,7 +62,7 @@ def squeeze(formats: list[str]) -> str:
 
 def format_size(formats: list[str]) -> int:
     """The bytes of a run."""
-    sizes = {letters: size for letters, size in FIXED.values()} | {"B": 1}
+    sizes = dict(FIXED.values()) | {"B": 1}
     return sum(sizes[letters] for letters in formats)
 
 

@@ -10,22 +10,6 @@ from enum import IntEnum
 from typing import Self
 
 
-class WireError(ValueError):
-    """Bytes that cannot be read as what they claim to be, or a value that the version cannot carry."""
-
-    def __init__(self, what: str, reason: str, *, version: int = -1, offset: int = -1) -> None:
-        super().__init__(what, reason, version, offset)
-        self.what = what
-        self.reason = reason
-        self.version = version
-        self.offset = offset
-
-    def __str__(self) -> str:
-        version = f" v{self.version}" if self.version >= 0 else ""
-        place = f" at byte {self.offset}" if self.offset >= 0 else ""
-        return f"{self.what}{version}: {self.reason}{place}"
-
-
 class ErrorCode(IntEnum):
     """Kafka's error codes."""
 
@@ -381,3 +365,31 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The supplied topology epoch is invalid."
     STREAMS_TOPOLOGY_FENCED = 132, False, "The supplied topology epoch is outdated."
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The limit of share sessions has been reached."
+
+
+class WireError(ValueError):
+    """Bytes that cannot be read as what they claim to be, or a value that the version cannot carry.
+
+    `code` is what a server answers where it can still answer.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        reason: str,
+        *,
+        version: int = -1,
+        offset: int = -1,
+        code: ErrorCode = ErrorCode.CORRUPT_MESSAGE,
+    ) -> None:
+        super().__init__(what, reason, version, offset)
+        self.what = what
+        self.reason = reason
+        self.version = version
+        self.offset = offset
+        self.code = code
+
+    def __str__(self) -> str:
+        version = f" v{self.version}" if self.version >= 0 else ""
+        place = f" at byte {self.offset}" if self.offset >= 0 else ""
+        return f"{self.what}{version}: {self.reason}{place}"

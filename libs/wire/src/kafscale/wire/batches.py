@@ -1,0 +1,199 @@
+"""Record batches (magic 2) from the outside: 61 bytes of header, a CRC over the rest, records left closed.
+
+Everything from `attributes` to the end is under the CRC. In front of it stand the three fields that a broker
+writes: base offset, batch length and leader epoch; so a batch is placed in a log without touching records.
+What a client got wrong is an ErrorCode, and the one that Kafka's own log answers where it has an answer.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+import msgspec
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.compression import Codec
+from kafscale.wire.crc import crc32c
+from kafscale.wire.errors import ErrorCode, WireError
+
+HEADER_SIZE: Final = 61
+MAGIC: Final = 2
+LENGTH_OFFSET: Final = 12
+_MAGIC_OFFSET: Final = 16
+_CRC_OFFSET: Final = 17
+_CRC_START: Final = 21
+_MAX_TIMESTAMP_OFFSET: Final = 35
+RECORD_BYTES_MIN: Final = 7
+TIMESTAMP_NONE: Final = -1
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_LENGTH = Struct(">qi")
+_PLACE = Struct(">qii")
+_BASE_OFFSET = Struct(">q")
+_EPOCH = Struct(">i")
+_CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+
+
+class BatchHeader(msgspec.Struct, frozen=True, gc=False):
+    """The header's fields in their order."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size(self) -> int:
+        """The whole batch in bytes."""
+        return LENGTH_OFFSET + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> Codec:
+        """The codec; ValueError for the three numbers that name none."""
+        return Codec(self.attributes & CODEC_MASK)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+
+def read_batch_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The 61 bytes at `pos`, as they are: nothing in them has been checked."""
+    if len(buf) - pos < HEADER_SIZE:
+        raise WireError("record batch", "shorter than its header", offset=pos)
+    return BatchHeader(*_HEADER.unpack_from(buf, pos))
+
+
+def split_batches(record_set: Buffer) -> list[tuple[BatchHeader, memoryview]]:
+    """A record set cut into batches, each exactly as long as it says; none for an empty set.
+
+    A WireError carries the code to answer: INVALID_RECORD for the message sets of magic 0 and 1,
+    CORRUPT_MESSAGE for a length that does not fit what is there.
+    """
+    view = memoryview(record_set)
+    end = len(view)
+    batches = []
+    pos = 0
+    while pos < end:
+        if end - pos <= _MAGIC_OFFSET:
+            raise WireError("record set", "ends inside a batch's header", offset=pos)
+        magic = view[pos + _MAGIC_OFFSET]
+        if magic < MAGIC:
+            raise WireError("record set", f"magic {magic}", offset=pos, code=ErrorCode.INVALID_RECORD)
+        if magic > MAGIC:
+            raise WireError("record set", f"magic {magic}", offset=pos)
+        header = read_batch_header(view, pos)
+        size = header.size
+        if not HEADER_SIZE <= size <= end - pos:
+            raise WireError("record set", f"a batch of {size} bytes in {end - pos}", offset=pos)
+        batches.append((header, view[pos : pos + size]))
+        pos += size
+    return batches
+
+
+def validate_batch(header: BatchHeader, batch: Buffer, *, transactions: bool = False) -> ErrorCode:
+    """What is wrong with a batch that a client sends, by header and CRC alone; NONE when nothing is.
+
+    Without `transactions` a transactional batch is INVALID_REQUEST: it must never be stored by a server
+    that would not keep its promise.
+    """
+    if header.magic != MAGIC:
+        return ErrorCode.INVALID_RECORD if header.magic in (0, 1) else ErrorCode.CORRUPT_MESSAGE
+    if header.size != len(batch) or len(batch) < HEADER_SIZE or not has_valid_crc(header, batch):
+        return ErrorCode.CORRUPT_MESSAGE
+    return _attributes_error(header, transactions) or _numbers_error(header)
+
+
+def has_valid_crc(header: BatchHeader, batch: Buffer) -> bool:
+    """Whether the bytes behind the CRC are those it was made of; for stored batches too."""
+    return crc32c(memoryview(batch)[_CRC_START:]) == header.crc
+
+
+def _attributes_error(header: BatchHeader, transactions: bool) -> ErrorCode:
+    if header.attributes & CODEC_MASK > Codec.ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    if header.attributes & (CONTROL | DELETE_HORIZON):
+        return ErrorCode.INVALID_RECORD
+    if header.is_log_append_time:
+        return ErrorCode.INVALID_TIMESTAMP
+    if header.is_transactional and not transactions:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def _numbers_error(header: BatchHeader) -> ErrorCode:
+    count = header.records_count
+    if header.base_offset != 0 or count <= 0 or count != header.last_offset_delta + 1:
+        return ErrorCode.INVALID_RECORD
+    if header.codec == Codec.NONE and count * RECORD_BYTES_MIN > header.size - HEADER_SIZE:
+        return ErrorCode.INVALID_RECORD
+    if header.base_timestamp < TIMESTAMP_NONE or header.max_timestamp < TIMESTAMP_NONE:
+        return ErrorCode.INVALID_TIMESTAMP
+    return _producer_error(header)
+
+
+def _producer_error(header: BatchHeader) -> ErrorCode:
+    if header.producer_id < 0:
+        wrong = header.producer_id != -1 or header.is_transactional
+    else:
+        wrong = header.producer_epoch < 0 or header.base_sequence < 0
+    return ErrorCode.INVALID_RECORD if wrong else ErrorCode.NONE
+
+
+def patch_batch(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Places a batch in its log; both fields are outside the CRC."""
+    _BASE_OFFSET.pack_into(buf, 0, base_offset)
+    _EPOCH.pack_into(buf, LENGTH_OFFSET, leader_epoch)
+
+
+def placed_batch(
+    header: BatchHeader, batch: memoryview, base_offset: int, leader_epoch: int
+) -> tuple[bytes, memoryview]:
+    """The same for bytes that cannot be written to: 16 new bytes, and the rest by reference."""
+    return _PLACE.pack(base_offset, header.batch_length, leader_epoch), batch[_MAGIC_OFFSET:]
+
+
+def stamp_log_append_time(buf: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Gives every record of a batch the log's time; the records stay closed, only the CRC is made again."""
+    view = memoryview(buf)
+    (attributes,) = _ATTRIBUTES.unpack_from(view, _CRC_START)
+    _ATTRIBUTES.pack_into(view, _CRC_START, attributes | LOG_APPEND_TIME)
+    _BASE_OFFSET.pack_into(view, _MAX_TIMESTAMP_OFFSET, timestamp_ms)
+    _CRC.pack_into(view, _CRC_OFFSET, crc32c(view[_CRC_START:]))
+
+
+def pack_batch(header: BatchHeader, body: Buffer) -> bytearray:
+    """A batch from its header's fields and its (already compressed) records; length and CRC are made here."""
+    fields = msgspec.structs.astuple(header)
+    out = bytearray(HEADER_SIZE) + body
+    _HEADER.pack_into(out, 0, fields[0], len(out) - LENGTH_OFFSET, *fields[2:4], 0, *fields[5:])
+    _CRC.pack_into(out, _CRC_OFFSET, crc32c(memoryview(out)[_CRC_START:]))
+    return out

@@ -1,0 +1,119 @@
+"""The five codecs of record batches, each with a bound on what it may put out.
+
+A kilobyte can hold a gigabyte, so nothing is decompressed without a limit: the output goes into a buffer
+that grows in steps up to the bound, and then the batch is refused. Snappy comes raw (librdkafka) or in
+snappy-java's frames (everybody else); we write the latter. LZ4 is written with independent blocks and without
+a content checksum, because Java clients refuse linked blocks.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import cramjam
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import WireError
+
+DECOMPRESSED_BYTES_MAX: Final = 64 << 20
+_FIRST_GUESS_BYTES: Final = 64 << 10
+_OUTPUT_FULL: Final = "failed to write whole buffer"
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_BYTES: Final = 32 << 10
+
+
+class Codec(IntEnum):
+    """The low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compress(codec: Codec, data: bytes) -> bytes:
+    """The records of a batch as its codec stores them."""
+    match codec:
+        case Codec.NONE:
+            return data
+        case Codec.GZIP:
+            return bytes(cramjam.gzip.compress(data))
+        case Codec.SNAPPY:
+            return _xerial_compress(data)
+        case Codec.LZ4:
+            frame = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+            frame.compress(data)
+            return bytes(frame.finish())
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data))
+
+
+def decompress(codec: Codec, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The records behind a batch's header; more than `bytes_max`, or a broken frame, is a WireError."""
+    try:
+        match codec:
+            case Codec.NONE:
+                return _bounded_copy(data, bytes_max)
+            case Codec.SNAPPY:
+                return _snappy(data, bytes_max)
+            case Codec.GZIP | Codec.LZ4 | Codec.ZSTD:
+                return _growing(codec, data, bytes_max)
+    except cramjam.DecompressionError as broken:
+        raise WireError("compressed records", f"{codec.name.lower()}: {broken}") from broken
+
+
+def _too_large(codec: Codec, bytes_max: int) -> WireError:
+    return WireError("compressed records", f"{codec.name.lower()}: more than {bytes_max} bytes come out")
+
+
+def _bounded_copy(data: Buffer, bytes_max: int) -> bytes:
+    if len(data) > bytes_max:
+        raise _too_large(Codec.NONE, bytes_max)
+    return bytes(data)
+
+
+def _growing(codec: Codec, data: Buffer, bytes_max: int) -> bytes:
+    module = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
+    size = min(bytes_max, max(_FIRST_GUESS_BYTES, 8 * len(data)))
+    while True:
+        out = bytearray(size)
+        try:
+            return bytes(memoryview(out)[: module.decompress_into(data, out)])
+        except cramjam.DecompressionError as broken:
+            if _OUTPUT_FULL not in str(broken):
+                raise
+            if size >= bytes_max:
+                raise _too_large(codec, bytes_max) from broken
+            size = min(bytes_max, size * 4)
+
+
+def _snappy(data: Buffer, bytes_max: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _snappy_block(view, bytes_max)
+    out = bytearray()
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        size = int.from_bytes(view[position : position + 4], "big")
+        position += 4
+        if size > len(view) - position:
+            raise WireError("compressed records", "snappy: a block is cut short")
+        out += _snappy_block(view[position : position + size], bytes_max - len(out))
+        position += size
+    return bytes(out)
+
+
+def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(block) > bytes_max:
+        raise _too_large(Codec.SNAPPY, bytes_max)
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _xerial_compress(data: bytes) -> bytes:
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        out += len(block).to_bytes(4, "big") + block
+    return bytes(out)
