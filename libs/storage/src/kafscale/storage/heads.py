@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
+from kafscale.storage.schema import SCHEMA, require_schema
 from kafscale.store.v1 import store_pb2 as pb
 
-SCHEMA = 1
 TAIL_MAX = 32
 """Segments listed inline in a head; older ones stand in manifests."""
 EPOCHS_MAX = 16
@@ -22,18 +22,6 @@ EPOCHS_MAX = 16
 
 TAIL_TAG = b"\x42"  # field 8 of Head, length-delimited
 SEGMENTS_TAG = b"\x12"  # field 2 of Manifest
-
-
-class UnknownSchema(Exception):
-    """A stored value was written by a newer KafScale than this one."""
-
-    def __init__(self, kind: str, schema: int) -> None:
-        super().__init__(
-            f"this {kind} has schema {schema}, and this version of KafScale reads only schema {SCHEMA}: "
-            "upgrade this process before it touches the namespace"
-        )
-        self.kind = kind
-        self.schema = schema
 
 
 class CorruptValue(Exception):
@@ -244,8 +232,7 @@ def parse_value(message: Stored, data: bytes, kind: str) -> None:
         message.ParseFromString(data)
     except DecodeError as error:
         raise CorruptValue(kind, str(error)) from error
-    if message.schema != SCHEMA:
-        raise UnknownSchema(kind, message.schema)
+    require_schema(f"this {kind}", message.schema)
 
 
 def encode_segs(segs: Sequence[Seg], tag: bytes) -> bytes:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafscale.storage.heads import (
-    SCHEMA,
     SEGMENTS_TAG,
     CorruptValue,
     EpochStart,
@@ -21,6 +20,7 @@ from kafscale.storage.heads import (
     parse_value,
     seg_from_pb,
 )
+from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1 import store_pb2 as pb
 
 CHUNKS_MAX = 64
@@ -30,7 +30,7 @@ MERGE_WIDTH = 32
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     segments: tuple[Seg, ...]
-    epochs: tuple[EpochStart, ...] = ()  # starts of the epochs that begin in these segments
+    epochs: tuple[EpochStart, ...] = ()  # first offset of each epoch here; its start is the least of all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,12 @@ def decode_manifest(data: bytes) -> Manifest:
     )
 
 
-def epoch_starts(segments: Sequence[Seg], epoch_before: int) -> tuple[EpochStart, ...]:
-    """Where epochs begin within `segments`, the record just before them being of `epoch_before`."""
+def epoch_starts(segments: Sequence[Seg]) -> tuple[EpochStart, ...]:
+    """The first offset of each epoch within `segments`."""
     starts: list[EpochStart] = []
     for seg in segments:
-        if seg.epoch != epoch_before:
+        if not starts or seg.epoch != starts[-1].epoch:
             starts.append(EpochStart(epoch=seg.epoch, start=seg.base))
-            epoch_before = seg.epoch
     return tuple(starts)
 
 
@@ -80,10 +79,8 @@ def ref_to(key: str, manifest: Manifest, level: int = 0) -> ManifestRef:
 
 def merged(manifests: Sequence[Manifest]) -> Manifest:
     """One manifest of several neighbours, oldest first."""
-    return Manifest(
-        segments=tuple(seg for manifest in manifests for seg in manifest.segments),
-        epochs=tuple(start for manifest in manifests for start in manifest.epochs),
-    )
+    segments = tuple(seg for manifest in manifests for seg in manifest.segments)
+    return Manifest(segments=segments, epochs=epoch_starts(segments))
 
 
 def plan_merge(chunks: Sequence[ManifestRef]) -> MergePlan | None:

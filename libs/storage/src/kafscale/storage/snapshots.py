@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafscale.storage.heads import SCHEMA, parse_value
+from kafscale.storage.heads import parse_value
+from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1 import store_pb2 as pb
 
 BATCHES_MAX = 5

@@ -125,15 +125,15 @@ class StepDownReason(Enum):
         return _STEP_DOWN_ERROR.get(self, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-_STEP_DOWN_ERROR = {
-    reason: ErrorCode.NOT_LEADER_OR_FOLLOWER
-    for reason in (
+_STEP_DOWN_ERROR = dict.fromkeys(
+    (
         StepDownReason.FENCED,
         StepDownReason.TOPIC_DELETED,
         StepDownReason.ORDERED,
         StepDownReason.RELEASED,
-    )
-}
+    ),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
 
 
 class PutFailure(Enum):
@@ -276,7 +276,7 @@ class TakeCheckpoint:
     """
 
     plan: int
-    manifest: Manifest | None  # None: nothing to move, only the snapshot (hand-over)
+    manifest: Manifest | None  # None: nothing to move, only the snapshot (hand-over); meta is put as it was
     snapshot: ProducerSnapshot
 
 
@@ -364,7 +364,7 @@ class Writer(Protocol):
         self, txn: int, current: Head | None, revision: int, *, ambiguous: bool, now: Instant
     ) -> None: ...
     def commit_rejected(self, txn: int, now: Instant) -> None: ...
-    def checkpoint_ready(self, plan: int, snap_key: str, meta: MetaWrite | None, now: Instant) -> None: ...
+    def checkpoint_ready(self, plan: int, snap_key: str, meta: MetaWrite, now: Instant) -> None: ...
     def checkpoint_failed(self, plan: int, now: Instant) -> None: ...
     def grant_seal(self, now: Instant) -> None: ...
     def tick(self, now: Instant) -> None: ...

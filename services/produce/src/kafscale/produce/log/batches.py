@@ -1,0 +1,103 @@
+"""What a client may append: the checks on a record set, and the header a batch is stored with.
+
+Records stay opaque: everything here reads the 61-byte header and the checksum. The one exception is
+a topic whose records must have keys. A client's mistake is a value, `Rejection`; nothing raises.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from kafscale.produce.log.model import Limits
+from kafscale.wire.crc import crc32c
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.records import (
+    HEADER_SIZE,
+    BatchHeader,
+    Codec,
+    patch_batch,
+    split_batches,
+    validate_batch,
+    validate_records,
+)
+
+NO_PRODUCER = -1
+_LOG_APPEND_TIME = 0x08
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_TIMESTAMP = struct.Struct(">q")
+
+Batches = list[tuple[BatchHeader, memoryview]]
+
+
+class Rejection(NamedTuple):
+    """Why a record set is not appended; nothing of it is."""
+
+    error: ErrorCode
+    message: str | None = None
+
+
+def check_record_set(
+    record_set: memoryview | None, limits: Limits, *, zstd_allowed: bool
+) -> Batches | Rejection:
+    """The batches of a record set, or the first thing wrong with it. All or nothing."""
+    if record_set is None or not len(record_set):
+        return Rejection(ErrorCode.INVALID_RECORD, "A partition's data must hold a record batch.")
+    try:
+        batches = split_batches(record_set)
+    except WireError as error:
+        return Rejection(error.code, str(error))
+    for header, batch in batches:
+        if len(batch) > limits.max_message_bytes:
+            return Rejection(ErrorCode.MESSAGE_TOO_LARGE)
+        error_code = validate_batch(header, batch) or _check_contents(header, batch, limits, zstd_allowed)
+        if error_code:
+            return Rejection(error_code)
+    if len(batches) > 1:
+        reason = _not_neighbours([header for header, _ in batches])
+        if reason is not None:
+            return Rejection(ErrorCode.INVALID_RECORD, reason)
+    return batches
+
+
+def _check_contents(header: BatchHeader, batch: memoryview, limits: Limits, zstd_allowed: bool) -> ErrorCode:
+    if not zstd_allowed and header.codec is Codec.ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    if limits.keys_required:
+        return validate_records(header, batch, keys_required=True)
+    return ErrorCode.NONE
+
+
+def _not_neighbours(headers: list[BatchHeader]) -> str | None:
+    """Why these batches cannot stand in one record set: they are of one producer and in sequence."""
+    first = headers[0]
+    expected = first.base_sequence
+    for header in headers:
+        if (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch):
+            return "A partition's data must be of one producer."
+        if first.producer_id == NO_PRODUCER:
+            continue
+        if header.base_sequence != expected:
+            return "The batches' sequences do not follow one another."
+        expected = (expected + header.last_offset_delta + 1) & 0x7FFF_FFFF
+    return None
+
+
+def stored_header(batch: memoryview, base_offset: int, leader_epoch: int) -> bytearray:
+    """A private copy of the header with its place in the log; neither field is under the checksum."""
+    header = bytearray(batch[:HEADER_SIZE])
+    patch_batch(header, base_offset, leader_epoch)
+    return header
+
+
+def stamp_append_time(header: bytearray, records: memoryview, wall_ms: int) -> None:
+    """LogAppendTime: every record takes the log's time, by one field of the header and a new checksum."""
+    (attributes,) = _ATTRIBUTES.unpack_from(header, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(header, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
+    _TIMESTAMP.pack_into(header, _MAX_TIMESTAMP_AT, wall_ms)
+    checksum = crc32c(records, crc32c(memoryview(header)[_ATTRIBUTES_AT:]))
+    _CRC.pack_into(header, _CRC_AT, checksum)

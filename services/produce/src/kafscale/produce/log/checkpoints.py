@@ -1,0 +1,75 @@
+"""When the head's tail is moved into a manifest, and what the producer snapshot beside it holds.
+
+A plan is made from the committed head alone. The shell uploads it while commits go on; the
+transaction takes its turn in the ledger like any commit. At most one plan is under way, and a plan
+that failed is forgotten: the next one is made anew, because an object may only be referred to by a
+transaction whose compared meta revision was read before its upload began.
+"""
+
+from __future__ import annotations
+
+from kafscale.produce.log.ledger import CheckpointPlan, plan_manifest
+from kafscale.produce.log.model import Instant, Limits, MetaWrite, TakeCheckpoint
+from kafscale.produce.log.producers import ProducerTable
+from kafscale.storage.heads import Head
+
+_NEVER = 1 << 62
+Ready = tuple[CheckpointPlan, str, MetaWrite]
+
+
+class Checkpoints:
+    def __init__(self, producers: ProducerTable) -> None:
+        self._producers = producers
+        self._plan: CheckpointPlan | None = None  # with the shell
+        self._ready: Ready | None = None  # uploaded, waits for its turn
+        self._plans = 0
+        self._not_before_ms = 0
+        self._closing_taken = False
+
+    @property
+    def under_way(self) -> bool:
+        return self._plan is not None
+
+    def due_ms(self, head: Head, limits: Limits) -> int:
+        """When the tail's length asks for the next plan."""
+        wanted = len(head.tail) > limits.checkpoint_at
+        return self._not_before_ms if wanted and self._plan is None else _NEVER
+
+    def take(self, head: Head, limits: Limits, now: Instant) -> TakeCheckpoint | None:
+        """A plan, if one is due."""
+        if self.due_ms(head, limits) > now.mono_ms:
+            return None
+        return self._take(head, limits.tail_keep, now)
+
+    def take_closing(self, head: Head, now: Instant) -> TakeCheckpoint | None:
+        """Once before a hand-over: a snapshot up to the end spares the next owner the replay."""
+        if self._closing_taken or self._plan is not None or head.snap_offset >= head.next:
+            return None
+        self._closing_taken = True
+        return self._take(head, len(head.tail), now)
+
+    def _take(self, head: Head, keep: int, now: Instant) -> TakeCheckpoint:
+        self._plans += 1
+        manifest = plan_manifest(head, keep)
+        snapshot = self._producers.expired(self._producers.snapshot(head.next), now.wall_ms)
+        self._plan = CheckpointPlan(number=self._plans, manifest=manifest, snapshot=snapshot)
+        return TakeCheckpoint(plan=self._plans, manifest=manifest, snapshot=snapshot)
+
+    def uploaded(self, number: int, snap_key: str, meta: MetaWrite) -> None:
+        if self._plan is not None and self._plan.number == number:
+            self._ready = (self._plan, snap_key, meta)
+
+    def take_ready(self) -> Ready | None:
+        ready, self._ready = self._ready, None
+        return ready
+
+    def failed(self, number: int, limits: Limits, now: Instant) -> None:
+        if self._plan is not None and self._plan.number == number:
+            self._plan = None
+            self._ready = None
+            self._not_before_ms = now.mono_ms + limits.checkpoint_retry_ms
+
+    def applied(self, plan: CheckpointPlan) -> None:
+        """The plan is in etcd: memory may forget the producers that its snapshot left out."""
+        self._plan = None
+        self._producers.forget(plan.snapshot)

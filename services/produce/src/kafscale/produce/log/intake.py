@@ -1,0 +1,119 @@
+"""From a checked record set to offsets: the open buffer and the rules of idempotence.
+
+Offsets are given once and in arrival order. The batch's header is copied and patched; its records
+are referenced where they arrived.
+"""
+
+from __future__ import annotations
+
+from kafscale.produce.log.batches import (
+    NO_PRODUCER,
+    Batches,
+    Rejection,
+    check_record_set,
+    stamp_append_time,
+    stored_header,
+)
+from kafscale.produce.log.flight import OpenBuffer
+from kafscale.produce.log.model import NO_TIMESTAMP, Instant, Limits
+from kafscale.produce.log.producers import KnownBatch, ProducerTable, sequence_after
+from kafscale.storage.heads import Head
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.records import HEADER_SIZE
+
+_NEVER = 1 << 62
+
+
+class Intake:
+    """`open` is the buffer that takes the next batch; `producers` knows all up to its end."""
+
+    def __init__(self, head: Head, producers: ProducerTable) -> None:
+        self.open = OpenBuffer(head.next)
+        self.producers = producers
+        self.epoch = head.epoch
+        self._append_time_ms = head.max_ts
+
+    def judge(
+        self, record_set: memoryview | None, limits: Limits, held_bytes: int, *, zstd_allowed: bool
+    ) -> Batches | KnownBatch | Rejection:
+        """What to do with a record set: assign it, answer it like its original, or refuse it."""
+        checked = check_record_set(record_set, limits, zstd_allowed=zstd_allowed)
+        if isinstance(checked, Rejection):
+            return checked
+        first = checked[0][0]
+        if first.producer_id != NO_PRODUCER:
+            last = checked[-1][0]
+            known = self.producers.judge(
+                first.producer_id,
+                first.producer_epoch,
+                first.base_sequence,
+                sequence_after(last.base_sequence, last.last_offset_delta),
+            )
+            if isinstance(known, KnownBatch):
+                return known
+            if known is not ErrorCode.NONE:
+                return Rejection(known)
+        assert record_set is not None
+        if held_bytes + len(record_set) > limits.held_bytes_max:
+            return Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "The partition's buffers are full.")
+        return checked
+
+    def assign(self, batches: Batches, limits: Limits, now: Instant, committed: int) -> tuple[int, int]:
+        """Give the batches the next offsets. The first offset, and the append time or -1."""
+        buffer = self.open
+        base = buffer.end
+        if not buffer.parts:
+            buffer.opened_ms = now.mono_ms
+        append_time_ms = self._append_time(now) if limits.log_append_time else NO_TIMESTAMP
+        for header, batch in batches:
+            records = batch[HEADER_SIZE:]
+            stored = stored_header(batch, buffer.end, self.epoch)
+            min_ts, max_ts = header.base_timestamp, header.max_timestamp
+            if append_time_ms != NO_TIMESTAMP:
+                stamp_append_time(stored, records, append_time_ms)
+                min_ts = max_ts = append_time_ms
+            delta = header.last_offset_delta
+            if header.producer_id != NO_PRODUCER:
+                self.producers.record(
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    sequence_after(header.base_sequence, delta),
+                    buffer.end,
+                    max_ts,
+                    wall_ms=now.wall_ms,
+                    committed=committed,
+                )
+            buffer.add(stored, records, count=delta + 1, min_ts=min_ts, max_ts=max_ts)
+        return base, append_time_ms
+
+    def _append_time(self, now: Instant) -> int:
+        """The wall clock, but never back: a clock that jumps must not disorder the log's times."""
+        self._append_time_ms = max(self._append_time_ms, now.wall_ms)
+        return self._append_time_ms
+
+    def replace_open(self) -> OpenBuffer:
+        """The filled buffer, for sealing; a new one goes on at its end."""
+        filled = self.open
+        self.open = OpenBuffer(filled.end)
+        return filled
+
+    def seal_due_ms(self, limits: Limits, *, uploading: bool, pipeline_full: bool) -> int:
+        """When time alone seals the buffer: company is gathered while uploads are under way.
+
+        With a governor, the due time brings the question, and only the grant or the longest linger
+        brings the seal.
+        """
+        buffer = self.open
+        if not buffer.parts or pipeline_full:
+            return _NEVER
+        due_ms = buffer.opened_ms + (limits.flush_interval_ms if uploading else limits.linger_min_ms)
+        if limits.governed and buffer.seal_asked and not buffer.granted:
+            return max(due_ms, buffer.opened_ms + limits.governed_linger_max_ms)
+        return due_ms
+
+    def may_seal(self, limits: Limits, now: Instant) -> bool:
+        """Whether a buffer that is due may go without asking the governor."""
+        buffer = self.open
+        overdue = buffer.opened_ms + limits.governed_linger_max_ms <= now.mono_ms
+        return not limits.governed or buffer.granted or overdue

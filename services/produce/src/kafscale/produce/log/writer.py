@@ -1,0 +1,441 @@
+"""The partition writer: one object per (partition, epoch), from its claim to its step-down.
+
+The laws. A request is acknowledged after the commit that carries it, never before. Within an epoch
+an offset is bound to one byte sequence for ever, so nothing assigned is taken back or assigned
+again: trouble that cannot be waited out ends the epoch (`step_down`), the one failure path. A
+failure is reported only for what no transaction ever carried, or what the head that refused the
+transaction shows to be absent; everything else is unknown and says so (REQUEST_TIMED_OUT).
+
+An append only fills the open buffer and seals by size. Sealing by time happens in the other events
+and in `tick`, so that with a linger of 0 everything one turn of the loop brings becomes one segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kafscale.produce.log.batches import Rejection
+from kafscale.produce.log.checkpoints import Checkpoints
+from kafscale.produce.log.flight import Flight, Waiter, Waiters
+from kafscale.produce.log.intake import Intake
+from kafscale.produce.log.ledger import CheckpointPlan, Ledger, Sent
+from kafscale.produce.log.model import (
+    NO_TIMESTAMP,
+    Action,
+    Checkpointed,
+    Drained,
+    FoundObject,
+    IdSource,
+    Instant,
+    Limits,
+    MetaWrite,
+    ObjectNames,
+    Part,
+    PartitionId,
+    Published,
+    PutFailure,
+    Reply,
+    SealWanted,
+    State,
+    StepDownReason,
+    SteppedDown,
+    Token,
+)
+from kafscale.produce.log.producers import KnownBatch, ProducerTable
+from kafscale.produce.log.resolve import Outcome, judge_checkpoint, judge_commit
+from kafscale.produce.log.uploading import Uploads
+from kafscale.storage.heads import Head
+from kafscale.wire.errors import ErrorCode
+
+_NEVER = 1 << 62
+_WORKING = (State.SERVING, State.DRAINING)
+_OPEN = (State.SERVING, State.DRAINING, State.DRAINED)
+
+
+class PartitionWriter:
+    """See `model.Writer` for what each event means and `model` for the actions."""
+
+    def __init__(
+        self,
+        partition: PartitionId,
+        head: Head,
+        revision: int,
+        *,
+        producers: ProducerTable,
+        log_start: int,
+        limits: Limits,
+        names: ObjectNames,
+        ids: IdSource,
+    ) -> None:
+        self._partition = partition
+        self._log_start = log_start
+        self._limits = limits
+        self._names = names
+        self._ids = ids
+        self._actions: list[Action] = []
+        self._state = State.SERVING
+        self._ledger = Ledger(head, revision)
+        self._uploads = Uploads(head.epoch, partition.topic_id, self._actions)
+        self._intake = Intake(head, producers)
+        self._checkpoints = Checkpoints(producers)
+
+    # --- what the shell may read ---------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def head(self) -> Head:
+        return self._ledger.head
+
+    @property
+    def revision(self) -> int:
+        return self._ledger.revision
+
+    @property
+    def epoch(self) -> int:
+        return self._ledger.head.epoch
+
+    @property
+    def bytes_held(self) -> int:
+        return self._intake.open.bytes + self._uploads.bytes_held
+
+    @property
+    def uncommitted(self) -> int:
+        return self._intake.open.end - self._ledger.head.next
+
+    def take_actions(self) -> list[Action]:
+        """What is to be done now, in order; each is handed out once."""
+        taken = self._actions[:]
+        self._actions.clear()
+        return taken
+
+    def next_deadline(self) -> int | None:
+        """When `tick` is due: in the past or now means at once, None means there is nothing to wait for."""
+        due = min((waiters.deadline_ms for waiters in self._waiters()), default=_NEVER)
+        if self._state in _WORKING:
+            plan_due_ms = self._checkpoints.due_ms(self._ledger.head, self._limits)
+            due = min(due, self._seal_due_ms(), self._uploads.next_retry_ms(), plan_due_ms)
+        return None if due >= _NEVER else due
+
+    # --- appending -----------------------------------------------------------------------------
+
+    def append(
+        self,
+        token: Token | None,
+        record_set: memoryview | None,
+        *,
+        deadline_ms: int,
+        now: Instant,
+        zstd_allowed: bool = True,
+    ) -> None:
+        """Answer `token` now or when the commit decides; see `Reply`."""
+        if self._state is not State.SERVING:
+            self._refuse(token, Rejection(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+        judged = self._intake.judge(record_set, self._limits, self.bytes_held, zstd_allowed=zstd_allowed)
+        if isinstance(judged, Rejection):
+            self._refuse(token, judged)
+        elif isinstance(judged, KnownBatch):
+            self._repeat(token, judged, deadline_ms)
+        else:
+            intake = self._intake
+            base, append_time_ms = intake.assign(judged, self._limits, now, self._ledger.head.next)
+            if token is not None:
+                intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))
+            if intake.open.bytes >= self._limits.seal_bytes:
+                self._seal(now)
+
+    def _repeat(self, token: Token | None, known: KnownBatch, deadline_ms: int) -> None:
+        """A batch that has its offsets already shares the outcome of the original."""
+        if token is None:
+            return
+        append_time_ms = known.ts if self._limits.log_append_time else NO_TIMESTAMP
+        waiter = Waiter(token, known.base, append_time_ms, deadline_ms)
+        if known.base < self._ledger.head.next:
+            self._acknowledge((waiter,), self._ledger.revision)
+        else:
+            self._waiters_of(known.base).add(waiter)
+
+    def _waiters_of(self, offset: int) -> Waiters:
+        for flight in self._flights():
+            if flight.base <= offset < flight.end:
+                return flight.waiters
+        buffer = self._intake.open
+        assert buffer.base <= offset < buffer.end, "an assigned batch is in flight or committed"
+        return buffer.waiters
+
+    # --- sealing -------------------------------------------------------------------------------
+
+    def _seal(self, now: Instant) -> None:
+        """Fix the open buffer's bytes for ever and give them a place in the pipeline."""
+        buffer = self._intake.replace_open()
+        names, partition = self._names, self._partition
+        flight = Flight(
+            buffer,
+            attempt=self._ids(),
+            epoch=self._ledger.head.epoch,
+            created_ms=now.wall_ms,
+            segment_key=names.segment_key(partition.topic, partition.partition, buffer.base),
+            index_key=names.index_key(partition.topic, partition.partition, buffer.base),
+        )
+        self._uploads.add(flight)
+        self._uploads.start(self._limits.pipeline_max)
+
+    def _seal_due_ms(self) -> int:
+        if self._state is State.DRAINING:
+            return self._intake.open.opened_ms
+        return self._intake.seal_due_ms(
+            self._limits,
+            uploading=self._uploads.under_way,
+            pipeline_full=len(self._uploads) >= self._limits.pipeline_max,
+        )
+
+    def _seal_if_due(self, now: Instant) -> None:
+        if self._seal_due_ms() > now.mono_ms:
+            return
+        buffer = self._intake.open
+        if self._state is State.DRAINING or self._intake.may_seal(self._limits, now):
+            self._seal(now)
+        elif not buffer.seal_asked:
+            buffer.seal_asked = True
+            self._actions.append(SealWanted(bytes_waiting=buffer.bytes))
+
+    def grant_seal(self, now: Instant) -> None:
+        """The governor's answer to SealWanted."""
+        self._intake.open.granted = True
+        self._advance(now)
+
+    # --- uploads -------------------------------------------------------------------------------
+
+    def upload_done(self, base: int, part: Part, etag: str, now: Instant) -> None:
+        self._uploads.done(base, part, etag)
+        self._advance(now)
+
+    def upload_conflict(self, base: int, part: Part, now: Instant) -> None:
+        self._uploads.conflict(base, part)
+        self._advance(now)
+
+    def object_found(self, base: int, part: Part, found: FoundObject | None, now: Instant) -> None:
+        self._stop_or_advance(self._uploads.found(base, part, found), now)
+
+    def upload_unknown(self, base: int, part: Part, now: Instant) -> None:
+        self._stop_or_advance(self._uploads.unknown(base, part, self._limits, now), now)
+
+    def upload_failed(self, base: int, part: Part, failure: PutFailure, now: Instant) -> None:
+        if self._uploads.expects(base, part):
+            full = failure is PutFailure.FULL
+            self.step_down(StepDownReason.STORE_FULL if full else StepDownReason.STORE_REFUSED, now)
+
+    def _stop_or_advance(self, reason: StepDownReason | None, now: Instant) -> None:
+        if reason is None:
+            self._advance(now)
+        else:
+            self.step_down(reason, now)
+
+    # --- commits -------------------------------------------------------------------------------
+
+    def committed(self, txn: int, revision: int, now: Instant) -> None:
+        sent = self._ledger.take_sent(txn)
+        if sent is not None:
+            self._applied(sent, sent.head, revision, now)
+
+    def commit_refused(
+        self, txn: int, current: Head | None, revision: int, *, ambiguous: bool, now: Instant
+    ) -> None:
+        """The head was not at the compared revision: fenced, or an earlier send was applied after all."""
+        sent = self._ledger.take_sent(txn)
+        if sent is None:
+            return
+        if sent.plan is not None:
+            self._checkpoint_refused(sent, sent.plan, current, revision, now)
+            return
+        outcome = self._judge_commit(sent, current, ambiguous=ambiguous)
+        if current is not None and self._is_mine(current, sent):
+            self._applied(sent, current, revision, now)
+        else:
+            self._decide(sent, outcome, revision)
+            self._lose(current, now)
+
+    def _judge_commit(self, sent: Sent, current: Head | None, *, ambiguous: bool) -> Outcome:
+        return judge_commit(sent.head, sent.base, current, ambiguous=ambiguous)
+
+    def commit_rejected(self, txn: int, now: Instant) -> None:
+        """etcd refused to propose it, so it is not applied; that is our bug or our rights."""
+        sent = self._ledger.take_sent(txn)
+        if sent is None:
+            return
+        for flight in sent.flights:
+            self._answer(flight.waiters.take_all(), StepDownReason.COMMIT_REJECTED.error)
+        self.step_down(StepDownReason.COMMIT_REJECTED, now)
+        self._state = State.CLOSED
+
+    def _is_mine(self, current: Head, sent: Sent) -> bool:
+        """The head is exactly the one that was sent: an earlier send of it was applied, and nothing since."""
+        mine = self._ledger.head
+        return (current.epoch, current.owner, current.attempt) == (mine.epoch, mine.owner, sent.head.attempt)
+
+    def _decide(self, sent: Sent, outcome: Outcome, revision: int) -> None:
+        """Answer the requests of a transaction that ended this epoch."""
+        for flight in sent.flights:
+            waiters = flight.waiters.take_all()
+            if outcome is Outcome.COMMITTED:
+                self._acknowledge(waiters, revision)
+            elif outcome is Outcome.ABSENT:
+                self._answer(waiters, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                self._answer(waiters, ErrorCode.REQUEST_TIMED_OUT)
+
+    def _applied(self, sent: Sent, head: Head, revision: int, now: Instant) -> None:
+        """The transaction is in etcd. Only here, and in `_decide`, are requests acknowledged."""
+        old_snap_key = self._ledger.head.snap_key
+        self._ledger.adopt(head, revision)
+        for flight in sent.flights:
+            self._acknowledge(flight.waiters.take_all(), revision)
+        if sent.flights:
+            segments = head.tail[-len(sent.flights) :]
+            self._actions.append(Published(segments=segments, next=head.next, revision=revision))
+        if sent.plan is not None:
+            number, snap_key = sent.plan.number, head.snap_key
+            self._checkpoints.applied(sent.plan)
+            self._actions.append(
+                Checkpointed(plan=number, revision=revision, snap_key=snap_key, old_snap_key=old_snap_key)
+            )
+        if self._state is State.CLOSING:
+            self._state = State.CLOSED
+        self._advance(now)
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def checkpoint_ready(self, plan: int, snap_key: str, meta: MetaWrite, now: Instant) -> None:
+        self._checkpoints.uploaded(plan, snap_key, meta)
+        self._advance(now)
+
+    def checkpoint_failed(self, plan: int, now: Instant) -> None:
+        self._checkpoints.failed(plan, self._limits, now)
+        self._advance(now)
+
+    def _checkpoint_refused(
+        self, sent: Sent, plan: CheckpointPlan, current: Head | None, revision: int, now: Instant
+    ) -> None:
+        outcome = judge_checkpoint(sent.head, sent.over, current, revision)
+        if outcome is Outcome.COMMITTED and current is not None:
+            self._applied(sent, current, revision, now)
+        elif outcome is Outcome.ABSENT:
+            self._checkpoints.failed(plan.number, self._limits, now)
+            self._advance(now)
+        else:
+            self._lose(current, now)
+
+    # --- time, and the end ---------------------------------------------------------------------
+
+    def tick(self, now: Instant) -> None:
+        """Time has passed: expire requests, retry uploads, seal what is due."""
+        for waiters in self._waiters():
+            self._answer(waiters.take_expired(now.mono_ms), ErrorCode.REQUEST_TIMED_OUT)
+        self._advance(now)
+
+    def configure(self, limits: Limits, now: Instant) -> None:
+        self._limits = limits
+        self._advance(now)
+
+    def moved_log_start(self, log_start: int) -> None:
+        self._log_start = max(self._log_start, log_start)
+
+    def begin_handoff(self, now: Instant) -> None:
+        """Refuse appends from now on, commit what there is, then say Drained."""
+        if self._state is State.SERVING:
+            self._state = State.DRAINING
+            self._advance(now)
+
+    def released_head(self, handoff_to: str) -> Head:
+        assert self._state is State.DRAINED, self._state
+        return replace(self._ledger.head, owner="", handoff_to=handoff_to)
+
+    def step_down(self, reason: StepDownReason, now: Instant) -> None:
+        """End the epoch: whatever no transaction carries is definitely refused; the rest is resolved."""
+        if self._state not in _OPEN:
+            return
+        for flight in self._uploads:
+            self._answer(flight.waiters.take_all(), reason.error)
+        self._uploads.clear()
+        self._answer(self._intake.replace_open().waiters.take_all(), reason.error)
+        self._state = State.CLOSING if self._ledger.sent is not None else State.CLOSED
+        self._actions.append(SteppedDown(reason=reason))
+
+    def _lose(self, current: Head | None, now: Instant) -> None:
+        """The head is not mine any more."""
+        self.step_down(StepDownReason.TOPIC_DELETED if current is None else StepDownReason.FENCED, now)
+        self._state = State.CLOSED
+
+    def _advance(self, now: Instant) -> None:
+        """Start everything that may now be started, in the order of the path."""
+        if self._state not in _WORKING:
+            return
+        self._seal_if_due(now)
+        self._uploads.retry_due(now)
+        self._uploads.start(self._limits.pipeline_max)
+        if self._ledger.sent is None:
+            self._send_next()
+        self._plan_checkpoint(now)
+        self._finish_drain()
+
+    def _send_next(self) -> None:
+        """The ledger is free: a checkpoint that is ready goes first, for it makes room in the tail."""
+        ready = self._checkpoints.take_ready()
+        if ready is not None:
+            self._actions.append(self._ledger.checkpoint(*ready))
+            return
+        flights = self._uploads.take_uploaded(self._ledger.room)
+        if flights:
+            self._actions.append(self._ledger.commit(flights, self._ids()))
+
+    def _plan_checkpoint(self, now: Instant) -> None:
+        head = self._ledger.head
+        taken = self._checkpoints.take(head, self._limits, now)
+        if taken is None and self._state is State.DRAINING and self._empty():
+            taken = self._checkpoints.take_closing(head, now)
+        if taken is not None:
+            self._actions.append(taken)
+
+    def _finish_drain(self) -> None:
+        if self._state is State.DRAINING and self._empty() and not self._checkpoints.under_way:
+            self._state = State.DRAINED
+            self._actions.append(Drained())
+
+    def _empty(self) -> bool:
+        return not self._intake.open.parts and not len(self._uploads) and self._ledger.sent is None
+
+    def _flights(self) -> Iterator[Flight]:
+        if self._ledger.sent is not None:
+            yield from self._ledger.sent.flights
+        yield from self._uploads
+
+    def _waiters(self) -> Iterator[Waiters]:
+        for flight in self._flights():
+            yield flight.waiters
+        yield self._intake.open.waiters
+
+    # --- replies -------------------------------------------------------------------------------
+
+    def _acknowledge(self, waiters: Sequence[Waiter], revision: int) -> None:
+        self._actions.extend(
+            Reply(
+                token=waiter.token,
+                error=ErrorCode.NONE,
+                base_offset=waiter.base_offset,
+                log_append_time_ms=waiter.log_append_time_ms,
+                log_start_offset=self._log_start,
+                revision=revision,
+            )
+            for waiter in waiters
+        )
+
+    def _answer(self, waiters: Sequence[Waiter], error: ErrorCode) -> None:
+        self._actions.extend(Reply(token=waiter.token, error=error) for waiter in waiters)
+
+    def _refuse(self, token: Token | None, why: Rejection) -> None:
+        if token is not None:
+            self._actions.append(Reply(token=token, error=why.error, message=why.message))
