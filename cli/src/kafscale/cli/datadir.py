@@ -1,0 +1,98 @@
+"""The data directory of `kafscale up`: one folder holds all state, one process at a time uses it.
+
+etcd/                the metadata server's own files
+objects/             the bucket: segments, indexes, manifests
+run/lock             held by the supervisor while it runs
+run/endpoints.json   where everything listens, for the other commands; gone after a clean stop
+run/log/*.log        what each process printed
+tools/               programs that were fetched because the machine had none
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+class DataDirBusy(Exception):
+    """Another supervisor uses the directory."""
+
+    def __init__(self, path: Path, pid: str) -> None:
+        super().__init__(
+            f"{path} is in use by another `kafscale up` (process {pid or 'unknown'}); "
+            "stop that one first or name another --data-dir"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """What `run/endpoints.json` says; the other commands find a running cluster by it."""
+
+    bootstrap_servers: str
+    etcd: str
+    namespace: str
+    object_dir: str
+    pid: int
+
+
+class DataDir:
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self._lock: int | None = None
+
+    @property
+    def etcd(self) -> Path:
+        return self.root / "etcd"
+
+    @property
+    def objects(self) -> Path:
+        return self.root / "objects"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "run" / "log"
+
+    @property
+    def tools(self) -> Path:
+        return self.root / "tools"
+
+    @property
+    def _endpoints(self) -> Path:
+        return self.root / "run" / "endpoints.json"
+
+    def acquire(self) -> None:
+        """Makes the tree and takes the lock, or raises DataDirBusy."""
+        for folder in (self.etcd, self.objects, self.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.etcd.chmod(0o700)
+        path = self.root / "run" / "lock"
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise DataDirBusy(self.root, path.read_text().strip()) from None
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
+        self._lock = lock
+
+    def publish(self, endpoints: Endpoints) -> None:
+        temporary = self._endpoints.with_suffix(".tmp")
+        temporary.write_text(json.dumps(asdict(endpoints), indent=2) + "\n")
+        temporary.replace(self._endpoints)
+
+    def running(self) -> Endpoints | None:
+        """The cluster that runs on this directory now, or None."""
+        try:
+            return Endpoints(**json.loads(self._endpoints.read_text()))
+        except FileNotFoundError:
+            return None
+
+    def release(self) -> None:
+        self._endpoints.unlink(missing_ok=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

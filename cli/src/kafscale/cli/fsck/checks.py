@@ -1,0 +1,128 @@
+"""What must hold between a partition's head, its manifests and its objects. Pure.
+
+    log_start <= manifest_end <= next; manifests and tail contiguous; each listed object exists with the
+    etag, size, checksum, header, footer and index that the commit record says; epochs never fall.
+An object that no record names is an orphan: legal (a crash leaves them), counted, never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kafscale.storage.heads import Head, Meta, Seg
+from kafscale.storage.segment import SegmentError, find_position, parse_index, verify_segment, walk_batches
+from kafscale.wire.records import read_batch_header
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that must not be: where, and a sentence that says what."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A partition as etcd and its manifests describe it, at one revision."""
+
+    name: str  # topic/partition
+    head: Head
+    meta: Meta
+    segments: tuple[Seg, ...]  # of the manifests, then of the tail
+
+
+def check_offsets(part: Partition) -> Iterator[Problem]:
+    """The chain of offsets, without looking at objects."""
+    head, meta = part.head, part.meta
+    if not 0 <= meta.log_start <= head.next:
+        yield Problem(part.name, f"log start {meta.log_start} is outside [0, {head.next}]")
+    if head.lso > head.next:
+        yield Problem(part.name, f"last stable offset {head.lso} is past the end {head.next}")
+    if head.tail and head.tail[0].base != meta.manifest_end:
+        yield Problem(
+            part.name, f"the tail starts at {head.tail[0].base}, the manifests end at {meta.manifest_end}"
+        )
+    yield from _check_chain(part)
+    yield from _check_epochs(part)
+
+
+def _check_chain(part: Partition) -> Iterator[Problem]:
+    for before, after in zip(part.segments, part.segments[1:], strict=False):
+        if after.base != before.end:
+            yield Problem(
+                part.name, f"segment {after.base} does not follow the one that ends at {before.last}"
+            )
+    end = part.segments[-1].end if part.segments else part.meta.manifest_end
+    if end != part.head.next:
+        yield Problem(part.name, f"the segments end at {end}, the high watermark is {part.head.next}")
+
+
+def _check_epochs(part: Partition) -> Iterator[Problem]:
+    epochs = [seg.epoch for seg in part.segments]
+    if epochs != sorted(epochs):
+        yield Problem(part.name, "leader epochs fall along the segments")
+    if epochs and epochs[-1] > part.head.epoch:
+        yield Problem(
+            part.name, f"a segment of epoch {epochs[-1]} is newer than the head's epoch {part.head.epoch}"
+        )
+
+
+def check_segment(where: str, seg: Seg, data: bytes) -> Iterator[Problem]:
+    """A `.kfs` object against its commit record."""
+    if len(data) != seg.size:
+        yield Problem(where, f"has {len(data)} bytes, the commit record says {seg.size}")
+        return
+    try:
+        verified = verify_segment(data)
+        spans = list(walk_batches(data))
+    except SegmentError as broken:
+        yield Problem(where, str(broken))
+        return
+    facts = (
+        ("checksum", seg.crc32c, verified.footer.crc32c),
+        ("base offset", seg.base, verified.header.base_offset),
+        ("last offset", seg.last, verified.footer.last_offset),
+        ("records", seg.records, verified.header.message_count),
+        ("batches", seg.batches, len(spans)),
+        ("first batch's offset", seg.base, spans[0].offset),
+        ("last batch's last offset", seg.last, spans[-1].last_offset),
+        (
+            "largest timestamp",
+            seg.max_ts,
+            max(read_batch_header(data, s.position).max_timestamp for s in spans),
+        ),
+    )
+    for name, recorded, found in facts:
+        if recorded != found:
+            yield Problem(where, f"{name}: the commit record says {recorded}, the object {found}")
+    for before, after in zip(spans, spans[1:], strict=False):
+        if after.offset != before.last_offset + 1:
+            yield Problem(where, f"batch {after.offset} does not follow {before.last_offset}")
+    if any(span.leader_epoch != seg.epoch for span in spans):
+        yield Problem(where, f"a batch is not of the recorded epoch {seg.epoch}")
+
+
+def check_index(where: str, seg: Seg, index_data: bytes, data: bytes) -> Iterator[Problem]:
+    """An `.index` object against its commit record and its segment."""
+    if len(index_data) != seg.index_size:
+        yield Problem(where, f"has {len(index_data)} bytes, the commit record says {seg.index_size}")
+        return
+    try:
+        index = parse_index(index_data)
+        starts = {span.position: span.offset for span in walk_batches(data)}
+    except SegmentError as broken:
+        yield Problem(where, str(broken))
+        return
+    for entry in index.entries:
+        if starts.get(entry.position) != entry.offset:
+            yield Problem(where, f"entry {entry.offset} does not point at its batch (byte {entry.position})")
+    if find_position(index, seg.base) not in starts:
+        yield Problem(where, "the first entry points nowhere")
+
+
+def orphans(listed: Iterable[str], named: Sequence[str] | set[str]) -> list[str]:
+    """Objects that no commit record names."""
+    known = set(named)
+    return [key for key in listed if key not in known]

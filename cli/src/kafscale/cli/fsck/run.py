@@ -1,0 +1,161 @@
+"""Reads everything that a namespace keeps and collects what does not agree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment, orphans
+from kafscale.storage.etcd import EtcdClient, Range, RangeResult, Txn
+from kafscale.storage.heads import CorruptValue, Head, Meta, Seg, decode_head, decode_meta
+from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.manifests import decode_manifest
+from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.storage.topics import Topic, decode_topic
+
+SEGMENTS_AT_ONCE = 8
+Progress = Callable[[str, int, int], None]
+"""(partition, segments checked, segments in all)"""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What fsck found. `clean` is what the exit code says."""
+
+    topics: int = 0
+    partitions: int = 0
+    segments: int = 0
+    records: int = 0
+    bytes: int = 0
+    orphans: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return not self.problems
+
+
+class Fsck:
+    """One run over one namespace. Raises EtcdError and StoreError when either cannot be read."""
+
+    def __init__(self, etcd: EtcdClient, keys: Keyspace, store: ObjectStore, progress: Progress) -> None:
+        self._etcd = etcd
+        self._keys = keys
+        self._store = store
+        self._progress = progress
+        self.verdict = Verdict()
+
+    async def run(self) -> Verdict:
+        topics = await self._topics()
+        self.verdict.topics = len(topics)
+        for topic in topics:
+            await self._check_topic(topic)
+        await self._check_strays(topics)
+        return self.verdict
+
+    async def _topics(self) -> list[Topic]:
+        found = await self._etcd.prefix(self._keys.topics_prefix())
+        return [decode_topic(self._keys.parse_topic(kv.key), kv.value, kv.mod_revision) for kv in found.kvs]
+
+    async def _check_topic(self, topic: Topic) -> None:
+        heads = await self._etcd.prefix(self._keys.heads_prefix(topic.topic_id), keys_only=True)
+        referenced: set[str] = set()
+        for kv in heads.kvs:
+            _, partition = self._keys.parse_head(kv.key)
+            if partition >= topic.partitions:
+                self._problem(f"{topic.name}/{partition}", f"the topic has {topic.partitions} partitions")
+            referenced |= await self._check_partition(topic, partition)
+        # Listed after the heads were read: what a commit names by then was uploaded before.
+        listed = [info.key async for info in self._store.list(self._keys.topic_prefix(topic.name))]
+        self.verdict.orphans += orphans(listed, referenced)
+
+    async def _check_partition(self, topic: Topic, partition: int) -> set[str]:
+        name = f"{topic.name}/{partition}"
+        part = await self._read(topic, partition, name)
+        if part is None:
+            return set()
+        self.verdict.partitions += 1
+        self.verdict.problems += check_offsets(part)
+        visible = [seg for seg in part.segments if seg.end > part.meta.log_start]
+        done = 0
+        for start in range(0, len(visible), SEGMENTS_AT_ONCE):
+            chunk = visible[start : start + SEGMENTS_AT_ONCE]
+            async with asyncio.TaskGroup() as group:
+                for seg in chunk:
+                    group.create_task(self._check_objects(topic, partition, seg))
+            done += len(chunk)
+            self._progress(name, done, len(visible))
+        return {key for seg in part.segments for key in self._object_keys(topic, partition, seg)}
+
+    async def _read(self, topic: Topic, partition: int, name: str) -> Partition | None:
+        """Head and meta of one revision, and the segments of the manifests that meta names."""
+        read = await self._etcd.txn(
+            Txn(
+                success=(
+                    Range(self._keys.head(topic.topic_id, partition)),
+                    Range(self._keys.meta(topic.topic_id, partition)),
+                )
+            )
+        )
+        head_kvs, meta_kvs = (_values(response) for response in read.responses)
+        if not head_kvs:
+            return None  # the topic was deleted meanwhile
+        try:
+            head: Head = decode_head(head_kvs[0])
+            meta: Meta = decode_meta(meta_kvs[0]) if meta_kvs else Meta()
+            segments: list[Seg] = []
+            for chunk in meta.chunks:
+                segments += decode_manifest(await self._store.get(chunk.key)).segments
+        except (CorruptValue, UnknownSchema, ObjectNotFound) as broken:
+            self._problem(name, str(broken))
+            return None
+        return Partition(name=name, head=head, meta=meta, segments=(*segments, *head.tail))
+
+    def _object_keys(self, topic: Topic, partition: int, seg: Seg) -> tuple[str, str]:
+        if seg.key:
+            return seg.key, seg.key.removesuffix(".kfs") + ".index"
+        return (
+            self._keys.segment_key(topic.name, partition, seg.base),
+            self._keys.index_key(topic.name, partition, seg.base),
+        )
+
+    async def _check_objects(self, topic: Topic, partition: int, seg: Seg) -> None:
+        data_key, index_key = self._object_keys(topic, partition, seg)
+        data = await self._get(data_key, seg.etag)
+        index = await self._get(index_key, seg.index_etag)
+        self.verdict.segments += 1
+        self.verdict.records += seg.records
+        self.verdict.bytes += seg.size
+        if data is not None:
+            self.verdict.problems += check_segment(data_key, seg, data)
+        if data is not None and index is not None:
+            self.verdict.problems += check_index(index_key, seg, index, data)
+
+    async def _get(self, key: str, etag: str) -> bytes | None:
+        try:
+            return await self._store.get(key, if_match=etag)
+        except ObjectNotFound:
+            self._problem(key, "is committed and not in the store")
+        except PreconditionFailed:
+            self._problem(key, f"is not the object that was committed (etag {etag})")
+        return None
+
+    async def _check_strays(self, topics: list[Topic]) -> None:
+        """Heads and objects of topics that do not exist: a deletion leaves none of the first."""
+        known = {topic.topic_id for topic in topics}
+        heads = await self._etcd.prefix(self._keys.heads_prefix(), keys_only=True)
+        strays: set[TopicId] = {self._keys.parse_head(kv.key)[0] for kv in heads.kvs} - known
+        if strays:
+            now = {topic.topic_id for topic in await self._topics()}  # created since
+            for topic_id in strays - now:
+                self._problem(topic_id.hex(), "has heads in etcd and no topic record")
+
+    def _problem(self, where: str, what: str) -> None:
+        self.verdict.problems.append(Problem(where, what))
+
+
+def _values(response: object) -> list[bytes]:
+    assert isinstance(response, RangeResult)
+    return [kv.value for kv in response.kvs]

@@ -1,0 +1,213 @@
+"""`kafscale produce` and `kafscale consume`: lines in, lines out, on a real Kafka client.
+
+They use confluent-kafka as any user's program would, so what they show is what a client sees.
+Consuming assigns partitions itself and commits nothing: it needs no group.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+DELIVERY_TIMEOUT_S = 60.0
+QUERY_TIMEOUT_S = 15.0
+POLL_S = 0.2
+UNSENT_MAX = 10_000
+ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA: the partitioner decides
+
+
+class Codec(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class ClientTrouble(Exception):
+    """The client could not do what was asked; the text says what and why."""
+
+
+@dataclass(slots=True)
+class Delivered:
+    """How a run of `produce` went."""
+
+    acknowledged: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def on_delivery(self, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self.failures.append(error.str())
+
+
+def _quiet(_error: KafkaError) -> None:
+    """Connection trouble shows as a failed delivery or an empty poll; librdkafka retries it by itself."""
+
+
+def _client_config(bootstrap: str) -> dict[str, Any]:
+    return {"bootstrap.servers": bootstrap, "client.id": "kafscale-cli", "log_level": 0, "error_cb": _quiet}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducePlan:
+    topic: str
+    partition: int | None
+    key_separator: str | None
+    headers: Mapping[str, str]
+    codec: Codec
+
+
+def produce_lines(bootstrap: str, plan: ProducePlan, lines: Iterable[bytes]) -> Delivered:
+    """Sends one record per line and waits until each is acknowledged or refused."""
+    producer = Producer(
+        {
+            **_client_config(bootstrap),
+            "enable.idempotence": True,
+            "compression.type": plan.codec.value,
+            "linger.ms": 5,
+            "message.timeout.ms": int(DELIVERY_TIMEOUT_S * 1000),
+        }
+    )
+    delivered = Delivered()
+    partition = ANY_PARTITION if plan.partition is None else plan.partition
+    for line in lines:
+        key, value = _split(line.rstrip(b"\n"), plan.key_separator)
+        while len(producer) >= UNSENT_MAX:
+            producer.poll(POLL_S)
+        producer.produce(
+            plan.topic,
+            value,
+            key,
+            partition,
+            delivered.on_delivery,
+            headers=dict(plan.headers) or None,
+        )
+        producer.poll(0)
+    unsent = producer.flush(DELIVERY_TIMEOUT_S)
+    if unsent:
+        delivered.failures.append(f"{unsent} records were not acknowledged within {DELIVERY_TIMEOUT_S:.0f} s")
+    return delivered
+
+
+def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
+    if separator is None:
+        return None, line
+    key, found, value = line.partition(separator.encode())
+    return (key, value) if found else (None, line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumePlan:
+    topic: str
+    partition: int | None
+    start: str  # "beginning", "end", an offset, or "-N" for the last N of each partition
+    stop_at_end: bool
+    count_max: int | None
+    as_json: bool
+    with_keys: bool
+
+
+def consume_lines(bootstrap: str, plan: ConsumePlan) -> Iterator[bytes]:
+    """Yields one formatted line per record, for ever or as the plan says."""
+    consumer = Consumer(
+        {
+            **_client_config(bootstrap),
+            "group.id": "kafscale-cli",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        assignment = _assignment(consumer, plan)
+        consumer.assign(assignment)
+        yield from _poll(consumer, plan, {part.partition for part in assignment})
+    finally:
+        consumer.close()
+
+
+def _assignment(consumer: Consumer, plan: ConsumePlan) -> list[TopicPartition]:
+    try:
+        metadata = consumer.list_topics(plan.topic, timeout=QUERY_TIMEOUT_S).topics[plan.topic]
+    except KafkaException as trouble:
+        raise ClientTrouble(f"no answer about topic '{plan.topic}': {trouble.args[0].str()}") from trouble
+    if metadata.error is not None:
+        raise ClientTrouble(f"topic '{plan.topic}': {metadata.error.str()}")
+    wanted = sorted(metadata.partitions) if plan.partition is None else [plan.partition]
+    if not set(wanted) <= set(metadata.partitions):
+        raise ClientTrouble(f"topic '{plan.topic}' has no partition {plan.partition}")
+    return [TopicPartition(plan.topic, part, _start_offset(consumer, plan, part)) for part in wanted]
+
+
+def _start_offset(consumer: Consumer, plan: ConsumePlan, partition: int) -> int:
+    if plan.start == "beginning":
+        return int(OFFSET_BEGINNING)
+    if plan.start == "end":
+        return int(OFFSET_END)
+    try:
+        number = int(plan.start)
+    except ValueError:
+        raise ClientTrouble(f"--offset takes beginning, end, a number or -N, not '{plan.start}'") from None
+    if number >= 0:
+        return number
+    low, high = consumer.get_watermark_offsets(TopicPartition(plan.topic, partition), timeout=QUERY_TIMEOUT_S)
+    return max(int(low), int(high) + number)
+
+
+def _poll(consumer: Consumer, plan: ConsumePlan, open_partitions: set[int]) -> Iterator[bytes]:
+    left = plan.count_max if plan.count_max is not None else sys.maxsize
+    while left > 0 and open_partitions:
+        message = consumer.poll(POLL_S)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            left -= 1
+            yield format_record(message, plan)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            if plan.stop_at_end:
+                open_partitions.discard(message.partition() or 0)
+        elif not error.retriable():
+            raise ClientTrouble(error.str())
+
+
+def format_record(message: Message, plan: ConsumePlan) -> bytes:
+    """A record as the line that `consume` prints, without the line end."""
+    if plan.as_json:
+        return json.dumps(_fields(message)).encode()
+    value = message.value() or b""
+    if not plan.with_keys:
+        return value
+    return (message.key() or b"") + b"\t" + value
+
+
+def _fields(message: Message) -> dict[str, object]:
+    def text(data: bytes | str | None) -> str | None:
+        return data.decode(errors="replace") if isinstance(data, bytes) else data
+
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": message.timestamp()[1],
+        "key": text(message.key()),
+        "value": text(message.value()),
+        "headers": [[header[0], text(header[1])] for header in message.headers() or []],
+    }

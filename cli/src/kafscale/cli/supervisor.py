@@ -1,0 +1,158 @@
+"""Keeps child processes running: starts them, starts them again when they die, stops them in order.
+
+A child never outlives the supervisor: the kernel kills it when its parent dies (PR_SET_PDEATHSIG),
+whatever the parent died of. Ctrl-C reaches the whole process group of a terminal, so children
+ignore SIGINT and are told to drain by SIGTERM, last consumer of a service first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import BinaryIO
+
+RESTART_DELAY_MIN_S = 0.2
+RESTART_DELAY_MAX_S = 10.0
+STEADY_AFTER_S = 30.0
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildState(Enum):
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec:
+    """What to run. `after_death` makes way for the next start (the dead one's registrations)."""
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    log: Path
+    stop_timeout_s: float = 30.0
+    after_death: Callable[[], Awaitable[None]] | None = None
+
+
+@dataclass(slots=True)
+class Child:
+    spec: ChildSpec
+    state: ChildState = ChildState.STARTING
+    process: asyncio.subprocess.Process | None = None
+    deaths: int = 0
+    last_exit: int | None = None
+    started_at: float = 0.0
+    stop_requested: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process is not None and self.process.returncode is None else None
+
+
+def _in_child() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+async def _spawn(spec: ChildSpec, log: BinaryIO) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *spec.argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env={**os.environ, **spec.env},
+        preexec_fn=_in_child,
+    )
+
+
+class Supervisor:
+    """Runs children inside the caller's task group until `stop`."""
+
+    def __init__(self, group: asyncio.TaskGroup, on_change: Callable[[Child], None]) -> None:
+        self._group = group
+        self._on_change = on_change
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.children: dict[str, Child] = {}
+
+    def start(self, spec: ChildSpec) -> Child:
+        child = Child(spec)
+        self.children[spec.name] = child
+        self._tasks[spec.name] = self._group.create_task(self._keep(child), name=f"child {spec.name}")
+        return child
+
+    def mark_running(self, child: Child) -> None:
+        """The child says of itself that it serves."""
+        if child.state in (ChildState.STARTING, ChildState.RESTARTING):
+            self._set(child, ChildState.RUNNING)
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM, then SIGKILL after the child's own limit."""
+        child = self.children[name]
+        child.stop_requested.set()
+        if child.process is not None and child.process.returncode is None:
+            self._set(child, ChildState.STOPPING)
+            child.process.send_signal(signal.SIGTERM)
+        task = self._tasks[name]
+        done, _ = await asyncio.wait({task}, timeout=child.spec.stop_timeout_s)
+        if not done and child.process is not None and child.process.returncode is None:
+            child.process.kill()
+        await asyncio.wait({task})
+
+    async def _keep(self, child: Child) -> None:
+        delay_s = RESTART_DELAY_MIN_S
+        while not child.stop_requested.is_set():
+            await self._run_once(child)
+            if child.stop_requested.is_set():
+                break
+            child.deaths += 1
+            self._set(child, ChildState.RESTARTING)
+            if time.monotonic() - child.started_at > STEADY_AFTER_S:
+                delay_s = RESTART_DELAY_MIN_S
+            await self._pause(child, delay_s)
+            delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
+            if child.spec.after_death is not None:
+                await child.spec.after_death()
+        self._set(child, ChildState.STOPPED)
+
+    async def _run_once(self, child: Child) -> None:
+        with child.spec.log.open("ab") as log:
+            child.process = await _spawn(child.spec, log)
+        child.started_at = time.monotonic()
+        try:
+            child.last_exit = await child.process.wait()
+        finally:
+            if child.process.returncode is None:
+                child.process.kill()
+
+    async def _pause(self, child: Child, delay_s: float) -> None:
+        try:
+            await asyncio.wait_for(child.stop_requested.wait(), delay_s)
+        except TimeoutError:
+            return
+
+    def _set(self, child: Child, state: ChildState) -> None:
+        child.state = state
+        self._on_change(child)
+
+
+def log_tail(path: Path, lines: int = 12) -> str:
+    """The end of a child's log, for the message that says that it died."""
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""
+
+
+def service_argv(role: str) -> list[str]:
+    return [sys.executable, "-m", f"kafscale.{role}"]

@@ -1,0 +1,231 @@
+"""`kafscale up`: the whole system on one machine, without containers.
+
+A real etcd, the five services as processes of their own and the object store in a directory.
+The supervisor holds the data directory's lock, so every registration that it finds in etcd at the
+start belongs to a process that is dead: it removes them, and the new processes need not wait for
+leases to run out. It says "ready" only after a Kafka client's first question was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from kafscale.cli.datadir import DataDir, Endpoints
+from kafscale.cli.greeting import answers_as_kafka
+from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
+from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.process import MALLOC_ENV
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace, prefix_end
+from kafscale.storage.membership import InstanceState, LiveView
+
+ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
+READY_TIMEOUT_S = 60.0
+ETCD_RESTART_DELAY_S = 0.5
+
+
+class CannotStart(Exception):
+    """`up` cannot go on; the text says what is wrong and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpPlan:
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 9092
+    advertised_host: str | None = None
+    namespace: str = "default"
+    scale: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.advertised_host or self.host}:{self.port}"
+
+    def instances(self) -> list[tuple[str, int]]:
+        """(role, node id) of every process, in the order in which they start."""
+        return [(role, node_id) for role in ROLES for node_id in range(1, self.scale.get(role, 1) + 1)]
+
+
+Report = Callable[[str], None]
+
+
+def check_port_free(host: str, port: int) -> None:
+    """Refuses to share a port: SO_REUSEPORT would let two front doors split the clients silently."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as trouble:
+            if trouble.errno == errno.EADDRINUSE:
+                raise CannotStart(
+                    f"{host}:{port} is in use by another program; stop it, or choose another port "
+                    f"(make up PORT={port + 1}, kafscale up --port {port + 1})"
+                ) from trouble
+            raise CannotStart(f"cannot listen on {host}:{port}: {trouble.strerror}") from trouble
+
+
+class Up:
+    """One run of `kafscale up`. `report` gets a line for each thing worth telling."""
+
+    def __init__(self, plan: UpPlan, report: Report) -> None:
+        self._plan = plan
+        self._report = report
+        self._data = DataDir(plan.data_dir)
+        self._keys = Keyspace(plan.namespace)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Starts everything, keeps it running until SIGINT or SIGTERM, and drains it."""
+        self._data.acquire()
+        try:
+            check_port_free(self._plan.host, self._plan.port)
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self._stop.set)
+            async with self._etcd_server() as endpoint, self._client(endpoint) as etcd:
+                await self._run_services(endpoint, etcd)
+        finally:
+            self._data.release()
+
+    @asynccontextmanager
+    async def _etcd_server(self) -> AsyncIterator[str]:
+        binary = await asyncio.to_thread(find_etcd, self._data.tools, self._report)
+        server = EtcdProcess(binary, self._data.etcd, log_path=self._data.logs / "etcd.log")
+        await server.start()
+        self._report(f"etcd serves on {server.endpoint}")
+        watcher = asyncio.create_task(self._keep_etcd(server), name="etcd")
+        try:
+            yield server.endpoint
+        finally:
+            watcher.cancel()
+            await asyncio.wait({watcher})
+            await server.stop()
+
+    async def _keep_etcd(self, server: EtcdProcess) -> None:
+        """Starts etcd again when it dies, on the same port, as the services know no other."""
+        while True:
+            code = await server.wait()
+            self._report(
+                f"etcd ended with code {code}; starting it again\n{log_tail(self._data.logs / 'etcd.log')}"
+            )
+            await asyncio.sleep(ETCD_RESTART_DELAY_S)
+            await server.start()
+
+    @asynccontextmanager
+    async def _client(self, endpoint: str) -> AsyncIterator[EtcdClient]:
+        client = EtcdClient.connect([endpoint])
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    async def _run_services(self, endpoint: str, etcd: EtcdClient) -> None:
+        await self._forget(etcd, self._keys.live_prefix(), *(self._keys.nodes_prefix(role) for role in ROLES))
+        async with asyncio.TaskGroup() as group:
+            supervisor = Supervisor(group, self._on_change)
+            views = {role: LiveView(etcd, self._keys, role) for role in ROLES}
+            watchers = [group.create_task(view.run()) for view in views.values()]
+            for role, node_id in self._plan.instances():
+                supervisor.start(self._spec(role, node_id, endpoint, etcd))
+            watchers.append(group.create_task(self._announce(supervisor, views, endpoint)))
+            await self._stop.wait()
+            self._report("stopping: draining what is under way")
+            for role in reversed(ROLES):
+                names = [f"{role}-{node_id}" for each, node_id in self._plan.instances() if each == role]
+                await asyncio.gather(*(supervisor.stop(name) for name in names))
+            for task in watchers:
+                task.cancel()
+        self._report("stopped")
+
+    async def _forget(self, etcd: EtcdClient, *prefixes: bytes) -> None:
+        for prefix in prefixes:
+            await etcd.delete(prefix, range_end=prefix_end(prefix))
+
+    async def _forget_node(self, etcd: EtcdClient, role: str, node_id: int) -> None:
+        """A dead child's registration, so that its successor may have the node id at once."""
+        await etcd.delete(self._keys.node(role, node_id))
+        await self._forget(etcd, self._keys.live_node_prefix(role, node_id))
+
+    def _spec(self, role: str, node_id: int, endpoint: str, etcd: EtcdClient) -> ChildSpec:
+        env = {
+            **MALLOC_ENV,
+            "KAFSCALE_ETCD_ENDPOINTS": endpoint,
+            "KAFSCALE_NAMESPACE": self._plan.namespace,
+            "KAFSCALE_OBJECT_STORE": "dir",
+            "KAFSCALE_OBJECT_DIR": str(self._data.objects),
+            "KAFSCALE_NODE_ID": str(node_id),
+        }
+        if role == "frontdoor":
+            offset = node_id - 1
+            host, port = self._plan.host, self._plan.port + offset
+            env["KAFSCALE_LISTENERS"] = f"PLAINTEXT://{host}:{port}"
+            env["KAFSCALE_ADVERTISED_LISTENERS"] = f"PLAINTEXT://{self._plan.advertised_host or host}:{port}"
+        name = f"{role}-{node_id}"
+        forget = partial(self._forget_node, etcd, role, node_id)
+        return ChildSpec(
+            name=name,
+            argv=service_argv(role),
+            env=env,
+            log=self._data.logs / f"{name}.log",
+            after_death=forget,
+        )
+
+    def _on_change(self, child: Child) -> None:
+        if child.state is ChildState.RESTARTING:
+            self._report(
+                f"{child.spec.name} ended with code {child.last_exit}; starting it again\n{log_tail(child.spec.log)}"
+            )
+
+    async def _announce(self, supervisor: Supervisor, views: Mapping[str, LiveView], endpoint: str) -> None:
+        """Marks children as running when they register as ready, and says once when clients can come."""
+        changed = asyncio.Event()
+        for view in views.values():
+            view.subscribe(changed.set)
+            await view.loaded()
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                while not self._mark_ready(supervisor, views):
+                    await changed.wait()
+                    changed.clear()
+                await answers_as_kafka(self._plan.host, self._plan.port)
+        except TimeoutError:
+            self._report(self._not_ready(supervisor))
+            return
+        self._data.publish(self._endpoints(endpoint))
+        self._report(f"KafScale is ready: bootstrap.servers={self._plan.bootstrap}")
+
+    def _mark_ready(self, supervisor: Supervisor, views: Mapping[str, LiveView]) -> bool:
+        waiting = 0
+        for role, node_id in self._plan.instances():
+            ready = any(
+                i.node_id == node_id and i.state is InstanceState.READY for i in views[role].instances()
+            )
+            if ready:
+                supervisor.mark_running(supervisor.children[f"{role}-{node_id}"])
+            else:
+                waiting += 1
+        return waiting == 0
+
+    def _not_ready(self, supervisor: Supervisor) -> str:
+        late = [c for c in supervisor.children.values() if c.state is not ChildState.RUNNING]
+        logs = "\n".join(
+            f"{c.spec.name}: {c.state.value}; {c.spec.log}:\n{log_tail(c.spec.log, 4)}" for c in late
+        )
+        return f"not ready after {READY_TIMEOUT_S:.0f} s and still trying; waiting for:\n{logs}"
+
+    def _endpoints(self, etcd: str) -> Endpoints:
+        return Endpoints(
+            bootstrap_servers=self._plan.bootstrap,
+            etcd=etcd,
+            namespace=self._plan.namespace,
+            object_dir=str(self._data.objects),
+            pid=0,
+        )

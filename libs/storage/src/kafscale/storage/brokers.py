@@ -1,0 +1,45 @@
+"""The brokers that clients see: the live front doors, by the listener that the question came in on. Pure.
+
+Behind one load balancer all front doors advertise one address; they are then one broker, the one of the
+lowest node id, as clients would otherwise keep a connection per id to the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kafscale.storage.claims import rendezvous
+from kafscale.storage.keys import TopicId
+from kafscale.storage.membership import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def brokers_on(listener: str | None, front_doors: Iterable[Instance]) -> tuple[Broker, ...]:
+    """One broker per address, by rising node id. A front door without that listener shows its first one."""
+    seen: dict[tuple[str, int], Broker] = {}
+    for instance in sorted(front_doors, key=lambda each: each.node_id):
+        if not instance.listeners:
+            continue
+        chosen = next((one for one in instance.listeners if one.name == listener), instance.listeners[0])
+        address = (chosen.host, chosen.port)
+        seen.setdefault(address, Broker(instance.node_id, *address, instance.rack or None))
+    return tuple(seen.values())
+
+
+def leader_of(topic_id: TopicId, partition: int, brokers: tuple[Broker, ...]) -> int:
+    """The node id shown as the partition's leader; every front door can serve it, this spreads the load."""
+    return rendezvous(topic_id, partition, [broker.node_id for broker in brokers])
+
+
+def coordinator_of(key: str, brokers: tuple[Broker, ...]) -> Broker:
+    """The broker that clients are told to ask about a group or a transactional id."""
+    chosen = rendezvous(key.encode(), 0, [broker.node_id for broker in brokers])
+    return next(broker for broker in brokers if broker.node_id == chosen)

@@ -1,0 +1,32 @@
+"""What becomes of the world's failures: one table from exception to Kafka error."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from kafscale.admin.plan import Refused
+from kafscale.admin.topics import TooContended
+from kafscale.storage.etcd import EtcdError, EtcdUnknown
+from kafscale.wire.errors import ErrorCode
+
+T = TypeVar("T")
+
+
+def refusal(trouble: EtcdError | TooContended) -> Refused:
+    """An unknown outcome is a time-out, which clients may retry; the rest certainly did not happen."""
+    if isinstance(trouble, EtcdUnknown):
+        return Refused(
+            ErrorCode.REQUEST_TIMED_OUT, f"etcd did not answer; the change may or may not be made: {trouble}"
+        )
+    if isinstance(trouble, TooContended):
+        return Refused(ErrorCode.REQUEST_TIMED_OUT, f"not made: {trouble}")
+    return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"etcd refused the change: {trouble}")
+
+
+async def guarded(work: Awaitable[T]) -> T | Refused:
+    """The result of a change, or the refusal that its failure means."""
+    try:
+        return await work
+    except (EtcdError, TooContended) as trouble:
+        return refusal(trouble)

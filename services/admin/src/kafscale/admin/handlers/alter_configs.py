@@ -1,0 +1,52 @@
+"""AlterConfigs (33): v0-2. Replaces a topic's whole set of configs.
+
+INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from kafscale.admin.alterations import replaced
+from kafscale.admin.context import AdminContext
+from kafscale.admin.plan import Refused
+from kafscale.admin.resources import alter_resource
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.topics import Topic
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.schema.alter_configs import (
+    AlterConfigsRequestResource,
+    AlterConfigsResponse,
+    AlterConfigsResponseResource,
+    decode_request,
+    encode_response,
+)
+
+
+def handler(context: AdminContext) -> AsyncHandler:
+    async def alter_configs(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        answers = []
+        for resource in request.resources:
+            outcome = await alter_resource(
+                context, resource, partial(_replace, resource), validate_only=request.validate_only
+            )
+            answers.append(_answer(resource, outcome))
+        return encode_response(AlterConfigsResponse(responses=answers), version)
+
+    return alter_configs
+
+
+def _replace(resource: AlterConfigsRequestResource, topic: Topic) -> Topic | Refused:
+    return replaced(topic, {config.name: config.value for config in resource.configs})
+
+
+def _answer(resource: AlterConfigsRequestResource, refused: Refused | None) -> AlterConfigsResponseResource:
+    return AlterConfigsResponseResource(
+        error_code=refused.error if refused else 0,
+        error_message=refused.message if refused else None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,74 @@
+"""CreatePartitions (37): v0-3.   v3 throttling error
+
+Counts only grow: an equal or lower one is INVALID_PARTITIONS. Assignments are accepted when there is one for
+each new partition, and ignored: placement is not the client's to choose. Unknown topic: UNKNOWN_TOPIC_OR_PARTITION.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+from kafscale.admin import plan
+from kafscale.admin.context import AdminContext
+from kafscale.admin.errors import guarded
+from kafscale.admin.plan import Refused
+from kafscale.admin.resources import unknown_topic
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.topics import Topic, TopicState
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.create_partitions import (
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+    CreatePartitionsResponseTopicResult,
+    decode_request,
+    encode_response,
+)
+
+
+def handler(context: AdminContext) -> AsyncHandler:
+    async def create_partitions(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        times = Counter(topic.name for topic in request.topics)
+        results = []
+        for asked in {topic.name: topic for topic in request.topics}.values():
+            outcome: Topic | Refused
+            if times[asked.name] > 1:
+                outcome = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+            elif request.validate_only:
+                outcome = _validate(context, asked)
+            else:
+                outcome = await guarded(context.store.change(asked.name, partial(_grow, asked)))
+            results.append(_answer(asked.name, outcome))
+        return encode_response(CreatePartitionsResponse(results=results), version)
+
+    return create_partitions
+
+
+def _validate(context: AdminContext, asked: CreatePartitionsRequestTopic) -> Topic | Refused:
+    topic = context.topics.by_name(asked.name)
+    if topic is None or topic.state is not TopicState.ACTIVE:
+        return unknown_topic(asked.name)
+    return _grow(asked, topic)
+
+
+def _grow(asked: CreatePartitionsRequestTopic, topic: Topic) -> Topic | Refused:
+    grown = plan.grow(topic, asked.count)
+    new = asked.count - topic.partitions
+    if isinstance(grown, Topic) and asked.assignments is not None and len(asked.assignments) != new:
+        return Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Increasing the number of partitions by {new} but {len(asked.assignments)} assignments provided.",
+        )
+    return grown
+
+
+def _answer(name: str, outcome: Topic | Refused) -> CreatePartitionsResponseTopicResult:
+    if isinstance(outcome, Refused):
+        return CreatePartitionsResponseTopicResult(
+            name=name, error_code=outcome.error, error_message=outcome.message
+        )
+    return CreatePartitionsResponseTopicResult(name=name)

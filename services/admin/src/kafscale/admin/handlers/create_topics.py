@@ -1,0 +1,103 @@
+"""CreateTopics (19): v0-7.   v1 validate_only · v4 -1 for defaults (KIP-464) · v5 configs answered (KIP-525) · v7 ids
+
+Per topic: TOPIC_ALREADY_EXISTS (also while a deletion of the name is under way), INVALID_TOPIC_EXCEPTION,
+INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST for
+a name given twice, REQUEST_TIMED_OUT when etcd does not say what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from kafscale.admin.configs import TOPIC_CONFIGS, ConfigSource
+from kafscale.admin.context import AdminContext
+from kafscale.admin.errors import guarded
+from kafscale.admin.plan import NewTopic, Refused
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.topics import Topic
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    CreateTopicsResponseTopicConfigs,
+    CreateTopicsResponseTopicResult,
+    decode_request,
+    encode_response,
+)
+
+CREATIONS_AT_ONCE = 16
+
+
+def handler(context: AdminContext) -> AsyncHandler:
+    async def create_topics(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        names = Counter(topic.name for topic in request.topics)
+        slots = asyncio.Semaphore(CREATIONS_AT_ONCE)
+
+        async def one(asked: CreateTopicsRequestTopic) -> CreateTopicsResponseTopicResult:
+            if names[asked.name] > 1:
+                twice = Refused(
+                    ErrorCode.INVALID_REQUEST, "Create topics request has topic named more than once."
+                )
+                return _answer(asked.name, twice)
+            async with slots:
+                return _answer(asked.name, await _create(context, request, asked))
+
+        unique = {topic.name: topic for topic in request.topics}.values()
+        results = await asyncio.gather(*(one(asked) for asked in unique))
+        return encode_response(CreateTopicsResponse(topics=list(results)), version)
+
+    return create_topics
+
+
+async def _create(
+    context: AdminContext, request: CreateTopicsRequest, asked: CreateTopicsRequestTopic
+) -> Topic | Refused | int:
+    new = NewTopic(
+        name=asked.name,
+        partitions=asked.num_partitions,
+        replication_factor=asked.replication_factor,
+        assignments={each.partition_index: len(each.broker_ids) for each in asked.assignments} or None,
+        configs={config.name: config.value for config in asked.configs},
+    )
+    if request.validate_only:
+        return context.store.check(new)
+    return await guarded(context.store.create(new, context.clock.wall_ms()))
+
+
+def _answer(name: str, outcome: Topic | Refused | int) -> CreateTopicsResponseTopicResult:
+    match outcome:
+        case Refused():
+            return CreateTopicsResponseTopicResult(
+                name=name, error_code=outcome.error, error_message=outcome.message
+            )
+        case Topic():
+            return CreateTopicsResponseTopicResult(
+                name=name,
+                topic_id=outcome.topic_id,
+                error_message=None,
+                num_partitions=outcome.partitions,
+                replication_factor=1,
+                configs=_configs(outcome.configs),
+            )
+        case int():  # validated only
+            return CreateTopicsResponseTopicResult(
+                name=name, error_message=None, num_partitions=outcome, replication_factor=1
+            )
+
+
+def _configs(chosen: Mapping[str, str]) -> list[CreateTopicsResponseTopicConfigs]:
+    return [
+        CreateTopicsResponseTopicConfigs(
+            name=key.name,
+            value=chosen.get(key.name, key.default),
+            read_only=key.check is None,
+            config_source=ConfigSource.TOPIC if key.name in chosen else ConfigSource.DEFAULT,
+        )
+        for key in TOPIC_CONFIGS.values()
+    ]

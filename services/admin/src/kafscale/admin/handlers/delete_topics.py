@@ -1,0 +1,103 @@
+"""DeleteTopics (20): v0-6.   v5 error messages · v6 by topic id
+
+A topic is gone for clients when this marks it; the answer waits until its objects and its name are
+free as well, as long as the request's timeout allows, and the deletion goes on after that.
+UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST (name and id, or named twice), REQUEST_TIMED_OUT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+from kafscale.admin import plan
+from kafscale.admin.context import AdminContext
+from kafscale.admin.errors import guarded
+from kafscale.admin.plan import Refused
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.topics import Topic
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.delete_topics import (
+    DeleteTopicsRequestTopicState,
+    DeleteTopicsResponse,
+    DeleteTopicsResponseTopicResult,
+    decode_request,
+    encode_response,
+)
+
+BY_ID_FROM = 6
+NO_ID = bytes(16)
+WAIT_MAX_S = 30.0
+
+
+def handler(context: AdminContext) -> AsyncHandler:
+    async def delete_topics(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        asked = (
+            request.topics
+            if version >= BY_ID_FROM
+            else [DeleteTopicsRequestTopicState(name=name) for name in request.topic_names]
+        )
+        times = Counter((topic.name, topic.topic_id) for topic in asked)
+        wait_s = min(max(request.timeout_ms, 0) / 1000, WAIT_MAX_S)
+        results = await asyncio.gather(
+            *(_delete(context, topic, times[topic.name, topic.topic_id] > 1, wait_s) for topic in asked)
+        )
+        return encode_response(DeleteTopicsResponse(responses=list(results)), version)
+
+    return delete_topics
+
+
+async def _delete(
+    context: AdminContext, asked: DeleteTopicsRequestTopicState, twice: bool, wait_s: float
+) -> DeleteTopicsResponseTopicResult:
+    if twice:
+        return _refusal(asked, Refused(ErrorCode.INVALID_REQUEST, "The topic is named more than once."))
+    name = _name_of(context, asked)
+    if isinstance(name, Refused):
+        return _refusal(asked, name)
+    marked = await guarded(context.store.change(name, plan.mark_deleting))
+    if isinstance(marked, Refused):
+        return _refusal(asked, marked)
+    await _until_gone(context, marked, wait_s)
+    return DeleteTopicsResponseTopicResult(name=name, topic_id=marked.topic_id)
+
+
+def _name_of(context: AdminContext, asked: DeleteTopicsRequestTopicState) -> str | Refused:
+    if asked.name is not None:
+        if asked.topic_id != NO_ID:
+            return Refused(
+                ErrorCode.INVALID_REQUEST, "A topic is named by its name or by its id, not by both."
+            )
+        return asked.name
+    found = context.topics.by_id(asked.topic_id)
+    if found is None:
+        return Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This cluster has no topic of that id.")
+    return found.name
+
+
+async def _until_gone(context: AdminContext, topic: Topic, wait_s: float) -> None:
+    gone = asyncio.Event()
+
+    def look(*_: object) -> None:
+        if context.topics.by_id(topic.topic_id) is None:
+            gone.set()
+
+    unsubscribe = context.topics.subscribe(look)
+    try:
+        look()
+        async with asyncio.timeout(wait_s):
+            await gone.wait()
+    except TimeoutError:
+        return  # it is marked: it goes on without a witness
+    finally:
+        unsubscribe()
+
+
+def _refusal(asked: DeleteTopicsRequestTopicState, refused: Refused) -> DeleteTopicsResponseTopicResult:
+    return DeleteTopicsResponseTopicResult(
+        name=asked.name, topic_id=asked.topic_id, error_code=refused.error, error_message=refused.message
+    )

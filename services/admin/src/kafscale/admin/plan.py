@@ -1,0 +1,164 @@
+"""What a topic change writes: pure functions from the state that was read to one etcd transaction.
+
+Every transaction compares the revision of what it was planned from, so of two admins that plan at
+once one is told to read again. Order of a deletion: 1. the record turns DELETING, after which no claim
+passes; 2. the highest leader epoch goes to /e/{name} and the heads go, which ends every commit;
+3. objects go; 4. the record goes and the name is free (docs/protocol/commit.md, topics).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from kafscale.admin.configs import invalid_configs
+from kafscale.admin.names import invalid_reason
+from kafscale.storage.etcd import Compare, Delete, Put, Txn
+from kafscale.storage.heads import encode_epoch_floor
+from kafscale.storage.keys import Keyspace, TopicId, prefix_end
+from kafscale.storage.topics import Topic, TopicState, encode_topic
+from kafscale.wire.errors import ErrorCode
+
+PARTITIONS_MAX = 10_000
+REPLICATION_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A client's mistake: the Kafka error, and a sentence for those versions that carry one."""
+
+    error: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic as asked for; -1 stands for the default, as in CreateTopics v4+."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, int] | None = (
+        None  # partition -> number of replicas; placement is not ours to choose
+    )
+    configs: Mapping[str, str | None] | None = None
+
+
+def check_new_topic(asked: NewTopic, existing: Iterable[str], partitions_default: int) -> Refused | int:
+    """The partition count of the topic asked for, or why it is refused."""
+    reason = invalid_reason(asked.name)
+    if reason is not None:
+        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    clash = _colliding_name(asked.name, existing)
+    if clash == asked.name:
+        return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+    if clash is not None:
+        return Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{asked.name}' collides with existing topic: {clash}"
+        )
+    reason = invalid_configs(asked.configs or {})
+    if reason is not None:
+        return Refused(ErrorCode.INVALID_CONFIG, reason)
+    return _partition_count(asked, partitions_default)
+
+
+def _colliding_name(name: str, existing: Iterable[str]) -> str | None:
+    """The name itself, or one that differs only in '.' for '_' (metrics cannot tell those apart in Kafka)."""
+    folded = name.replace(".", "_")
+    found = None
+    for other in existing:
+        if other == name:
+            return other
+        if other.replace(".", "_") == folded:
+            found = other
+    return found
+
+
+def _partition_count(asked: NewTopic, partitions_default: int) -> Refused | int:
+    if asked.assignments:
+        if asked.partitions != -1 or asked.replication_factor != -1:
+            return Refused(
+                ErrorCode.INVALID_REQUEST,
+                "Either a count and a replication factor or assignments can be given, not both.",
+            )
+        if sorted(asked.assignments) != list(range(len(asked.assignments))):
+            return Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The assigned partitions must be numbered from 0."
+            )
+        return _bounded_count(len(asked.assignments))
+    if asked.replication_factor != -1 and not 1 <= asked.replication_factor <= REPLICATION_MAX:
+        return Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor must be -1 or 1 to {REPLICATION_MAX}; the object store replicates.",
+        )
+    count = partitions_default if asked.partitions == -1 else asked.partitions
+    return _bounded_count(count)
+
+
+def _bounded_count(count: int) -> Refused | int:
+    if not 1 <= count <= PARTITIONS_MAX:
+        return Refused(
+            ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be 1 to {PARTITIONS_MAX}, not {count}."
+        )
+    return count
+
+
+def create(keys: Keyspace, topic: Topic, floor_revision: int) -> Txn:
+    """Creates the topic if its name is free and the epoch floor is still the one it was planned with."""
+    return Txn(
+        compare=(
+            Compare(keys.topic(topic.name), "version", "=", 0),
+            Compare(keys.epoch_floor(topic.name), "mod", "=", floor_revision),
+        ),
+        success=(Put(keys.topic(topic.name), encode_topic(topic)),),
+    )
+
+
+def replace_record(keys: Keyspace, old: Topic, new: Topic) -> Txn:
+    """Writes a changed record over the one that was read."""
+    return Txn(
+        compare=(Compare(keys.topic(old.name), "mod", "=", old.mod_revision),),
+        success=(Put(keys.topic(old.name), encode_topic(new)),),
+    )
+
+
+def with_configs(topic: Topic, configs: Mapping[str, str]) -> Topic:
+    return replace(topic, configs=dict(configs), config_version=topic.config_version + 1)
+
+
+def grow(topic: Topic, count: int) -> Topic | Refused:
+    """The topic with `count` partitions; counts only grow."""
+    if count <= topic.partitions:
+        return Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic currently has {topic.partitions} partitions, which is not lower than the requested {count}.",
+        )
+    bounded = _bounded_count(count)
+    return bounded if isinstance(bounded, Refused) else replace(topic, partitions=bounded)
+
+
+def mark_deleting(topic: Topic) -> Topic:
+    return replace(topic, state=TopicState.DELETING)
+
+
+def drop_heads(keys: Keyspace, topic: Topic, floor: int) -> Txn:
+    """Ends every commit of a DELETING topic and leaves its highest epoch for the name's next owner."""
+    return Txn(
+        compare=(Compare(keys.topic(topic.name), "mod", "=", topic.mod_revision),),
+        success=(
+            Put(keys.epoch_floor(topic.name), encode_epoch_floor(floor)),
+            *(Delete(prefix, prefix_end(prefix)) for prefix in _partition_prefixes(keys, topic.topic_id)),
+        ),
+    )
+
+
+def _partition_prefixes(keys: Keyspace, topic_id: TopicId) -> tuple[bytes, ...]:
+    return keys.heads_prefix(topic_id), keys.metas_prefix(topic_id), keys.owners_prefix(topic_id)
+
+
+def free_name(keys: Keyspace, topic: Topic) -> Txn:
+    """The last step of a deletion."""
+    return Txn(
+        compare=(Compare(keys.topic(topic.name), "mod", "=", topic.mod_revision),),
+        success=(Delete(keys.topic(topic.name)),),
+    )

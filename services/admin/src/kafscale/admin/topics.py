@@ -1,0 +1,96 @@
+"""Topic changes against etcd: read, plan (plan.py), compare-and-swap, read again when another was first.
+
+An unknown outcome stays unknown: EtcdUnknown goes up and becomes REQUEST_TIMED_OUT, never a failure.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from kafscale.admin import plan
+from kafscale.admin.plan import NewTopic, Refused
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.heads import decode_epoch_floor
+from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_topic
+from kafscale.wire.errors import ErrorCode
+
+CAS_TRIES_MAX = 16
+
+Change = Callable[[Topic], Topic | Refused]
+
+
+class TooContended(Exception):
+    """Others changed the same topic each time that we tried."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"topic '{name}' was changed by others {CAS_TRIES_MAX} times while we tried to change it"
+        )
+
+
+class TopicStore:
+    """Creates, changes and marks topics. Every method raises EtcdError when etcd cannot be asked."""
+
+    def __init__(self, etcd: EtcdClient, keys: Keyspace, view: TopicsView, partitions_default: int) -> None:
+        self._etcd = etcd
+        self._keys = keys
+        self._view = view
+        self._partitions_default = partitions_default
+
+    async def read(self, name: str) -> Topic | None:
+        """The topic as etcd has it now."""
+        found = await self._etcd.range(self._keys.topic(name))
+        if not found.kvs:
+            return None
+        return decode_topic(name, found.kvs[0].value, found.kvs[0].mod_revision)
+
+    def check(self, asked: NewTopic) -> Refused | int:
+        """What `create` would say, as far as can be known without writing."""
+        return plan.check_new_topic(
+            asked, (topic.name for topic in self._view.all()), self._partitions_default
+        )
+
+    async def create(self, asked: NewTopic, now_ms: int) -> Topic | Refused:
+        """The new topic, whose name was free, or why there is none."""
+        count = self.check(asked)
+        if isinstance(count, Refused):
+            return count
+        for _ in range(CAS_TRIES_MAX):
+            floor = await self._etcd.range(self._keys.epoch_floor(asked.name))
+            topic = Topic(
+                name=asked.name,
+                topic_id=TopicId(uuid.uuid4().bytes),
+                partitions=count,
+                configs={name: value for name, value in (asked.configs or {}).items() if value is not None},
+                state=TopicState.ACTIVE,
+                epoch_floor=decode_epoch_floor(floor.kvs[0].value) if floor.kvs else 0,
+                created_ms=now_ms,
+                config_version=0,
+                mod_revision=0,
+            )
+            result = await self._etcd.txn(
+                plan.create(self._keys, topic, floor.kvs[0].mod_revision if floor.kvs else 0)
+            )
+            if result.succeeded:
+                await self._view.wait_revision(result.revision, timeout_s=3.0)
+                return topic
+            if await self.read(asked.name) is not None:
+                return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+        raise TooContended(asked.name)
+
+    async def change(self, name: str, change: Change) -> Topic | Refused:
+        """Applies `change` to the newest record of an active topic."""
+        for _ in range(CAS_TRIES_MAX):
+            old = await self.read(name)
+            if old is None or old.state is not TopicState.ACTIVE:
+                return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+            new = change(old)
+            if isinstance(new, Refused):
+                return new
+            result = await self._etcd.txn(plan.replace_record(self._keys, old, new))
+            if result.succeeded:
+                await self._view.wait_revision(result.revision, timeout_s=3.0)
+                return new
+        raise TooContended(name)

@@ -1,0 +1,84 @@
+"""FindCoordinator (10): v0-6.   v1 key types · v4 several keys (KIP-699) · v6 share groups
+
+Names a front door, by the listener of the question and by rendezvous over the key, so that every client
+is told the same one. Groups (0) and transactions (1) are known key types; another is INVALID_REQUEST.
+COORDINATOR_NOT_AVAILABLE while no front door is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.brokers import brokers_on, coordinator_of
+from kafscale.storage.membership import Instance
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FindCoordinatorResponseCoordinator,
+    decode_request,
+    encode_response,
+)
+
+BATCHED_FROM = 4
+NOWHERE = -1
+
+
+class KeyType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def find_coordinator(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        if not context.front_doors.instances():
+            await context.front_doors.refresh()
+        answer = find(request, version, inbound.meta.listener, context.front_doors.instances())
+        return encode_response(answer, version)
+
+    return find_coordinator
+
+
+def find(
+    request: FindCoordinatorRequest, version: int, listener: str | None, front_doors: Sequence[Instance]
+) -> FindCoordinatorResponse:
+    """The answer in the shape of the version: one coordinator at the top, or a list."""
+    if version >= BATCHED_FROM:
+        found = [_one(key, request.key_type, listener, front_doors) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = _one(request.key, request.key_type, listener, front_doors)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _one(
+    key: str, key_type: int, listener: str | None, front_doors: Sequence[Instance]
+) -> FindCoordinatorResponseCoordinator:
+    if key_type not in (KeyType.GROUP, KeyType.TRANSACTION):
+        return _refusal(
+            key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} are not known here."
+        )
+    brokers = brokers_on(listener, front_doors)
+    if not brokers:
+        return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "No front door is registered yet.")
+    chosen = coordinator_of(key, brokers)
+    return FindCoordinatorResponseCoordinator(
+        key=key, node_id=chosen.node_id, host=chosen.host, port=chosen.port, error_message=None
+    )
+
+
+def _refusal(key: str, error: ErrorCode, message: str) -> FindCoordinatorResponseCoordinator:
+    return FindCoordinatorResponseCoordinator(
+        key=key, node_id=NOWHERE, host="", port=NOWHERE, error_code=error, error_message=message
+    )

@@ -1,0 +1,42 @@
+"""InitProducerId (22): v0-5.   v3 producer id and epoch of a producer that recovers (KIP-360)
+
+Each call without a transactional id gets a fresh id with epoch 0, also when it names the id it had: its
+sequences then start anew (KIP-360). A transactional id is INVALID_REQUEST until there are transactions.
+COORDINATOR_NOT_AVAILABLE when etcd gives no block of ids: none was handed out, the client asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.producer_ids import TooContended
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.etcd import EtcdError
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.init_producer_id import InitProducerIdResponse, decode_request, encode_response
+
+log = structlog.get_logger(__name__)
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def init_producer_id(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        if request.transactional_id is not None:
+            answer = InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+        else:
+            answer = await _fresh(context)
+        return encode_response(answer, version)
+
+    return init_producer_id
+
+
+async def _fresh(context: CoordinatorContext) -> InitProducerIdResponse:
+    try:
+        return InitProducerIdResponse(producer_id=await context.producer_ids.draw(), producer_epoch=0)
+    except (EtcdError, TooContended) as trouble:
+        log.warning("no producer id to hand out", reason=str(trouble))
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)

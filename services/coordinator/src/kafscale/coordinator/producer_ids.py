@@ -1,0 +1,65 @@
+"""Producer ids: blocks of a thousand from etcd by compare-and-swap, handed out from memory.
+
+An id is never handed out twice. A block whose owner dies, or whose reservation has an unknown
+outcome, is lost; gaps are legal (commit protocol, producer ids).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kafscale.storage.etcd import Compare, EtcdClient, Put, Txn
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.schema import SCHEMA, require_schema
+from kafscale.store.v1.store_pb2 import ProducerIds
+
+BLOCK_SIZE = 1000
+CAS_TRIES_MAX = 16
+
+
+class TooContended(Exception):
+    """Other coordinators took each block that we asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(f"no block of producer ids could be taken in {CAS_TRIES_MAX} tries")
+
+
+class ProducerIdBlocks:
+    """The ids of this coordinator. `draw` raises EtcdError or TooContended."""
+
+    def __init__(self, etcd: EtcdClient, keys: Keyspace) -> None:
+        self._etcd = etcd
+        self._key = keys.pid_next()
+        self._next = 0
+        self._end = 0
+        self._refill = asyncio.Lock()
+
+    async def draw(self) -> int:
+        """An id that nobody else has or ever gets."""
+        async with self._refill:
+            if self._next == self._end:
+                self._next = await self._reserve()
+                self._end = self._next + BLOCK_SIZE
+            drawn = self._next
+            self._next += 1
+            return drawn
+
+    async def _reserve(self) -> int:
+        """The first id of a block that is ours alone."""
+        for _ in range(CAS_TRIES_MAX):
+            found = await self._etcd.range(self._key)
+            revision, first = 0, 0
+            if found.kvs:
+                held = ProducerIds.FromString(found.kvs[0].value)
+                require_schema("the next producer id", held.schema)
+                revision, first = found.kvs[0].mod_revision, held.next
+            after = ProducerIds(schema=SCHEMA, next=first + BLOCK_SIZE)
+            result = await self._etcd.txn(
+                Txn(
+                    compare=(Compare(self._key, "mod", "=", revision),),
+                    success=(Put(self._key, after.SerializeToString()),),
+                )
+            )
+            if result.succeeded:
+                return first
+        raise TooContended
