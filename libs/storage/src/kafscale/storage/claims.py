@@ -1,0 +1,217 @@
+"""Who should own a partition, who may claim it, and the transactions by which it changes hands.
+
+Pure. The laws: a claim is one compare-and-swap on the head and raises the epoch, which alone is the
+fence; every other compare only keeps claimers polite (a live owner is never robbed). The head and
+the small owner record beside it are written in the same transaction, so no reader sees them differ.
+Any set of ready nodes that two instances agree on gives them the same plan, without a leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+import xxhash
+from kafscale.storage.etcd import Compare, Put, Range, RangeResult, Txn, TxnResult
+from kafscale.storage.heads import (
+    Head,
+    Meta,
+    OwnerRecord,
+    decode_head,
+    decode_meta,
+    encode_head,
+    encode_owner,
+)
+from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.topics import Topic
+
+ROLE = "produce"
+NO_NODE = -1
+CLAIMS_PER_REQUEST_MAX = 50
+"""Nested transactions in one request: etcd allows 128 operations per list, nested lists the rest."""
+
+
+def _weight(prefix: bytes, node_id: int) -> int:
+    return xxhash.xxh64_intdigest(prefix + node_id.to_bytes(4, "big", signed=True))
+
+
+def _prefix(topic_id: bytes, partition: int) -> bytes:
+    return topic_id + partition.to_bytes(4, "big")
+
+
+def rendezvous(topic_id: bytes, partition: int, node_ids: Iterable[int]) -> int:
+    """The node that should own the partition, or `NO_NODE` when there is none."""
+    prefix = _prefix(topic_id, partition)
+    best, best_weight = NO_NODE, -1
+    for node_id in node_ids:
+        weight = _weight(prefix, node_id)
+        if weight > best_weight or (weight == best_weight and node_id < best):
+            best, best_weight = node_id, weight
+    return best
+
+
+def rank(topic_id: bytes, partition: int, node_ids: Iterable[int]) -> list[int]:
+    """All nodes, the preferred one first; the tail of the list is what remains when nodes leave."""
+    prefix = _prefix(topic_id, partition)
+    return sorted(set(node_ids), key=lambda node_id: (-_weight(prefix, node_id), node_id))
+
+
+def node_of(instance: str) -> int:
+    """The stable node id in `{node_id}/{boot_id}`."""
+    node, _, _ = instance.partition("/")
+    return int(node)
+
+
+class Grounds(Enum):
+    """Why a claim is polite."""
+
+    FIRST = auto()  # no head yet
+    UNOWNED = auto()
+    HANDED_OVER = auto()  # released with handoff_to naming this node
+    MINE = auto()  # an epoch reset, or the owner is an earlier boot of this node
+    OWNER_GONE = auto()  # its live key is absent
+    FORCED = auto()  # an operator said so
+
+
+def grounds(owner: str, handoff_to: str, *, me: str, live: Collection[str]) -> Grounds | None:
+    """What entitles `me` to claim, or None. `live` holds the ids of the live produce instances."""
+    mine = node_of(me)
+    if not owner:
+        if not handoff_to:
+            return Grounds.UNOWNED
+        if handoff_to == str(mine):
+            return Grounds.HANDED_OVER
+        promised = any(node_of(instance) == int(handoff_to) for instance in live)
+        return None if promised else Grounds.UNOWNED
+    if owner == me or node_of(owner) == mine:
+        return Grounds.MINE
+    return None if owner in live else Grounds.OWNER_GONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One prepared claim: the nested transaction, and the head that stands when it succeeds."""
+
+    topic: Topic
+    partition: int
+    head: Head
+    grounds: Grounds
+    txn: Txn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Won:
+    """The partition is ours. `meta` was read in the claim's own transaction: no later one fits better."""
+
+    head: Head
+    revision: int  # mod_revision of the head
+    meta: Meta
+    meta_revision: int  # 0 when there is none yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The compare failed. What the failure branch read, at the revision of the answer."""
+
+    head: Head | None
+    revision: int  # mod_revision of that head, 0 without one
+    topic_revision: int  # mod_revision of the topic's key, 0 when it is gone
+
+
+def build_claim(
+    keyspace: Keyspace,
+    topic: Topic,
+    partition: int,
+    *,
+    head: Head | None,
+    revision: int,
+    me: str,
+    why: Grounds,
+) -> Claim:
+    """The claim of §"ownership": head at `revision` (0: none), the topic as read, the owner as seen."""
+    key = keyspace.head(topic.topic_id, partition)
+    if head is None:
+        assert revision == 0, revision
+        claimed = Head(epoch=topic.epoch_floor + 1, owner=me, topic=topic.name)
+    else:
+        claimed = replace(head, epoch=head.epoch + 1, owner=me, handoff_to="")
+    topic_key, meta_key = keyspace.topic(topic.name), keyspace.meta(topic.topic_id, partition)
+    compares = [
+        Compare(key, "mod", "=", revision),
+        Compare(topic_key, "mod", "=", topic.mod_revision),
+    ]
+    if why is Grounds.OWNER_GONE:
+        assert head is not None, "an owner without a head"
+        compares.append(Compare(_live_key(keyspace, head.owner), "version", "=", 0))
+    txn = Txn(
+        compare=tuple(compares),
+        success=(
+            Put(key, encode_head(claimed)),
+            Put(keyspace.owner(topic.topic_id, partition), encode_owner(_record(claimed))),
+            Range(meta_key),
+        ),
+        failure=(Range(key), Range(topic_key, keys_only=True), Range(meta_key)),
+    )
+    return Claim(topic=topic, partition=partition, head=claimed, grounds=why, txn=txn)
+
+
+def read_claim(claim: Claim, result: TxnResult, revision: int) -> Won | Lost:
+    """`result` is the nested answer; `revision` the one of the whole request, the only reliable one.
+
+    A failed compare whose head shows this very claim means that an earlier try of it was applied.
+    """
+    meta, meta_revision = _meta_in(result)
+    if result.succeeded:
+        return Won(head=claim.head, revision=revision, meta=meta, meta_revision=meta_revision)
+    head, head_revision = head_in(result)
+    if head is not None and (head.owner, head.epoch) == (claim.head.owner, claim.head.epoch):
+        return Won(head=head, revision=head_revision, meta=meta, meta_revision=meta_revision)
+    topics = _range_at(result, 1).kvs
+    return Lost(
+        head=head,
+        revision=head_revision,
+        topic_revision=topics[0].mod_revision if topics else 0,
+    )
+
+
+def build_release(
+    keyspace: Keyspace, topic_id: TopicId, partition: int, *, released: Head, revision: int
+) -> Txn:
+    """Give the partition away: `released` has no owner, and a node in `handoff_to` may claim at once."""
+    assert not released.owner, released.owner
+    key = keyspace.head(topic_id, partition)
+    return Txn(
+        compare=(Compare(key, "mod", "=", revision),),
+        success=(
+            Put(key, encode_head(released)),
+            Put(keyspace.owner(topic_id, partition), encode_owner(_record(released))),
+        ),
+        failure=(Range(key),),
+    )
+
+
+def head_in(result: TxnResult) -> tuple[Head | None, int]:
+    """The head that the failure branch of a nested transaction read first, and its mod_revision."""
+    kvs = _range_at(result, 0).kvs
+    return (decode_head(kvs[0].value), kvs[0].mod_revision) if kvs else (None, 0)
+
+
+def _meta_in(result: TxnResult) -> tuple[Meta, int]:
+    kvs = _range_at(result, 2).kvs
+    return (decode_meta(kvs[0].value), kvs[0].mod_revision) if kvs else (Meta(), 0)
+
+
+def _live_key(keyspace: Keyspace, instance: str) -> bytes:
+    node_id, _, boot_id = instance.partition("/")
+    return keyspace.live(ROLE, int(node_id), boot_id)
+
+
+def _record(head: Head) -> OwnerRecord:
+    return OwnerRecord(epoch=head.epoch, owner=head.owner, handoff_to=head.handoff_to)
+
+
+def _range_at(result: TxnResult, position: int) -> RangeResult:
+    response = result.responses[position]
+    assert isinstance(response, RangeResult), response
+    return response

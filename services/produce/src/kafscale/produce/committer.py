@@ -1,0 +1,203 @@
+"""Group commit: many independent compare-and-swaps travel to etcd in one request.
+
+Each job is a nested transaction over the keys of one partition, so a fenced partition fails alone.
+The laws: a job is answered once and only with a definite outcome; a request whose outcome is
+unknown is sent again, byte for byte, until etcd says what became of it; winners take the revision
+of the whole request, since those of nested answers cannot be trusted (etcd #14490). A request never
+holds two jobs of one partition (a claim may follow a commit that is still queued), for etcd would
+refuse all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from kafscale.produce.metrics import ProduceMetrics
+from kafscale.runtime.clock import Clock
+from kafscale.storage.etcd import (
+    Delete,
+    EtcdClient,
+    EtcdRejected,
+    EtcdUnknown,
+    Put,
+    Range,
+    Txn,
+    TxnResult,
+    UnknownKind,
+)
+
+log = structlog.get_logger(__name__)
+
+JOBS_PER_REQUEST_MAX = 100
+REQUEST_BYTES_MAX = 1 << 20
+REQUESTS_IN_FLIGHT_MAX = 4
+RETRY_FIRST_MS = 20
+RETRY_MAX_MS = 1_000
+TRY_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """etcd's definite answer to one job."""
+
+    result: TxnResult  # of the nested transaction
+    revision: int  # of the whole request: the mod_revision of every key a winner put
+    ambiguous: bool  # an earlier try of the same bytes had an unknown outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """etcd refused the request before proposing it: nothing was written. Our bug or our rights."""
+
+    reason: str
+
+
+Answer = Settled | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    key: bytes  # the head that it puts; a request may write a key but once
+    txn: Txn
+    bytes: int
+    submitted_ms: int
+    done: Callable[[Answer], None]
+
+
+class Committer:
+    """Owns the requests in flight. `submit` is synchronous; `run` holds the workers."""
+
+    def __init__(self, etcd: EtcdClient, *, clock: Clock, metrics: ProduceMetrics) -> None:
+        self._etcd = etcd
+        self._clock = clock
+        self._metrics = metrics
+        self._waiting: deque[_Job] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._unknown_since: dict[int, tuple[int, UnknownKind]] = {}  # worker → when, kind
+
+    def submit(self, txn: Txn, done: Callable[[Answer], None]) -> None:
+        """Queue a job whose first compare is on the partition's head.
+
+        `done` is called from the loop, once, with the definite answer.
+        """
+        self._waiting.append(_Job(txn.compare[0].key, txn, _size(txn), self._clock.now_ms(), done))
+        self._wake()
+
+    async def ask(self, txn: Txn) -> Answer:
+        """`submit` for those who wait. A caller that is cancelled leaves the job to its own."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.submit(txn, lambda settled: None if answer.done() else answer.set_result(settled))
+        return await answer
+
+    @property
+    def backlog(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_unknown(self) -> bool:
+        return bool(self._unknown_since)
+
+    def unresolved_ms(self) -> int:
+        """For how long the oldest request with an unknown outcome has been asked again; 0: none."""
+        if not self._unknown_since:
+            return 0
+        return self._clock.now_ms() - min(since for since, _ in self._unknown_since.values())
+
+    def out_of_space(self) -> bool:
+        """etcd answers NOSPACE: commits may be applied or not, and no new ones should be made."""
+        return any(kind is UnknownKind.NOSPACE for _, kind in self._unknown_since.values())
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as workers:
+            for worker in range(REQUESTS_IN_FLIGHT_MAX):
+                workers.create_task(self._work(worker), name=f"commit-{worker}")
+
+    async def _work(self, worker: int) -> None:
+        while True:
+            jobs = await self._take()
+            answers = await self._send(worker, jobs)
+            now_ms = self._clock.now_ms()
+            for job, answer in zip(jobs, answers, strict=True):
+                self._metrics.commit_ms.observe(now_ms - job.submitted_ms)
+                job.done(answer)
+
+    async def _take(self) -> list[_Job]:
+        while not self._waiting:
+            idle = asyncio.get_running_loop().create_future()
+            self._idle.append(idle)
+            await idle
+        jobs: list[_Job] = []
+        keys: set[bytes] = set()
+        room = REQUEST_BYTES_MAX
+        while self._waiting and len(jobs) < JOBS_PER_REQUEST_MAX:
+            job = self._waiting[0]
+            if job.key in keys or (jobs and job.bytes > room):
+                break
+            room -= job.bytes
+            keys.add(job.key)
+            jobs.append(self._waiting.popleft())
+        if self._waiting:
+            self._wake()
+        return jobs
+
+    def _wake(self) -> None:
+        while self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+                return
+
+    async def _send(self, worker: int, jobs: list[_Job]) -> list[Answer]:
+        request = Txn(success=tuple(job.txn for job in jobs))
+        self._metrics.commit_batch.observe(len(jobs))
+        delay_ms = RETRY_FIRST_MS
+        while True:
+            try:
+                result = await self._etcd.txn(request, timeout_s=TRY_TIMEOUT_S)
+            except EtcdUnknown as unknown:
+                self._note_unknown(worker, unknown.kind, len(jobs))
+            except EtcdRejected as rejected:
+                if worker not in self._unknown_since:
+                    log.exception("commit request refused", partitions=len(jobs))
+                    return [Refused(reason=str(rejected)) for _ in jobs]
+                # An earlier try may have been applied: only a definite answer to these bytes settles it.
+                self._note_unknown(worker, UnknownKind.OTHER, len(jobs))
+            else:
+                ambiguous = self._unknown_since.pop(worker, None) is not None
+                return [_settle(nested, result.revision, ambiguous) for nested in result.responses]
+            await asyncio.sleep(delay_ms * random.uniform(0.5, 1.0) / 1000)  # noqa: S311 - jitter
+            delay_ms = min(delay_ms * 2, RETRY_MAX_MS)
+
+    def _note_unknown(self, worker: int, kind: UnknownKind, partitions: int) -> None:
+        self._metrics.commit_unknown.inc()
+        known = self._unknown_since.get(worker)
+        since_ms = known[0] if known else self._clock.now_ms()
+        if known is None:
+            log.warning("commit outcome unknown, asking again", kind=kind.value, partitions=partitions)
+        self._unknown_since[worker] = (since_ms, kind)
+
+
+def _settle(nested: object, revision: int, ambiguous: bool) -> Settled:
+    assert isinstance(nested, TxnResult), nested
+    return Settled(result=nested, revision=revision, ambiguous=ambiguous)
+
+
+def _size(txn: Txn) -> int:
+    """Bytes of one nested transaction, a little above what protobuf makes of it."""
+    total = 64
+    for compare in txn.compare:
+        total += 32 + len(compare.key)
+    for op in (*txn.success, *txn.failure):
+        match op:
+            case Put():
+                total += 24 + len(op.key) + len(op.value)
+            case Range() | Delete():
+                total += 24 + len(op.key)
+            case Txn():
+                total += _size(op)
+    return total

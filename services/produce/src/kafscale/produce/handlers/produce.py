@@ -1,0 +1,259 @@
+"""Produce (0): v3-13.   v7 zstd · v8 record errors · v9 flexible · v13 topic ids
+
+Admission is synchronous, so that requests of a stream enter their partitions in arrival order; the
+answer is joined when the last partition has settled. acks=1 is acks=all; acks=0 takes the same way
+without an answer. Below v3 (message sets): UNSUPPORTED_VERSION. Transactional ids: INVALID_REQUEST.
+Per partition: 3 or 100 unknown topic, 6 not the owner (may be routed again), 7 outcome unknown at
+the deadline, 19 no memory, 56 store or etcd full, and what the writer finds wrong with the batches.
+Not implemented: current_leader and node_endpoints (the front door knows the leaders, not we).
+"""
+
+from __future__ import annotations
+
+import structlog
+from kafscale.produce.admission import Admission
+from kafscale.produce.log.model import Reply
+from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.ownership import Ownership
+from kafscale.produce.partition import Partition
+from kafscale.produce.refusals import Refusals
+from kafscale.produce.unseen import UnseenTopics
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.runtime.stream.server import InboundRequest
+from kafscale.storage.keys import TopicId
+from kafscale.storage.topics import Topic, TopicState
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.schema.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+    decode_request,
+    encode_response,
+)
+
+log = structlog.get_logger(__name__)
+
+VERSION_MIN = 3
+VERSION_ZSTD = 7
+VERSION_TOPIC_IDS = 13
+TIMEOUT_MAX_MS = 120_000
+"""A client may wait longer; its records are resolved all the same."""
+
+
+class OpenRequest:
+    """A request whose partitions have not all settled. Is the `Waiter` of each of them."""
+
+    __slots__ = (
+        "_answered",
+        "_handler",
+        "_parts",
+        "_remaining",
+        "_request",
+        "_reserved",
+        "_response",
+        "_revision",
+        "_status",
+        "deadline_ms",
+        "lanes",
+        "zstd_allowed",
+    )
+
+    def __init__(
+        self, handler: ProduceHandler, request: InboundRequest, message: ProduceRequest, now_ms: int
+    ) -> None:
+        self._handler = handler
+        self._request = request
+        self._response = ProduceResponse()
+        self._parts: list[ProduceResponsePartition] = []
+        self._remaining = 0
+        self._reserved = 0
+        self._revision = 0
+        self._status = ReplyStatus.FINAL
+        self._answered = message.acks != 0
+        self.lanes: list[tuple[TopicId, int] | None] = []
+        self.deadline_ms = now_ms + min(max(message.timeout_ms, 0), TIMEOUT_MAX_MS)
+        self.zstd_allowed = request.meta.api_version >= VERSION_ZSTD
+        for topic in message.topic_data:
+            parts = [
+                ProduceResponsePartition(index=part.index, base_offset=-1) for part in topic.partition_data
+            ]
+            self._parts += parts
+            self._response.responses.append(
+                ProduceResponseTopic(name=topic.name, topic_id=topic.topic_id, partition_responses=parts)
+            )
+        self._remaining = len(self._parts)
+
+    @property
+    def abandoned(self) -> bool:
+        return self._answered and self._request.cancelled
+
+    def reserved(self, size: int) -> None:
+        self._reserved = size
+        if not self._answered:
+            self._request.reply(status=ReplyStatus.NO_REPLY)
+
+    def refuse_all(self, error: ErrorCode) -> None:
+        for slot in range(len(self._parts)):
+            self.settle(slot, Reply(token=0, error=error))
+        if not self._parts:
+            self._finish()
+
+    def settle(self, slot: int, reply: Reply) -> None:
+        """One partition is done; the last one sends the answer."""
+        part = self._parts[slot]
+        part.error_code = reply.error
+        part.base_offset = reply.base_offset
+        part.log_append_time_ms = reply.log_append_time_ms
+        part.log_start_offset = reply.log_start_offset
+        part.error_message = reply.message
+        if reply.revision > self._revision:
+            self._revision = reply.revision
+        if reply.error is not ErrorCode.NONE:
+            self._failed(slot, reply.error)
+        self._remaining -= 1
+        if not self._remaining:
+            self._finish()
+
+    def _failed(self, slot: int, error: ErrorCode) -> None:
+        self._handler.metrics.errors.labels(error.name.lower()).inc()
+        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._status = ReplyStatus.NOT_OWNER
+            lane = self.lanes[slot] if slot < len(self.lanes) else None
+            if lane is not None:
+                self._handler.refused(self._request, lane)
+
+    def _finish(self) -> None:
+        self._handler.finished(self._request, self._reserved)
+        if self._answered:
+            body = encode_response(self._response, self._request.meta.api_version)
+            self._request.reply(body, status=self._status, revision=self._revision)
+
+
+class ProduceHandler:
+    """See the module's law. Called by the stream server, once per request, in arrival order."""
+
+    def __init__(
+        self,
+        *,
+        ownership: Ownership,
+        admission: Admission,
+        refusals: Refusals,
+        unseen: UnseenTopics,
+        clock: Clock,
+        metrics: ProduceMetrics,
+    ) -> None:
+        self.metrics = metrics
+        self._ownership = ownership
+        self._topics = ownership.world.topics
+        self._admission = admission
+        self._refusals = refusals
+        self._unseen = unseen
+        self._clock = clock
+
+    def __call__(self, request: InboundRequest) -> None:
+        self.metrics.requests.inc()
+        version = request.meta.api_version
+        try:
+            message = decode_request(request.body, version)
+        except WireError as malformed:
+            log.warning("malformed Produce", error=str(malformed), peer=request.meta.peer)
+            request.reply(status=ReplyStatus.FAILED)
+            return
+        open_request = OpenRequest(self, request, message, self._clock.now_ms())
+        size = len(request.body)
+        error = _wrong_with(message, version) or self._admission.admit(size)
+        if error is not ErrorCode.NONE:
+            open_request.refuse_all(error)
+            return
+        open_request.reserved(size)
+        self._enter(request, message, open_request)
+
+    def _enter(self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest) -> None:
+        by_id = request.meta.api_version >= VERSION_TOPIC_IDS
+        slot = 0
+        if not any(topic.partition_data for topic in message.topic_data):
+            open_request.refuse_all(ErrorCode.NONE)
+        for topic in message.topic_data:
+            for part in topic.partition_data:
+                self._enter_partition(request, open_request, slot, topic, part, by_id)
+                slot += 1
+
+    def _enter_partition(
+        self,
+        request: InboundRequest,
+        open_request: OpenRequest,
+        slot: int,
+        named: ProduceRequestTopic,
+        part: ProduceRequestPartition,
+        by_id: bool,
+    ) -> None:
+        open_request.lanes.append(None)
+        ref: str | bytes = named.topic_id if by_id else named.name
+        topic = self._find(ref, by_id)
+        if topic is None or not 0 <= part.index < topic.partitions or self._unseen.waits(ref):
+            self._unseen.wait(
+                ref,
+                lambda: self._enter_seen(request, open_request, slot, self._find(ref, by_id), part, by_id),
+            )
+            return
+        self._enter_seen(request, open_request, slot, topic, part, by_id)
+
+    def _enter_seen(
+        self,
+        request: InboundRequest,
+        open_request: OpenRequest,
+        slot: int,
+        topic: Topic | None,
+        part: ProduceRequestPartition,
+        by_id: bool,
+    ) -> None:
+        """The view of topics is as new as it gets: admit to the partition, or refuse."""
+        if topic is None or not 0 <= part.index < topic.partitions:
+            unknown = by_id and topic is None
+            error = ErrorCode.UNKNOWN_TOPIC_ID if unknown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            open_request.settle(slot, Reply(token=0, error=error))
+            return
+        open_request.lanes[slot] = (topic.topic_id, part.index)
+        lane = (request.meta.connection_id, topic.topic_id, part.index)
+        partition: Partition | None = None
+        if not self._refusals.refuses(lane, request.meta.lane_epoch):
+            partition = self._ownership.find_or_claim(topic, part.index)
+        if partition is None:
+            open_request.settle(slot, Reply(token=0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+        assert not isinstance(part.records, list), "decoded records are one view"
+        partition.append(
+            open_request,
+            slot,
+            part.records,  # type: ignore[arg-type]  # memoryview on the way in
+            deadline_ms=open_request.deadline_ms,
+            zstd_allowed=open_request.zstd_allowed,
+        )
+
+    def _find(self, ref: str | bytes, by_id: bool) -> Topic | None:
+        topic = self._topics.by_id(TopicId(bytes(ref))) if by_id else self._topics.by_name(str(ref))  # type: ignore[arg-type]
+        return topic if topic is not None and topic.state is TopicState.ACTIVE else None
+
+    # --- called by open requests -------------------------------------------------------------
+
+    def refused(self, request: InboundRequest, lane: tuple[TopicId, int]) -> None:
+        topic_id, partition = lane
+        self._refusals.add(
+            (request.meta.connection_id, topic_id, partition), request.meta.lane_epoch, self._clock.now_ms()
+        )
+
+    def finished(self, request: InboundRequest, reserved: int) -> None:
+        self._admission.release(reserved)
+        self.metrics.ack_ms.observe(self._clock.now_ms() - request.arrived_ms)
+
+
+def _wrong_with(message: ProduceRequest, version: int) -> ErrorCode:
+    if version < VERSION_MIN:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if message.transactional_id is not None:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE if message.acks in (-1, 0, 1) else ErrorCode.INVALID_REQUIRED_ACKS

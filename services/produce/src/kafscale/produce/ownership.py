@@ -1,0 +1,350 @@
+"""The partitions this instance writes: how they come and how they are lost.
+
+A partition is claimed by its first request, by an offer from its last owner, or by the background
+scan; every claim reads the head first and is one compare-and-swap. The laws: one `Partition` object
+per key at a time, dropped for good when its writer stops; an unclaimed partition is refused, not
+queued; nothing here decides whether a claim is right, that is `placement`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+import structlog
+from kafscale.produce.committer import Settled
+from kafscale.produce.log.model import Limits, PartitionId, StepDownReason
+from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.writer import PartitionWriter
+from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.partition import Partition, Phase, Tools
+from kafscale.produce.placement import Fleet, claimable
+from kafscale.produce.recovery import LogDamaged, Recovery
+from kafscale.runtime.clock import Clock
+from kafscale.storage.claims import Won, build_claim, build_release, node_of, read_claim
+from kafscale.storage.etcd import EtcdClient, EtcdError
+from kafscale.storage.heads import OwnerRecord, decode_head
+from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.membership import LiveView
+from kafscale.storage.objects import StoreError
+from kafscale.storage.topics import Topic, TopicState, TopicsView
+from kafscale.storage.views import PrefixView
+from kafscale.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+CLAIM_TRIES_MAX = 8
+LOAD_GIVE_UP_MS = 60_000
+RETRY_FIRST_MS = 50
+RETRY_MAX_MS = 1_000
+HOLD_MAX_MS = 2_500
+"""Longest a request waits here for a claim; the front door holds its lane a little longer."""
+SWEEP_EVERY_S = 0.1
+
+VIEW_WAIT_S = 1.0
+SCAN_EVERY_S = 5.0
+SCAN_SETTLE_S = 0.05
+"""After a change of the fleet, so that a burst of changes costs one scan."""
+SCAN_PAGE = 500
+BACKGROUND_CLAIMS_MAX = 64
+
+Key = tuple[TopicId, int]
+
+
+class NotWon(Enum):
+    REFUSED = auto()  # it is another's, or the topic is gone
+    AGAIN = auto()  # something moved: look again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What an instance sees of the cluster, and the ways to change it."""
+
+    etcd: EtcdClient
+    keyspace: Keyspace
+    topics: TopicsView
+    live: LiveView
+    owners: PrefixView[OwnerRecord]
+    me: str
+
+
+class Ownership:
+    """See the module's law."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        recovery: Recovery,
+        limits: Callable[[Topic], Limits],
+        fresh_id: Callable[[], bytes],
+        clock: Clock,
+        metrics: ProduceMetrics,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self.world = world
+        self.partitions: dict[Key, Partition] = {}
+        self.ready = False  # this instance takes partitions
+        self.draining = False
+        self.tools: Tools
+        self.scan_wanted = asyncio.Event()
+        self.balance_wanted = asyncio.Event()
+        self._recovery = recovery
+        self._limits = limits
+        self._fresh_id = fresh_id
+        self._clock = clock
+        self._metrics = metrics
+        self._tasks = tasks
+        self._acquiring: set[Partition] = set()
+        self._fleet: Fleet | None = None
+        world.topics.subscribe(self._topic_changed)
+        world.live.subscribe(self._fleet_changed)
+
+    # --- the view --------------------------------------------------------------------------
+
+    def fleet(self) -> Fleet:
+        if self._fleet is None:
+            me = self.world.me
+            mine = node_of(me)
+            ready = {instance.node_id for instance in self.world.live.ready()} - {mine}
+            if self.ready and not self.draining:
+                ready.add(mine)
+            live = {instance.id for instance in self.world.live.instances()}
+            self._fleet = Fleet(
+                me=me, draining=self.draining, ready=frozenset(ready), live=frozenset(live | {me})
+            )
+        return self._fleet
+
+    def set_stance(self, *, ready: bool, draining: bool) -> None:
+        self.ready, self.draining = ready, draining
+        self._fleet_changed()
+
+    def record(self, topic_id: TopicId, partition: int) -> OwnerRecord | None:
+        return self.world.owners.items.get(self.world.keyspace.owner(topic_id, partition))
+
+    @property
+    def acquiring(self) -> int:
+        return len(self._acquiring)
+
+    def _fleet_changed(self, *_: object) -> None:
+        self._fleet = None
+        self.scan_wanted.set()
+        self.balance_wanted.set()
+
+    # --- coming ----------------------------------------------------------------------------
+
+    def find_or_claim(self, topic: Topic, partition: int) -> Partition | None:
+        """The partition if it is ours or should be; None: refuse, another instance has it."""
+        found = self.partitions.get((topic.topic_id, partition))
+        if found is not None:
+            return found
+        if topic.state is not TopicState.ACTIVE:
+            return None
+        record = self.record(topic.topic_id, partition)
+        if claimable(self.fleet(), topic.topic_id, partition, record) is None:
+            return None
+        return self.acquire(topic, partition)
+
+    def offered(self, topic_id: TopicId, partition: int) -> bool:
+        """Its last owner released it to us: claim, unless that has begun already."""
+        topic = self.world.topics.by_id(topic_id)
+        if topic is None or self.draining or (topic_id, partition) in self.partitions:
+            return False
+        self.acquire(topic, partition)
+        return True
+
+    def acquire(self, topic: Topic, partition: int, done: Callable[[], None] | None = None) -> Partition:
+        """Start a claim; whether it is due is decided on the head itself. `done` when it is settled."""
+        key = (topic.topic_id, partition)
+        assert key not in self.partitions, key
+        id_ = PartitionId(topic=topic.name, topic_id=topic.topic_id, partition=partition)
+        self.partitions[key] = acquired = Partition(id_, self.tools)
+        self._acquiring.add(acquired)
+        self._tasks.create_task(self._acquire(acquired, done), name=f"acquire-{acquired}")
+        return acquired
+
+    async def _acquire(self, partition: Partition, done: Callable[[], None] | None) -> None:
+        started_ms = self._clock.now_ms()
+        try:
+            won = await self._claim(partition)
+            if won is None:
+                self._give_up(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif self.draining:
+                await self._return(partition, won)
+            else:
+                await self._load(partition, won)
+                self._metrics.recovery_ms.observe(self._clock.now_ms() - started_ms)
+        finally:
+            self._acquiring.discard(partition)
+            if done is not None:
+                done()
+
+    async def _claim(self, partition: Partition) -> Won | None:
+        delay_ms = RETRY_FIRST_MS
+        for _ in range(CLAIM_TRIES_MAX):
+            try:
+                outcome = await self._claim_once(partition)
+            except EtcdError as error:
+                log.info("claim could not read the head", partition=repr(partition), error=str(error))
+                outcome = NotWon.AGAIN
+            if isinstance(outcome, Won):
+                return outcome
+            if outcome is NotWon.REFUSED:
+                return None
+            await asyncio.sleep(delay_ms / 1000)
+            delay_ms = min(delay_ms * 2, RETRY_MAX_MS)
+        return None
+
+    async def _claim_once(self, partition: Partition) -> Won | NotWon:
+        id_, world = partition.id, self.world
+        topic = world.topics.by_id(id_.topic_id)
+        if topic is None or topic.state is not TopicState.ACTIVE or partition.phase is Phase.GONE:
+            return NotWon.REFUSED
+        found = await world.etcd.get(world.keyspace.head(id_.topic_id, id_.partition))
+        head, revision = (decode_head(found.value), found.mod_revision) if found else (None, 0)
+        record = OwnerRecord(epoch=head.epoch, owner=head.owner, handoff_to=head.handoff_to) if head else None
+        why = claimable(self.fleet(), id_.topic_id, id_.partition, record)
+        if why is None:
+            return NotWon.REFUSED
+        claim = build_claim(
+            world.keyspace, topic, id_.partition, head=head, revision=revision, me=world.me, why=why
+        )
+        settled = await self.tools.committer.ask(claim.txn)
+        if not isinstance(settled, Settled):
+            return NotWon.REFUSED
+        outcome = read_claim(claim, settled.result, settled.revision)
+        if isinstance(outcome, Won):
+            self._metrics.claims.labels(why.name.lower()).inc()
+            return outcome
+        self._metrics.claims_lost.inc()
+        await world.topics.wait_revision(outcome.topic_revision, VIEW_WAIT_S)
+        return NotWon.AGAIN
+
+    async def _load(self, partition: Partition, won: Won) -> None:
+        partition.phase = Phase.LOADING
+        give_up_ms = self._clock.now_ms() + LOAD_GIVE_UP_MS
+        while partition.phase is Phase.LOADING:
+            try:
+                producers = await self._recovery.producers(partition.id, won.head, won.meta)
+            except LogDamaged as error:
+                log.exception("committed data is damaged", partition=repr(partition), key=error.key)
+                return self._give_up(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            except (StoreError, EtcdError, TimeoutError) as error:
+                log.warning("log not loaded yet", partition=repr(partition), error=repr(error))
+                if self._clock.now_ms() > give_up_ms:
+                    return self._give_up(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                await asyncio.sleep(RETRY_MAX_MS / 1000)
+                continue
+            return self._serve(partition, won, producers)
+        return None
+
+    def _serve(self, partition: Partition, won: Won, producers: ProducerTable) -> None:
+        topic = self.world.topics.by_id(partition.id.topic_id)
+        if topic is None or partition.phase is Phase.GONE:
+            return self._give_up(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        writer = PartitionWriter(
+            partition.id,
+            won.head,
+            won.revision,
+            producers=producers,
+            log_start=won.meta.log_start,
+            limits=self._limits(topic),
+            names=self.world.keyspace,
+            ids=self._fresh_id,
+        )
+        partition.serve(writer)
+        self._metrics.owned.inc()
+        self.balance_wanted.set()
+        return None
+
+    async def _return(self, partition: Partition, won: Won) -> None:
+        """Won while draining: give it back unopened."""
+        self._give_up(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        unowned = replace(won.head, owner="", handoff_to="")
+        txn = build_release(
+            self.world.keyspace,
+            partition.id.topic_id,
+            partition.id.partition,
+            released=unowned,
+            revision=won.revision,
+        )
+        await self.tools.committer.ask(txn)
+
+    # --- going -----------------------------------------------------------------------------
+
+    def _give_up(self, partition: Partition, error: ErrorCode) -> None:
+        self._forget(partition)
+        partition.give_up(error)
+
+    def stepped_down(self, partition: Partition, reason: StepDownReason) -> None:
+        self._metrics.owned.dec()
+        self._forget(partition)
+
+    def _forget(self, partition: Partition) -> None:
+        key = (partition.id.topic_id, partition.id.partition)
+        if self.partitions.get(key) is partition:
+            del self.partitions[key]
+
+    def _topic_changed(self, name: str, _: Topic | None) -> None:
+        for partition in [p for p in self.partitions.values() if p.id.topic == name]:
+            topic = self.world.topics.by_id(partition.id.topic_id)
+            if topic is None or topic.state is not TopicState.ACTIVE:
+                self._lose_topic(partition)
+            elif partition.writer is not None:
+                partition.writer.configure(self._limits(topic), self.tools.now())
+                self.tools.pump.touch(partition)
+
+    def _lose_topic(self, partition: Partition) -> None:
+        if partition.writer is None:
+            self._give_up(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            partition.writer.step_down(StepDownReason.TOPIC_DELETED, self.tools.now())
+            self.tools.pump.touch(partition)
+
+    # --- in the background -----------------------------------------------------------------
+
+    async def sweep(self) -> None:
+        """Refuse what was held too long, whole queues at a time: none may pass another."""
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            oldest_ms = self._clock.now_ms() - HOLD_MAX_MS
+            for partition in list(self._acquiring):
+                if 0 < partition.held_since_ms < oldest_ms:
+                    partition.refuse_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    async def scan(self) -> None:
+        """Claim what has an absent owner and should be ours, without waiting for a request."""
+        slots = asyncio.Semaphore(BACKGROUND_CLAIMS_MAX)
+        while True:
+            await self._scan_once(slots)
+            try:
+                async with asyncio.timeout(SCAN_EVERY_S):
+                    await self.scan_wanted.wait()
+                await asyncio.sleep(SCAN_SETTLE_S)
+                self.scan_wanted.clear()
+            except TimeoutError:
+                continue
+
+    async def _scan_once(self, slots: asyncio.Semaphore) -> None:
+        looked_at = 0
+        for topic in self.world.topics.all():
+            for number in range(topic.partitions):
+                looked_at += 1
+                if looked_at % SCAN_PAGE == 0:
+                    await asyncio.sleep(0)
+                if self._unattended(topic, number):
+                    await slots.acquire()
+                    if self._unattended(topic, number):
+                        self.acquire(topic, number, done=slots.release)
+                    else:
+                        slots.release()
+
+    def _unattended(self, topic: Topic, number: int) -> bool:
+        if topic.state is not TopicState.ACTIVE or (topic.topic_id, number) in self.partitions:
+            return False
+        record = self.record(topic.topic_id, number)
+        if record is None:
+            return False  # never claimed: its first request will
+        return claimable(self.fleet(), topic.topic_id, number, record) is not None

@@ -1,0 +1,346 @@
+"""The shell of one partition: performs what its writer asks for and feeds the answers back.
+
+Nothing is decided here. Requests that come before the writer exists (claim under way, log being
+loaded) are held in arrival order and handed to it in that order, or all refused together, so that
+no request ever passes an earlier one. A partition object serves one epoch and is then dropped;
+after a step-down it lives on only to feed its writer until the last commit is resolved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol, assert_never
+
+import structlog
+from kafscale.produce.checkpoint import Checkpointer
+from kafscale.produce.committer import Answer, Committer, Settled
+from kafscale.produce.governor import Governor
+from kafscale.produce.log.model import (
+    Action,
+    Checkpointed,
+    CommitHead,
+    Drained,
+    FoundObject,
+    HeadObject,
+    Instant,
+    PartitionId,
+    Published,
+    PutFailure,
+    PutObject,
+    Reply,
+    SealWanted,
+    StepDownReason,
+    SteppedDown,
+    TakeCheckpoint,
+    Writer,
+)
+from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pump import Pump
+from kafscale.runtime.clock import Clock
+from kafscale.storage.claims import head_in
+from kafscale.storage.etcd import Compare, Put, Range, Txn
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import (
+    ObjectNotFound,
+    ObjectStore,
+    PreconditionFailed,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+)
+from kafscale.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+PUT_TIMEOUT_S = 10.0
+HEAD_TIMEOUT_S = 5.0
+
+
+class Waiter(Protocol):
+    """A request that waits for the answers of its partitions; `slot` names one of them."""
+
+    def settle(self, slot: int, reply: Reply) -> None: ...
+
+    @property
+    def abandoned(self) -> bool: ...  # nobody reads the answer any more
+
+
+class Phase(Enum):
+    """CLAIMING → LOADING → SERVING → GONE; from any of them to GONE."""
+
+    CLAIMING = auto()
+    LOADING = auto()
+    SERVING = auto()
+    GONE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    token: int
+    records: memoryview | None
+    deadline_ms: int
+    zstd_allowed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What all partitions of an instance share."""
+
+    store: ObjectStore
+    keyspace: Keyspace
+    committer: Committer
+    governor: Governor[Partition]
+    checkpointer: Checkpointer
+    pump: Pump
+    clock: Clock
+    metrics: ProduceMetrics
+    tasks: asyncio.TaskGroup
+    drained: Callable[[Partition], None]
+    stepped_down: Callable[[Partition, StepDownReason], None]
+
+    def now(self) -> Instant:
+        return Instant(self.clock.now_ms(), self.clock.wall_ms())
+
+
+class Partition:
+    """See the module's law."""
+
+    def __init__(self, id_: PartitionId, tools: Tools) -> None:
+        self.id = id_
+        self.phase = Phase.CLAIMING
+        self.writer: Writer | None = None
+        self.held_since_ms = 0  # of the oldest held request; 0: none
+        self._tools = tools
+        self._held: deque[_Held] = deque()
+        self._waiters: dict[int, tuple[Waiter, int]] = {}
+        self._token = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+
+    def __repr__(self) -> str:
+        return f"{self.id.topic}/{self.id.partition}"
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits for an answer."""
+        return not self._waiters
+
+    # --- requests --------------------------------------------------------------------------
+
+    def append(
+        self, waiter: Waiter, slot: int, records: memoryview | None, *, deadline_ms: int, zstd_allowed: bool
+    ) -> None:
+        """Take the next request in order; `waiter` hears of it later, never from within this call."""
+        self._token = token = self._token + 1
+        self._waiters[token] = (waiter, slot)
+        writer = self.writer
+        if writer is None:
+            if not self._held:
+                self.held_since_ms = self._tools.clock.now_ms()
+            self._held.append(_Held(token, records, deadline_ms, zstd_allowed))
+            return
+        now = self._tools.now()
+        writer.append(token, records, deadline_ms=deadline_ms, now=now, zstd_allowed=zstd_allowed)
+        self._tools.pump.touch(self)
+
+    def serve(self, writer: Writer) -> None:
+        """The log is loaded: the held requests go first, in their order."""
+        assert self.phase is Phase.LOADING, self.phase
+        self.phase = Phase.SERVING
+        self.writer = writer
+        now = self._tools.now()
+        while self._held:
+            self._append_held(writer, self._held.popleft(), now)
+        self.held_since_ms = 0
+        self._tools.pump.touch(self)
+
+    def _append_held(self, writer: Writer, held: _Held, now: Instant) -> None:
+        """A request that nobody waits for any more must not be appended late."""
+        waiter, _ = self._waiters[held.token]
+        if waiter.abandoned or held.deadline_ms < now.mono_ms:
+            self._answer(Reply(token=held.token, error=ErrorCode.REQUEST_TIMED_OUT))
+            return
+        writer.append(
+            held.token, held.records, deadline_ms=held.deadline_ms, now=now, zstd_allowed=held.zstd_allowed
+        )
+
+    def refuse_held(self, error: ErrorCode) -> None:
+        """Answer every held request alike: none of them was appended."""
+        held, self._held = self._held, deque()
+        self.held_since_ms = 0
+        for request in held:
+            self._answer(Reply(token=request.token, error=error))
+
+    def give_up(self, error: ErrorCode) -> None:
+        """The claim failed or the log could not be loaded: this object is done."""
+        assert self.writer is None, self
+        self.phase = Phase.GONE
+        self.refuse_held(error)
+
+    # --- the writer ------------------------------------------------------------------------
+
+    def drive(self, now: Instant) -> None:
+        """Let time pass for the writer and perform its actions. Called by the pump and the timer."""
+        writer = self.writer
+        if writer is None:
+            return
+        due_ms = writer.next_deadline()
+        if due_ms is not None and due_ms <= now.mono_ms:
+            writer.tick(now)
+        actions = writer.take_actions()
+        while actions:
+            for action in actions:
+                self._perform(writer, action)
+            actions = writer.take_actions()
+        self._arm(writer, now)
+
+    def _arm(self, writer: Writer, now: Instant) -> None:
+        """One timer: an armed one that is early enough stays, and looks again when it fires."""
+        due_ms = writer.next_deadline()
+        if due_ms is None:
+            return
+        if self._timer is not None:
+            if self._timer_due_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        delay_s = max(0, due_ms - now.mono_ms) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired)
+
+    def _fired(self) -> None:
+        self._timer = None
+        self.drive(self._tools.now())
+
+    def _perform(self, writer: Writer, action: Action) -> None:
+        match action:
+            case Reply():
+                self._answer(action)
+            case CommitHead():
+                self._commit(writer, action)
+            case PutObject():
+                self._tools.tasks.create_task(self._put(writer, action))
+            case HeadObject():
+                self._tools.tasks.create_task(self._head(writer, action))
+            case TakeCheckpoint():
+                self._tools.tasks.create_task(self._checkpoint(writer, action))
+            case SealWanted():
+                self._seal_wanted(writer, action)
+            case Published() | Checkpointed():
+                self._note(action)
+            case Drained():
+                self._tools.drained(self)
+            case SteppedDown():
+                self._stepped_down(action.reason)
+            case _:
+                assert_never(action)
+
+    def _note(self, done: Published | Checkpointed) -> None:
+        metrics = self._tools.metrics
+        if isinstance(done, Published):
+            metrics.records.inc(sum(seg.records for seg in done.segments))
+            metrics.bytes.inc(sum(seg.size for seg in done.segments))
+            metrics.flushes.inc(len(done.segments))
+            return
+        metrics.checkpoints.inc()
+        if done.old_snap_key:
+            self._tools.tasks.create_task(self._tools.checkpointer.drop_snapshot(done.old_snap_key))
+
+    def _commit(self, writer: Writer, action: CommitHead) -> None:
+        self._tools.committer.submit(self._txn(action), lambda answer: self._settled(writer, action, answer))
+
+    def _answer(self, reply: Reply) -> None:
+        waiter, slot = self._waiters.pop(reply.token)
+        waiter.settle(slot, reply)
+
+    def _stepped_down(self, reason: StepDownReason) -> None:
+        self.phase = Phase.GONE
+        self._tools.governor.forget(self)
+        self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
+        if reason is not StepDownReason.RELEASED:
+            log.warning("writer stepped down", partition=repr(self), reason=reason.name.lower())
+        self._tools.stepped_down(self, reason)
+
+    def _seal_wanted(self, writer: Writer, action: SealWanted) -> None:
+        now = self._tools.now()
+        if self._tools.governor.admit(self, action.bytes_waiting, now.mono_ms):
+            writer.grant_seal(now)
+        else:
+            self._tools.pump.governor_waits()
+
+    # --- I/O -------------------------------------------------------------------------------
+
+    async def _put(self, writer: Writer, action: PutObject) -> None:
+        tools = self._tools
+        tools.metrics.puts.inc()
+        started_ms = tools.clock.now_ms()
+        base, part = action.base, action.part
+        try:
+            async with asyncio.timeout(PUT_TIMEOUT_S):
+                etag = await tools.store.put(
+                    action.key, action.body, condition=action.condition, metadata=action.metadata
+                )
+        except (PreconditionFailed, ObjectNotFound):
+            writer.upload_conflict(base, part, tools.now())
+        except (StoreUnavailable, TimeoutError) as error:
+            tools.metrics.put_retries.inc()
+            log.info("PUT outcome unknown", key=action.key, error=repr(error))
+            writer.upload_unknown(base, part, tools.now())
+        except StoreFull:
+            writer.upload_failed(base, part, PutFailure.FULL, tools.now())
+        except StoreRefused as error:
+            log.error("PUT refused", key=action.key, error=str(error))
+            writer.upload_failed(base, part, PutFailure.REFUSED, tools.now())
+        else:
+            now = tools.now()
+            tools.metrics.put_ms.observe(now.mono_ms - started_ms)
+            writer.upload_done(base, part, etag, now)
+        tools.pump.touch(self)
+
+    async def _head(self, writer: Writer, action: HeadObject) -> None:
+        tools = self._tools
+        try:
+            async with asyncio.timeout(HEAD_TIMEOUT_S):
+                info = await tools.store.head(action.key)
+        except (StoreUnavailable, StoreRefused, TimeoutError) as error:
+            log.info("HEAD failed", key=action.key, error=repr(error))
+            writer.upload_unknown(action.base, action.part, tools.now())
+        else:
+            found = FoundObject.from_metadata(info.etag, info.size, info.metadata) if info else None
+            writer.object_found(action.base, action.part, found, tools.now())
+        tools.pump.touch(self)
+
+    async def _checkpoint(self, writer: Writer, action: TakeCheckpoint) -> None:
+        ready = await self._tools.checkpointer.upload(self.id, action)
+        now = self._tools.now()
+        if ready is None:
+            writer.checkpoint_failed(action.plan, now)
+        else:
+            writer.checkpoint_ready(action.plan, ready.snap_key, ready.meta, now)
+            writer.moved_log_start(ready.log_start)
+        self._tools.pump.touch(self)
+
+    def _txn(self, action: CommitHead) -> Txn:
+        keyspace = self._tools.keyspace
+        key = keyspace.head(self.id.topic_id, self.id.partition)
+        compares = [Compare(key, "mod", "=", action.expected_revision)]
+        puts = [Put(key, action.value)]
+        if action.meta is not None:
+            meta_key = keyspace.meta(self.id.topic_id, self.id.partition)
+            compares.append(Compare(meta_key, "mod", "=", action.meta.expected_revision))
+            puts.append(Put(meta_key, action.meta.value))
+        return Txn(compare=tuple(compares), success=tuple(puts), failure=(Range(key),))
+
+    def _settled(self, writer: Writer, action: CommitHead, answer: Answer) -> None:
+        now = self._tools.now()
+        if not isinstance(answer, Settled):
+            writer.commit_rejected(action.txn, now)
+        elif answer.result.succeeded:
+            writer.committed(action.txn, answer.revision, now)
+        else:
+            head, revision = head_in(answer.result)
+            writer.commit_refused(action.txn, head, revision, ambiguous=answer.ambiguous, now=now)
+        self._tools.pump.touch(self)

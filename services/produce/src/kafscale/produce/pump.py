@@ -1,0 +1,63 @@
+"""Drives the partitions that something happened to, once per turn of the event loop.
+
+The law: whatever arrived in one turn is seen together. Sixty-four requests that came in one frame,
+or four commits that one answer settled, cost one pass over their partition and share its flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kafscale.produce.log.model import Instant
+from kafscale.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from kafscale.produce.governor import Governor
+    from kafscale.produce.partition import Partition
+
+
+class Pump:
+    """Collects touched partitions and drives them in a callback of the loop."""
+
+    def __init__(self, clock: Clock, governor: Governor[Partition]) -> None:
+        self._clock = clock
+        self._governor = governor
+        self._touched: dict[Partition, None] = {}
+        self._scheduled = False
+        self._grants: asyncio.TimerHandle | None = None
+
+    def touch(self, partition: Partition) -> None:
+        self._touched[partition] = None
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def governor_waits(self) -> None:
+        """Somebody waits for a grant: see to it that it comes."""
+        if self._grants is not None:
+            return
+        now_ms = self._clock.now_ms()
+        due_ms = self._governor.next_due_ms(now_ms)
+        if due_ms is not None:
+            delay_s = max(1, due_ms - now_ms) / 1000
+            self._grants = asyncio.get_running_loop().call_later(delay_s, self._grant)
+
+    def _grant(self) -> None:
+        self._grants = None
+        now = self.instant()
+        for partition in self._governor.due(now.mono_ms):
+            if partition.writer is not None:
+                partition.writer.grant_seal(now)
+                self.touch(partition)
+        self.governor_waits()
+
+    def instant(self) -> Instant:
+        return Instant(self._clock.now_ms(), self._clock.wall_ms())
+
+    def _run(self) -> None:
+        self._scheduled = False
+        touched, self._touched = self._touched, {}
+        now = self.instant()
+        for partition in touched:
+            partition.drive(now)

@@ -1,0 +1,103 @@
+"""From a claimed head to the state that idempotence needs: snapshot, then the batch headers after it.
+
+The law: only committed segments are read, by the etags that the head or a manifest names, and in
+offset order; whatever lies above `next` is never looked at. The bytes themselves are checked, for
+state replayed from a damaged segment would accept duplicates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from kafscale.produce.log.model import PartitionId
+from kafscale.produce.log.producers import ProducerTable
+from kafscale.storage.heads import Head, Meta, Seg
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.manifests import decode_manifest
+from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.storage.segment import SegmentError, verify_segment, walk_batches
+from kafscale.storage.snapshots import ProducerSnapshot, decode_snapshot
+from kafscale.wire.records import read_batch_header
+
+GETS_AT_ONCE_MAX = 32
+"""Of the whole instance."""
+READ_AHEAD_MAX = 8
+"""Of one partition: with segments of 4 MiB, what one recovery may hold in memory."""
+GET_TIMEOUT_S = 20.0
+
+
+class LogDamaged(Exception):
+    """A committed object is missing or is not the one that was committed: a person must look."""
+
+    def __init__(self, key: str, cause: str) -> None:
+        super().__init__(f"committed object {key}: {cause}")
+        self.key = key
+
+
+class Recovery:
+    """Loads producer tables. Raises StoreError while the store fails, LogDamaged when it lies."""
+
+    def __init__(self, store: ObjectStore, keyspace: Keyspace) -> None:
+        self._store = store
+        self._keyspace = keyspace
+        self._gets = asyncio.Semaphore(GETS_AT_ONCE_MAX)
+
+    async def producers(self, id_: PartitionId, head: Head, meta: Meta) -> ProducerTable:
+        snapshot = ProducerSnapshot(offset=head.snap_offset)
+        if head.snap_key:
+            snapshot = decode_snapshot(await self._get(head.snap_key, None))
+        table = ProducerTable.restore(snapshot)
+        start = max(head.snap_offset, meta.log_start)
+        segments = [seg for seg in await self._listed(head, meta, start) if seg.end > start]
+        await self._replay(id_, segments, table)
+        return table
+
+    async def _listed(self, head: Head, meta: Meta, start: int) -> list[Seg]:
+        """The tail; and the manifests, should a snapshot be older than what they cover."""
+        segments: list[Seg] = []
+        for chunk in meta.chunks:
+            if chunk.last >= start:
+                segments += decode_manifest(await self._get(chunk.key, None)).segments
+        return segments + list(head.tail)
+
+    async def _replay(self, id_: PartitionId, segments: Sequence[Seg], table: ProducerTable) -> None:
+        try:
+            async with asyncio.TaskGroup() as gets:
+                await self._replay_in_order(id_, segments, table, gets)
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    async def _replay_in_order(
+        self, id_: PartitionId, segments: Sequence[Seg], table: ProducerTable, gets: asyncio.TaskGroup
+    ) -> None:
+        """GETs run ahead of the replay."""
+        waiting = deque(segments)
+        ahead: deque[tuple[Seg, asyncio.Task[bytes]]] = deque()
+        while waiting or ahead:
+            while waiting and len(ahead) < READ_AHEAD_MAX:
+                seg = waiting.popleft()
+                ahead.append((seg, gets.create_task(self._get(self._key(id_, seg), seg.etag))))
+            seg, task = ahead.popleft()
+            _apply(self._key(id_, seg), await task, seg.created_ms, table)
+
+    def _key(self, id_: PartitionId, seg: Seg) -> str:
+        return seg.key or self._keyspace.segment_key(id_.topic, id_.partition, seg.base)
+
+    async def _get(self, key: str, etag: str | None) -> bytes:
+        try:
+            async with self._gets, asyncio.timeout(GET_TIMEOUT_S):
+                return await self._store.get(key, if_match=etag)
+        except ObjectNotFound as error:
+            raise LogDamaged(key, "it is not there") from error
+        except PreconditionFailed as error:
+            raise LogDamaged(key, f"its etag is not {etag}") from error
+
+
+def _apply(key: str, body: bytes, created_ms: int, table: ProducerTable) -> None:
+    try:
+        verify_segment(body)
+        table.replay((read_batch_header(body, span.position) for span in walk_batches(body)), created_ms)
+    except SegmentError as error:
+        raise LogDamaged(key, str(error)) from error
