@@ -120,19 +120,21 @@ class Writer:
         self.code.line(f"{self._out} += {text}")
 
     def _records(self, item: Item, value: str, flexible: bool) -> None:
-        records, length = self.code.name("r"), self.code.name("n")
+        records, length, one = self.code.name("r"), self.code.name("n"), self.code.name("c")
+        more = " + 1" if flexible else ""
         self.code.line(f"{records} = {value}")
+        self.code.line(f"{one} = type({records}) in SINGLE_BUFFER")
+        with self.code.block(f"if {one}:"):
+            self.code.line(f"{length} = len({records}){more}")
         if item.nullable:
-            with self.code.block(f"if {records} is None:"):
+            with self.code.block(f"elif {records} is None:"):
                 self.code.line(f"{length} = {0 if flexible else -1}")
-            with self.code.block("else:"):
-                self.code.line(f"{length} = records_size({records}){' + 1' if flexible else ''}")
-        else:
-            self.code.line(f"{length} = records_size({records}){' + 1' if flexible else ''}")
+        with self.code.block("else:"):
+            self.code.line(f"{length} = sum(map(len, {records})){more}")
         self._length(item.field, length, flexible)
         with self.code.block(f"if {length} > {1 if flexible else 0}:"):
             self.code.line("parts.append(out)")
-            self.code.line(f"add_records(parts, {records})")
+            self.code.line(f"parts.append({records}) if {one} else parts.extend({records})")
             self.code.line("out = bytearray()")
 
     def _array(self, item: Item, value: str, flexible: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from kafscale.wire.buffers import Buffer, RecordsOut
+from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
 from kafscale.wire.varints import encode_uvarint, skip_tags_rest, tags_bounded, uvarint, uvarint_rest
 
@@ -20,17 +20,16 @@ __all__ = [
     "PACK_H",
     "PACK_I",
     "PACK_Q",
+    "SINGLE_BUFFER",
     "UNPACK_B",
     "UNPACK_H",
     "UNPACK_I",
     "UNPACK_Q",
     "ZERO_UUID",
-    "add_records",
     "bad_length",
     "bad_tag",
     "encode_uvarint",
     "length_rest",
-    "records_size",
     "skip_tags_rest",
     "tag_count",
     "too_many",
@@ -41,6 +40,7 @@ __all__ = [
 ELEMENTS_MAX_REQUEST: Final = 1 << 18
 ELEMENTS_MAX_RESPONSE: Final = 1 << 22
 ZERO_UUID: Final = bytes(16)
+SINGLE_BUFFER: Final = frozenset({bytes, bytearray, memoryview})
 
 _FEW: Final = range(8)
 PACK_B: Final = tuple(Struct(f">{n}b").pack for n in _FEW)
@@ -83,20 +83,3 @@ def tag_count(buf: Buffer, offset: int, first: int) -> tuple[int, int]:
     count, offset = uvarint_rest(buf, offset, first) if first > 127 else (first, offset)
     tags_bounded(count)
     return count, offset
-
-
-def records_size(records: RecordsOut) -> int:
-    """The bytes of a scatter list, or of a single buffer."""
-    if records is None:
-        raise TypeError("records are null")
-    if isinstance(records, bytes | bytearray | memoryview):
-        return len(records)
-    return sum(map(len, records))
-
-
-def add_records(parts: list[Buffer], records: RecordsOut) -> None:
-    """Passes record buffers on as they are."""
-    if isinstance(records, bytes | bytearray | memoryview):
-        parts.append(records)
-    elif records is not None:
-        parts.extend(records)

@@ -18,14 +18,13 @@ from kafscale.wire.schema_runtime import (
     ELEMENTS_MAX_REQUEST,
     ELEMENTS_MAX_RESPONSE,
     PACK_I,
+    SINGLE_BUFFER,
     UNPACK_I,
     ZERO_UUID,
-    add_records,
     bad_length,
     bad_tag,
     encode_uvarint,
     length_rest,
-    records_size,
     skip_tags_rest,
     tag_count,
     too_many,
@@ -1684,14 +1683,17 @@ def _write_response_0(m: FetchResponse) -> list[Buffer]:
         out += _p_i(n7)
         for x8 in l6:
             r9 = x8.records
-            if r9 is None:
+            c11 = type(r9) in SINGLE_BUFFER
+            if c11:
+                n10 = len(r9)
+            elif r9 is None:
                 n10 = -1
             else:
-                n10 = records_size(r9)
+                n10 = sum(map(len, r9))
             out += _p_ihqi(x8.partition_index, x8.error_code, x8.high_watermark, n10)
             if n10 > 0:
                 parts.append(out)
-                add_records(parts, r9)
+                parts.append(r9) if c11 else parts.extend(r9)
                 out = bytearray()
     if out:
         parts.append(out)
@@ -1757,14 +1759,17 @@ def _write_response_1(m: FetchResponse) -> list[Buffer]:
         out += _p_i(n7)
         for x8 in l6:
             r9 = x8.records
-            if r9 is None:
+            c11 = type(r9) in SINGLE_BUFFER
+            if c11:
+                n10 = len(r9)
+            elif r9 is None:
                 n10 = -1
             else:
-                n10 = records_size(r9)
+                n10 = sum(map(len, r9))
             out += _p_ihqi(x8.partition_index, x8.error_code, x8.high_watermark, n10)
             if n10 > 0:
                 parts.append(out)
-                add_records(parts, r9)
+                parts.append(r9) if c11 else parts.extend(r9)
                 out = bytearray()
     if out:
         parts.append(out)
@@ -1852,14 +1857,17 @@ def _write_response_4(m: FetchResponse) -> list[Buffer]:
             for x11 in l9:
                 out += _p_qq(x11.producer_id, x11.first_offset)
             r12 = x8.records
-            if r12 is None:
+            c14 = type(r12) in SINGLE_BUFFER
+            if c14:
+                n13 = len(r12)
+            elif r12 is None:
                 n13 = -1
             else:
-                n13 = records_size(r12)
+                n13 = sum(map(len, r12))
             out += _p_i(n13)
             if n13 > 0:
                 parts.append(out)
-                add_records(parts, r12)
+                parts.append(r12) if c14 else parts.extend(r12)
                 out = bytearray()
     if out:
         parts.append(out)
@@ -1947,14 +1955,17 @@ def _write_response_5(m: FetchResponse) -> list[Buffer]:
             for x11 in l9:
                 out += _p_qq(x11.producer_id, x11.first_offset)
             r12 = x8.records
-            if r12 is None:
+            c14 = type(r12) in SINGLE_BUFFER
+            if c14:
+                n13 = len(r12)
+            elif r12 is None:
                 n13 = -1
             else:
-                n13 = records_size(r12)
+                n13 = sum(map(len, r12))
             out += _p_i(n13)
             if n13 > 0:
                 parts.append(out)
-                add_records(parts, r12)
+                parts.append(r12) if c14 else parts.extend(r12)
                 out = bytearray()
     if out:
         parts.append(out)
@@ -2042,14 +2053,17 @@ def _write_response_7(m: FetchResponse) -> list[Buffer]:
             for x11 in l9:
                 out += _p_qq(x11.producer_id, x11.first_offset)
             r12 = x8.records
-            if r12 is None:
+            c14 = type(r12) in SINGLE_BUFFER
+            if c14:
+                n13 = len(r12)
+            elif r12 is None:
                 n13 = -1
             else:
-                n13 = records_size(r12)
+                n13 = sum(map(len, r12))
             out += _p_i(n13)
             if n13 > 0:
                 parts.append(out)
-                add_records(parts, r12)
+                parts.append(r12) if c14 else parts.extend(r12)
                 out = bytearray()
     if out:
         parts.append(out)
@@ -2137,14 +2151,17 @@ def _write_response_11(m: FetchResponse) -> list[Buffer]:
             for x11 in l9:
                 out += _p_qq(x11.producer_id, x11.first_offset)
             r12 = x8.records
-            if r12 is None:
+            c14 = type(r12) in SINGLE_BUFFER
+            if c14:
+                n13 = len(r12)
+            elif r12 is None:
                 n13 = -1
             else:
-                n13 = records_size(r12)
+                n13 = sum(map(len, r12))
             out += _p_ii(x8.preferred_read_replica, n13)
             if n13 > 0:
                 parts.append(out)
-                add_records(parts, r12)
+                parts.append(r12) if c14 else parts.extend(r12)
                 out = bytearray()
     if out:
         parts.append(out)
@@ -2296,10 +2313,13 @@ def _write_response_12(m: FetchResponse) -> list[Buffer]:
             for x11 in l9:
                 out += _p_qqB(x11.producer_id, x11.first_offset, 0)
             r12 = x8.records
-            if r12 is None:
+            c14 = type(r12) in SINGLE_BUFFER
+            if c14:
+                n13 = len(r12) + 1
+            elif r12 is None:
                 n13 = 0
             else:
-                n13 = records_size(r12) + 1
+                n13 = sum(map(len, r12)) + 1
             if n13 < 128:
                 out += _p_iB(x8.preferred_read_replica, n13)
             else:
@@ -2307,30 +2327,30 @@ def _write_response_12(m: FetchResponse) -> list[Buffer]:
                 out += encode_uvarint(n13)
             if n13 > 1:
                 parts.append(out)
-                add_records(parts, r12)
+                parts.append(r12) if c14 else parts.extend(r12)
                 out = bytearray()
-            x14 = x8.diverging_epoch
-            c15 = x14 is not _FetchResponseEpochEndOffset_DEFAULT and x14 != _FetchResponseEpochEndOffset_DEFAULT
-            x16 = x8.current_leader
-            c17 = x16 is not _FetchResponseLeaderIdAndEpoch_DEFAULT and x16 != _FetchResponseLeaderIdAndEpoch_DEFAULT
-            x18 = x8.snapshot_id
-            c19 = x18 is not _FetchResponseSnapshotId_DEFAULT and x18 != _FetchResponseSnapshotId_DEFAULT
-            out.append(c15 + c17 + c19)
-            if c15:
-                out20 = bytearray()
-                x21 = x14
-                out20 += _p_iqB(x21.epoch, x21.end_offset, 0)
-                out += encode_uvarint(0) + encode_uvarint(len(out20)) + out20
-            if c17:
-                out22 = bytearray()
-                x23 = x16
-                out22 += _p_iiB(x23.leader_id, x23.leader_epoch, 0)
-                out += encode_uvarint(1) + encode_uvarint(len(out22)) + out22
-            if c19:
-                out24 = bytearray()
-                x25 = x18
-                out24 += _p_qiB(x25.end_offset, x25.epoch, 0)
-                out += encode_uvarint(2) + encode_uvarint(len(out24)) + out24
+            x15 = x8.diverging_epoch
+            c16 = x15 is not _FetchResponseEpochEndOffset_DEFAULT and x15 != _FetchResponseEpochEndOffset_DEFAULT
+            x17 = x8.current_leader
+            c18 = x17 is not _FetchResponseLeaderIdAndEpoch_DEFAULT and x17 != _FetchResponseLeaderIdAndEpoch_DEFAULT
+            x19 = x8.snapshot_id
+            c20 = x19 is not _FetchResponseSnapshotId_DEFAULT and x19 != _FetchResponseSnapshotId_DEFAULT
+            out.append(c16 + c18 + c20)
+            if c16:
+                out21 = bytearray()
+                x22 = x15
+                out21 += _p_iqB(x22.epoch, x22.end_offset, 0)
+                out += encode_uvarint(0) + encode_uvarint(len(out21)) + out21
+            if c18:
+                out23 = bytearray()
+                x24 = x17
+                out23 += _p_iiB(x24.leader_id, x24.leader_epoch, 0)
+                out += encode_uvarint(1) + encode_uvarint(len(out23)) + out23
+            if c20:
+                out25 = bytearray()
+                x26 = x19
+                out25 += _p_qiB(x26.end_offset, x26.epoch, 0)
+                out += encode_uvarint(2) + encode_uvarint(len(out25)) + out25
         out.append(0)
     out.append(0)
     if out:
@@ -2470,10 +2490,13 @@ def _write_response_13(m: FetchResponse) -> list[Buffer]:
             for x9 in l7:
                 out += _p_qqB(x9.producer_id, x9.first_offset, 0)
             r10 = x6.records
-            if r10 is None:
+            c12 = type(r10) in SINGLE_BUFFER
+            if c12:
+                n11 = len(r10) + 1
+            elif r10 is None:
                 n11 = 0
             else:
-                n11 = records_size(r10) + 1
+                n11 = sum(map(len, r10)) + 1
             if n11 < 128:
                 out += _p_iB(x6.preferred_read_replica, n11)
             else:
@@ -2481,30 +2504,30 @@ def _write_response_13(m: FetchResponse) -> list[Buffer]:
                 out += encode_uvarint(n11)
             if n11 > 1:
                 parts.append(out)
-                add_records(parts, r10)
+                parts.append(r10) if c12 else parts.extend(r10)
                 out = bytearray()
-            x12 = x6.diverging_epoch
-            c13 = x12 is not _FetchResponseEpochEndOffset_DEFAULT and x12 != _FetchResponseEpochEndOffset_DEFAULT
-            x14 = x6.current_leader
-            c15 = x14 is not _FetchResponseLeaderIdAndEpoch_DEFAULT and x14 != _FetchResponseLeaderIdAndEpoch_DEFAULT
-            x16 = x6.snapshot_id
-            c17 = x16 is not _FetchResponseSnapshotId_DEFAULT and x16 != _FetchResponseSnapshotId_DEFAULT
-            out.append(c13 + c15 + c17)
-            if c13:
-                out18 = bytearray()
-                x19 = x12
-                out18 += _p_iqB(x19.epoch, x19.end_offset, 0)
-                out += encode_uvarint(0) + encode_uvarint(len(out18)) + out18
-            if c15:
-                out20 = bytearray()
-                x21 = x14
-                out20 += _p_iiB(x21.leader_id, x21.leader_epoch, 0)
-                out += encode_uvarint(1) + encode_uvarint(len(out20)) + out20
-            if c17:
-                out22 = bytearray()
-                x23 = x16
-                out22 += _p_qiB(x23.end_offset, x23.epoch, 0)
-                out += encode_uvarint(2) + encode_uvarint(len(out22)) + out22
+            x13 = x6.diverging_epoch
+            c14 = x13 is not _FetchResponseEpochEndOffset_DEFAULT and x13 != _FetchResponseEpochEndOffset_DEFAULT
+            x15 = x6.current_leader
+            c16 = x15 is not _FetchResponseLeaderIdAndEpoch_DEFAULT and x15 != _FetchResponseLeaderIdAndEpoch_DEFAULT
+            x17 = x6.snapshot_id
+            c18 = x17 is not _FetchResponseSnapshotId_DEFAULT and x17 != _FetchResponseSnapshotId_DEFAULT
+            out.append(c14 + c16 + c18)
+            if c14:
+                out19 = bytearray()
+                x20 = x13
+                out19 += _p_iqB(x20.epoch, x20.end_offset, 0)
+                out += encode_uvarint(0) + encode_uvarint(len(out19)) + out19
+            if c16:
+                out21 = bytearray()
+                x22 = x15
+                out21 += _p_iiB(x22.leader_id, x22.leader_epoch, 0)
+                out += encode_uvarint(1) + encode_uvarint(len(out21)) + out21
+            if c18:
+                out23 = bytearray()
+                x24 = x17
+                out23 += _p_qiB(x24.end_offset, x24.epoch, 0)
+                out += encode_uvarint(2) + encode_uvarint(len(out23)) + out23
         out.append(0)
     out.append(0)
     if out:
@@ -2686,10 +2709,13 @@ def _write_response_16(m: FetchResponse) -> list[Buffer]:
             for x9 in l7:
                 out += _p_qqB(x9.producer_id, x9.first_offset, 0)
             r10 = x6.records
-            if r10 is None:
+            c12 = type(r10) in SINGLE_BUFFER
+            if c12:
+                n11 = len(r10) + 1
+            elif r10 is None:
                 n11 = 0
             else:
-                n11 = records_size(r10) + 1
+                n11 = sum(map(len, r10)) + 1
             if n11 < 128:
                 out += _p_iB(x6.preferred_read_replica, n11)
             else:
@@ -2697,65 +2723,65 @@ def _write_response_16(m: FetchResponse) -> list[Buffer]:
                 out += encode_uvarint(n11)
             if n11 > 1:
                 parts.append(out)
-                add_records(parts, r10)
+                parts.append(r10) if c12 else parts.extend(r10)
                 out = bytearray()
-            x12 = x6.diverging_epoch
-            c13 = x12 is not _FetchResponseEpochEndOffset_DEFAULT and x12 != _FetchResponseEpochEndOffset_DEFAULT
-            x14 = x6.current_leader
-            c15 = x14 is not _FetchResponseLeaderIdAndEpoch_DEFAULT and x14 != _FetchResponseLeaderIdAndEpoch_DEFAULT
-            x16 = x6.snapshot_id
-            c17 = x16 is not _FetchResponseSnapshotId_DEFAULT and x16 != _FetchResponseSnapshotId_DEFAULT
-            out.append(c13 + c15 + c17)
-            if c13:
-                out18 = bytearray()
-                x19 = x12
-                out18 += _p_iqB(x19.epoch, x19.end_offset, 0)
-                out += encode_uvarint(0) + encode_uvarint(len(out18)) + out18
-            if c15:
-                out20 = bytearray()
-                x21 = x14
-                out20 += _p_iiB(x21.leader_id, x21.leader_epoch, 0)
-                out += encode_uvarint(1) + encode_uvarint(len(out20)) + out20
-            if c17:
-                out22 = bytearray()
-                x23 = x16
-                out22 += _p_qiB(x23.end_offset, x23.epoch, 0)
-                out += encode_uvarint(2) + encode_uvarint(len(out22)) + out22
+            x13 = x6.diverging_epoch
+            c14 = x13 is not _FetchResponseEpochEndOffset_DEFAULT and x13 != _FetchResponseEpochEndOffset_DEFAULT
+            x15 = x6.current_leader
+            c16 = x15 is not _FetchResponseLeaderIdAndEpoch_DEFAULT and x15 != _FetchResponseLeaderIdAndEpoch_DEFAULT
+            x17 = x6.snapshot_id
+            c18 = x17 is not _FetchResponseSnapshotId_DEFAULT and x17 != _FetchResponseSnapshotId_DEFAULT
+            out.append(c14 + c16 + c18)
+            if c14:
+                out19 = bytearray()
+                x20 = x13
+                out19 += _p_iqB(x20.epoch, x20.end_offset, 0)
+                out += encode_uvarint(0) + encode_uvarint(len(out19)) + out19
+            if c16:
+                out21 = bytearray()
+                x22 = x15
+                out21 += _p_iiB(x22.leader_id, x22.leader_epoch, 0)
+                out += encode_uvarint(1) + encode_uvarint(len(out21)) + out21
+            if c18:
+                out23 = bytearray()
+                x24 = x17
+                out23 += _p_qiB(x24.end_offset, x24.epoch, 0)
+                out += encode_uvarint(2) + encode_uvarint(len(out23)) + out23
         out.append(0)
-    x24 = m.node_endpoints
-    c25 = len(x24) > 0
-    out.append(c25)
-    if c25:
-        out26 = bytearray()
-        l27 = x24
-        n28 = len(l27) + 1
-        if n28 < 128:
-            out26.append(n28)
+    x25 = m.node_endpoints
+    c26 = len(x25) > 0
+    out.append(c26)
+    if c26:
+        out27 = bytearray()
+        l28 = x25
+        n29 = len(l28) + 1
+        if n29 < 128:
+            out27.append(n29)
         else:
-            out26 += encode_uvarint(n28)
-        for x29 in l27:
-            s30 = x29.host.encode()
-            n31 = len(s30) + 1
-            if n31 < 128:
-                out26 += _p_iB(x29.node_id, n31)
+            out27 += encode_uvarint(n29)
+        for x30 in l28:
+            s31 = x30.host.encode()
+            n32 = len(s31) + 1
+            if n32 < 128:
+                out27 += _p_iB(x30.node_id, n32)
             else:
-                out26 += _p_i(x29.node_id)
-                out26 += encode_uvarint(n31)
-            out26 += s30
-            s32 = x29.rack
-            if s32 is None:
-                s32, n33 = b"", 0
+                out27 += _p_i(x30.node_id)
+                out27 += encode_uvarint(n32)
+            out27 += s31
+            s33 = x30.rack
+            if s33 is None:
+                s33, n34 = b"", 0
             else:
-                s32 = s32.encode()
-                n33 = len(s32) + 1
-            if n33 < 128:
-                out26 += _p_iB(x29.port, n33)
+                s33 = s33.encode()
+                n34 = len(s33) + 1
+            if n34 < 128:
+                out27 += _p_iB(x30.port, n34)
             else:
-                out26 += _p_i(x29.port)
-                out26 += encode_uvarint(n33)
-            out26 += s32
-            out26.append(0)
-        out += encode_uvarint(0) + encode_uvarint(len(out26)) + out26
+                out27 += _p_i(x30.port)
+                out27 += encode_uvarint(n34)
+            out27 += s33
+            out27.append(0)
+        out += encode_uvarint(0) + encode_uvarint(len(out27)) + out27
     if out:
         parts.append(out)
     return parts

@@ -17,13 +17,12 @@ from kafscale.wire.errors import WireError
 from kafscale.wire.schema_runtime import (
     ELEMENTS_MAX_REQUEST,
     ELEMENTS_MAX_RESPONSE,
+    SINGLE_BUFFER,
     ZERO_UUID,
-    add_records,
     bad_length,
     bad_tag,
     encode_uvarint,
     length_rest,
-    records_size,
     skip_tags_rest,
     tag_count,
     too_many,
@@ -188,14 +187,17 @@ def _write_request_0(m: ProduceRequest) -> list[Buffer]:
         out += _p_i(n7)
         for x8 in l6:
             r9 = x8.records
-            if r9 is None:
+            c11 = type(r9) in SINGLE_BUFFER
+            if c11:
+                n10 = len(r9)
+            elif r9 is None:
                 n10 = -1
             else:
-                n10 = records_size(r9)
+                n10 = sum(map(len, r9))
             out += _p_ii(x8.index, n10)
             if n10 > 0:
                 parts.append(out)
-                add_records(parts, r9)
+                parts.append(r9) if c11 else parts.extend(r9)
                 out = bytearray()
     if out:
         parts.append(out)
@@ -279,14 +281,17 @@ def _write_request_3(m: ProduceRequest) -> list[Buffer]:
         out += _p_i(n9)
         for x10 in l8:
             r11 = x10.records
-            if r11 is None:
+            c13 = type(r11) in SINGLE_BUFFER
+            if c13:
+                n12 = len(r11)
+            elif r11 is None:
                 n12 = -1
             else:
-                n12 = records_size(r11)
+                n12 = sum(map(len, r11))
             out += _p_ii(x10.index, n12)
             if n12 > 0:
                 parts.append(out)
-                add_records(parts, r11)
+                parts.append(r11) if c13 else parts.extend(r11)
                 out = bytearray()
     if out:
         parts.append(out)
@@ -397,10 +402,13 @@ def _write_request_9(m: ProduceRequest) -> list[Buffer]:
             out += encode_uvarint(n9)
         for x10 in l8:
             r11 = x10.records
-            if r11 is None:
+            c13 = type(r11) in SINGLE_BUFFER
+            if c13:
+                n12 = len(r11) + 1
+            elif r11 is None:
                 n12 = 0
             else:
-                n12 = records_size(r11) + 1
+                n12 = sum(map(len, r11)) + 1
             if n12 < 128:
                 out += _p_iB(x10.index, n12)
             else:
@@ -408,7 +416,7 @@ def _write_request_9(m: ProduceRequest) -> list[Buffer]:
                 out += encode_uvarint(n12)
             if n12 > 1:
                 parts.append(out)
-                add_records(parts, r11)
+                parts.append(r11) if c13 else parts.extend(r11)
                 out = bytearray()
             out.append(0)
         out.append(0)
@@ -509,10 +517,13 @@ def _write_request_13(m: ProduceRequest) -> list[Buffer]:
             out += encode_uvarint(n7)
         for x8 in l6:
             r9 = x8.records
-            if r9 is None:
+            c11 = type(r9) in SINGLE_BUFFER
+            if c11:
+                n10 = len(r9) + 1
+            elif r9 is None:
                 n10 = 0
             else:
-                n10 = records_size(r9) + 1
+                n10 = sum(map(len, r9)) + 1
             if n10 < 128:
                 out += _p_iB(x8.index, n10)
             else:
@@ -520,7 +531,7 @@ def _write_request_13(m: ProduceRequest) -> list[Buffer]:
                 out += encode_uvarint(n10)
             if n10 > 1:
                 parts.append(out)
-                add_records(parts, r9)
+                parts.append(r9) if c11 else parts.extend(r9)
                 out = bytearray()
             out.append(0)
         out.append(0)
