@@ -21,7 +21,7 @@ from kafscale.runtime.stream.frame import (
     body_size,
 )
 from kafscale.runtime.stream.inbox import Inbox
-from kafscale.runtime.stream.options import BULK_METHOD, CHANNEL_OPTIONS, CONTROL_METHOD
+from kafscale.runtime.stream.options import ACCEPTED, BULK_METHOD, CHANNEL_OPTIONS, CONTROL_METHOD
 from kafscale.runtime.stream.outbox import Outbox, Waiting
 from kafscale.runtime.stream.stats import StreamStats
 
@@ -240,8 +240,7 @@ class Link:
                     await channel.wait_for_state_change(state)
                     state = channel.get_state(try_to_connect=True)
                 call: Call = channel.stream_stream(self._method)()
-                await call.initial_metadata()
-                if call.done():
+                if ACCEPTED[0] not in tuple(await call.initial_metadata()):
                     raise _Lost(await _status(call))
                 return call
         except TimeoutError:

@@ -9,6 +9,8 @@ from typing import Final
 BULK_METHOD: Final = "/kafscale.rpc.v1.KafkaStream/Bulk"
 CONTROL_METHOD: Final = "/kafscale.rpc.v1.KafkaStream/Control"
 SERVICE: Final = "kafscale.rpc.v1.KafkaStream"
+# A service's first word on a stream that it will serve. A refused call shows empty metadata instead.
+ACCEPTED: Final = (("kafscale-stream", "1"),)
 
 _MIB: Final = 1 << 20
 _MESSAGE_BYTES_MAX: Final = 4 * _MIB

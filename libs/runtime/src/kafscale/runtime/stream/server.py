@@ -20,7 +20,7 @@ from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.stream.frame import Buffer, CancelFrame, FrameError, ReplyStatus, RequestFrame
 from kafscale.runtime.stream.inbound import Handler, InboundRequest
 from kafscale.runtime.stream.inbox import Inbox
-from kafscale.runtime.stream.options import SERVICE
+from kafscale.runtime.stream.options import ACCEPTED, SERVICE
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
 from kafscale.runtime.stream.stats import StreamStats
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
@@ -31,8 +31,10 @@ __all__ = ["AsyncHandler", "Handler", "InboundRequest", "StreamLimits", "StreamS
 log = structlog.get_logger("kafscale.stream")
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
-# A read that had to wait this long has caught up with what was sent.
+# After a pause we have caught up when a read had to wait this long, or when as many bytes were read
+# as gRPC and the sockets can have held for us: the rest waited at the sender, who counted its age.
 CAUGHT_UP_MS: Final = 5
+WINDOW_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ class StreamServer:
         self.stats[kind].streams += 1
         try:
             # The client writes nothing before it has seen this: what it sends after it is ours.
-            await context.send_initial_metadata(())
+            await context.send_initial_metadata(ACCEPTED)
             error = await stream.run()
         finally:
             self._streams.discard(stream)
@@ -132,6 +134,7 @@ class _ServerStream:
         self._ended = False
         self._writing = False
         self._behind_since_ms: int | None = None
+        self._behind_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._write_wanted: asyncio.Future[None] | None = None
         self._room_wanted: asyncio.Future[None] | None = None
@@ -189,13 +192,19 @@ class _ServerStream:
             message = await read()
             if not isinstance(message, bytes):
                 return
+            self._behind_bytes -= len(message)
             self._receive(message, self._arrival_ms(called_ms, now_ms()))
-            while self._is_full():
-                if self._behind_since_ms is None:
-                    self._behind_since_ms = now_ms()
-                    self._stats.pauses += 1
-                self._room_wanted = self._loop.create_future()
-                await self._room_wanted
+            if self._is_full():
+                await self._pause()
+
+    async def _pause(self) -> None:
+        self._stats.pauses += 1
+        if self._behind_since_ms is None:
+            self._behind_since_ms = self._clock.now_ms()
+            self._behind_bytes = WINDOW_BYTES
+        while self._is_full():
+            self._room_wanted = self._loop.create_future()
+            await self._room_wanted
 
     def _is_full(self) -> bool:
         return (
@@ -208,9 +217,8 @@ class _ServerStream:
         behind_ms = self._behind_since_ms
         if stalled_ms is not None:
             behind_ms = stalled_ms if behind_ms is None else min(behind_ms, stalled_ms)
-        elif behind_ms is not None and now_ms - called_ms >= CAUGHT_UP_MS:
-            behind_ms = None
-        self._behind_since_ms = behind_ms
+        elif behind_ms is not None and (now_ms - called_ms >= CAUGHT_UP_MS or self._behind_bytes < 0):
+            behind_ms = self._behind_since_ms = None
         return now_ms if behind_ms is None else behind_ms
 
     def _receive(self, message: bytes, arrived_ms: int) -> None:
