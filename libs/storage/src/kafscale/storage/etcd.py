@@ -88,6 +88,7 @@ class EtcdStatus:
     db_bytes: int
     db_bytes_in_use: int
     has_leader: bool
+    is_leader: bool
     errors: tuple[str, ...]
 
 
@@ -230,6 +231,7 @@ class EtcdClient:
             db_bytes=answer.dbSize,
             db_bytes_in_use=answer.dbSizeInUse,
             has_leader=answer.leader != 0,
+            is_leader=answer.leader == answer.header.member_id,
             errors=tuple(answer.errors),
         )
 

@@ -1,1 +1,25 @@
 """pytest fixtures for real stores and servers."""
+
+from kafscale.testkit.etcd import etcd, etcd_server, keyspace
+from kafscale.testkit.objects import (
+    directory_store,
+    memory_store,
+    namespace,
+    object_store,
+    object_store_kind,
+    s3_store,
+)
+from kafscale.testkit.seaweed import seaweed
+
+__all__ = [
+    "directory_store",
+    "etcd",
+    "etcd_server",
+    "keyspace",
+    "memory_store",
+    "namespace",
+    "object_store",
+    "object_store_kind",
+    "s3_store",
+    "seaweed",
+]

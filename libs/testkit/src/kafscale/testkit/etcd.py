@@ -1,0 +1,134 @@
+"""A real etcd for tests: one member per session, members to kill, and a cluster of three.
+
+Tests share the session's member and keep apart by namespace; a test that kills, fills or fences
+etcd starts a member of its own with `start_etcd`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from kafscale.runtime.etcd_binary import EtcdMissing, EtcdProcess, MemberTls, find_etcd, free_port
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace
+
+MEMBERS = 3
+
+
+def etcd_program() -> Path:
+    """The program under test; fetched once per user when the machine has none."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "kafscale" / "tools"
+    try:
+        return find_etcd(cache, logging.getLogger(__name__).warning)
+    except EtcdMissing as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+
+
+@contextmanager
+def start_etcd(
+    folder: Path, *, quota_bytes: int = 2 << 30, tls: MemberTls | None = None, extra: Sequence[str] = ()
+) -> Iterator[EtcdProcess]:
+    """A member of the test's own, healthy. Kill it and start it again as needed."""
+    process = EtcdProcess(
+        etcd_program(),
+        folder / "data",
+        log_path=folder / "etcd.log",
+        quota_bytes=quota_bytes,
+        tls=tls,
+        extra=extra,
+    )
+    process.launch()
+    try:
+        process.wait_until_healthy()
+        yield process
+    finally:
+        process.kill()
+
+
+class EtcdCluster:
+    """Three members on loopback."""
+
+    def __init__(self, folder: Path, extra: Sequence[str] = ()) -> None:
+        program = etcd_program()
+        peers = [free_port() for _ in range(MEMBERS)]
+        initial = ",".join(f"n{n}=http://127.0.0.1:{port}" for n, port in enumerate(peers))
+        # Quicker elections than the default second, as loopback allows.
+        flags = ("--initial-cluster-state=new", "--heartbeat-interval=50", "--election-timeout=500", *extra)
+        self.members = tuple(
+            EtcdProcess(
+                program,
+                folder / f"n{n}",
+                log_path=folder / f"n{n}.log",
+                name=f"n{n}",
+                peer_port=port,
+                initial_cluster=initial,
+                extra=flags,
+            )
+            for n, port in enumerate(peers)
+        )
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return tuple(member.endpoint for member in self.members)
+
+    def start(self) -> None:
+        for member in self.members:
+            member.launch()
+        for member in self.members:
+            member.wait_until_healthy()
+
+    def kill(self) -> None:
+        for member in self.members:
+            member.kill()
+
+    async def leader(self) -> EtcdProcess:
+        for member in self.members:
+            if not member.is_running:
+                continue
+            client = EtcdClient.connect([member.endpoint])
+            try:
+                if (await client.status()).is_leader:
+                    return member
+            finally:
+                await client.close()
+        raise AssertionError("no member leads")
+
+
+@contextmanager
+def start_etcd_cluster(folder: Path, extra: Sequence[str] = ()) -> Iterator[EtcdCluster]:
+    cluster = EtcdCluster(folder, extra)
+    cluster.start()
+    try:
+        yield cluster
+    finally:
+        cluster.kill()
+
+
+@pytest.fixture(scope="session")
+def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
+    """The session's etcd. Never kill it: start one of your own."""
+    with start_etcd(tmp_path_factory.mktemp("etcd")) as process:
+        yield process
+
+
+@pytest_asyncio.fixture
+async def etcd(etcd_server: EtcdProcess) -> AsyncIterator[EtcdClient]:
+    """A client of the session's etcd."""
+    client = EtcdClient.connect([etcd_server.endpoint])
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def keyspace() -> Keyspace:
+    """A namespace that no other test uses."""
+    return Keyspace(f"test-{uuid.uuid4().hex}")

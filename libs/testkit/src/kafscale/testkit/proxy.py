@@ -1,0 +1,236 @@
+"""A TCP proxy that misbehaves on demand: delay, jitter, bandwidth, silence, resets, lost answers.
+
+"Up" is from client to server, "down" the way back. Silence holds bytes back and gives them out when
+it ends, as a network does that loses packets for a while. Swallowing loses bytes for good, so a
+connection that lost some is reset when the proxy heals. Everything counts, so that tests can wait
+for what happened instead of sleeping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Self
+
+CHUNK_BYTES = 64 << 10
+QUEUED_CHUNKS_MAX = 64
+"""Between reading and writing, per direction: 4 MiB in flight on a slow line."""
+
+
+class Way(Enum):
+    UP = "up"
+    DOWN = "down"
+
+
+@dataclass(slots=True)
+class Line:
+    """The state of one direction, for all connections."""
+
+    delay_ms: float = 0.0
+    jitter_ms: float = 0.0
+    bytes_per_s: float | None = None
+    silent: bool = False
+    swallow: bool = False
+    passed_bytes: int = 0
+    swallowed_bytes: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Link:
+    client: asyncio.StreamWriter
+    server: asyncio.StreamWriter
+    has_hole: bool = False
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def writer(self, way: Way) -> asyncio.StreamWriter:
+        return self.server if way is Way.UP else self.client
+
+
+class FaultProxy:
+    """`async with FaultProxy("127.0.0.1", port) as proxy:` then connect to `proxy.port`."""
+
+    def __init__(self, host: str, port: int, *, seed: int = 0) -> None:
+        self._target = (host, port)
+        self._random = random.Random(seed)
+        self._server: asyncio.Server | None = None
+        self._links: set[_Link] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self.up = Line()
+        self.down = Line()
+        self.refusing = False
+        self.accepted = 0
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def open_links(self) -> int:
+        return len(self._links)
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.reset_all()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def delay(self, *, up_ms: float = 0.0, down_ms: float = 0.0, jitter_ms: float = 0.0) -> None:
+        """Each byte arrives that much later; throughput stays. Jitter is added, up to its value."""
+        self.up.delay_ms, self.down.delay_ms = up_ms, down_ms
+        self.up.jitter_ms = self.down.jitter_ms = jitter_ms
+
+    def throttle(self, bytes_per_s: float | None) -> None:
+        self.up.bytes_per_s = self.down.bytes_per_s = bytes_per_s
+
+    def silence(self, *ways: Way) -> None:
+        """Nothing passes in these directions (none given: both) until `heal`, and no error is seen."""
+        for way in ways or (Way.UP, Way.DOWN):
+            self.line(way).silent = True
+
+    def lose_answers(self) -> None:
+        """Requests reach the server, its answers never come back."""
+        self.down.swallow = True
+
+    def refuse(self) -> None:
+        """New connections are reset at once."""
+        self.refusing = True
+
+    def reset_all(self) -> None:
+        """RST on every open connection, to both sides."""
+        for link in tuple(self._links):
+            self._reset(link)
+
+    def half_close(self, way: Way) -> None:
+        """FIN in one direction of every open connection; the other direction lives on."""
+        for link in self._links:
+            writer = link.writer(way)
+            if writer.can_write_eof():
+                writer.write_eof()
+
+    def heal(self) -> None:
+        """No faults any more. Connections that lost bytes are reset."""
+        for way in Way:
+            line = self.line(way)
+            line.delay_ms = line.jitter_ms = 0.0
+            line.bytes_per_s, line.silent, line.swallow = None, False, False
+        self.refusing = False
+        for link in tuple(self._links):
+            if link.has_hole:
+                self._reset(link)
+        self._notify()
+
+    # -- what happened ---------------------------------------------------------------------------
+
+    def line(self, way: Way) -> Line:
+        return self.up if way is Way.UP else self.down
+
+    async def until(self, happened: Callable[[Self], bool], timeout_s: float = 10.0) -> None:
+        """Waits until `happened(proxy)`; asked again whenever bytes pass or connections change."""
+        async with asyncio.timeout(timeout_s):
+            while not happened(self):
+                self._changed.clear()
+                await self._changed.wait()
+
+    # --------------------------------------------------------------------------------------------
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        self._notify()
+        if self.refusing:
+            _reset_socket(writer)
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            server_reader, server_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            _reset_socket(writer)
+            return
+        link = _Link(writer, server_writer)
+        self._links.add(link)
+        self._notify()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pump(link, Way.UP, reader))
+                group.create_task(self._pump(link, Way.DOWN, server_reader))
+        except* OSError:
+            self._reset(link)  # one side broke: the other learns of it the same way
+        finally:
+            self._links.discard(link)
+            self._notify()
+            writer.close()
+            server_writer.close()
+
+    async def _pump(self, link: _Link, way: Way, reader: asyncio.StreamReader) -> None:
+        """Reads without waiting for the delay, so that a slow line still has its throughput."""
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(QUEUED_CHUNKS_MAX)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._write(link, way, queue))
+            chunk = b"first"
+            while chunk:
+                chunk = await reader.read(CHUNK_BYTES)
+                line = self.line(way)
+                late_ms = line.delay_ms + self._random.uniform(0, line.jitter_ms)
+                await queue.put((asyncio.get_running_loop().time() + late_ms / 1000, chunk))
+
+    async def _write(self, link: _Link, way: Way, queue: asyncio.Queue[tuple[float, bytes]]) -> None:
+        loop, line, writer = asyncio.get_running_loop(), self.line(way), link.writer(way)
+        while True:
+            due_s, chunk = await queue.get()
+            if due_s > loop.time():
+                await asyncio.sleep(due_s - loop.time())
+            await self._heard(line)
+            if line.swallow:
+                link.has_hole = True
+                line.swallowed_bytes += len(chunk)
+                self._notify()
+            elif chunk:
+                writer.write(chunk)
+                await writer.drain()
+                line.passed_bytes += len(chunk)
+                self._notify()
+                if line.bytes_per_s:
+                    await asyncio.sleep(len(chunk) / line.bytes_per_s)
+            if not chunk:
+                if writer.can_write_eof() and not writer.is_closing():
+                    writer.write_eof()
+                return
+
+    async def _heard(self, line: Line) -> None:
+        while line.silent:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _reset(self, link: _Link) -> None:
+        _reset_socket(link.client)
+        _reset_socket(link.server)
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set()
+
+
+def _reset_socket(writer: asyncio.StreamWriter) -> None:
+    raw = writer.get_extra_info("socket")
+    if raw is not None and not writer.is_closing():
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
