@@ -1,0 +1,244 @@
+"""Whole segments in memory, each read from the store once however many readers want it.
+
+An answer is views of segments held here, so an entry that some answer uses is pinned and counts until the
+answer is gone: what the cache keeps and what answers hold obey one budget. Unpinned entries go, least
+recently used first, when `keep_bytes` is passed; pinned ones may fill up to `hold_bytes_max`, and then a
+load is refused rather than queued. At most `gets_max` GETs run at a time.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from kafscale.fetch.errors import LostSegment, MemoryExhausted
+from kafscale.fetch.segment_view import SegmentView
+from kafscale.storage.heads import Seg
+from kafscale.storage.objects import (
+    ObjectNotFound,
+    ObjectStore,
+    PreconditionFailed,
+    StoreError,
+    StoreUnavailable,
+)
+from kafscale.storage.segment import SegmentError, parse_index
+
+INDEX_WORTH_BATCHES: Final = 4_096
+"""A segment of more batches than this is read with its index: walking all its headers costs more."""
+ENTRY_COST_BYTES: Final = 1_024
+"""What an entry holds beside its object, so that a cache of tiny segments is bounded too."""
+READS_OF_CORRUPT: Final = 2
+"""A damaged transfer is read once more before the object is called corrupt."""
+
+BlobKey: TypeAlias = tuple[str, str]  # object key and etag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheLimits:
+    keep_bytes: int
+    hold_bytes_max: int
+    gets_max: int = 32
+    read_timeout_ms: int = 10_000
+
+
+@dataclass(slots=True)
+class CacheCounters:
+    """Plain integers, read by the metrics page."""
+
+    hits: int = 0
+    loads: int = 0
+    loaded_bytes: int = 0
+    evictions: int = 0
+    corrupt: int = 0
+    refused: int = 0
+    readaheads: int = 0
+
+
+class _Entry:
+    __slots__ = ("blob", "loaded", "pins", "size", "view")
+
+    def __init__(self, blob: BlobKey, size: int, loaded: asyncio.Future[SegmentView]) -> None:
+        self.blob = blob
+        self.size = size
+        self.pins = 0
+        self.view: SegmentView | None = None
+        self.loaded = loaded
+
+
+class Lease:
+    """The segments of one answer. Pinned from `want` until `release`, which every path must reach."""
+
+    __slots__ = ("_cache", "_entries")
+
+    def __init__(self, cache: "SegmentCache") -> None:
+        self._cache = cache
+        self._entries: list[_Entry] = []
+
+    def ready(self, key: str, seg: Seg) -> SegmentView | None:
+        """The segment if it is in memory now."""
+        entry = self._cache.peek(key, seg)
+        if entry is None:
+            return None
+        entry.pins += 1
+        self._entries.append(entry)
+        return entry.view
+
+    def want(self, key: str, seg: Seg) -> "asyncio.Future[SegmentView]":
+        """Start to load it, or join a load that is under way. Raises MemoryExhausted."""
+        entry = self._cache.begin(key, seg)
+        entry.pins += 1
+        self._entries.append(entry)
+        return entry.loaded
+
+    def release(self) -> None:
+        entries, self._entries = self._entries, []
+        for entry in entries:
+            entry.pins -= 1
+        self._cache.trim()
+
+
+class SegmentCache:
+    """For one event loop; `tasks` owns the loads."""
+
+    def __init__(self, store: ObjectStore, limits: CacheLimits, tasks: asyncio.TaskGroup) -> None:
+        assert limits.hold_bytes_max >= limits.keep_bytes, limits
+        self._store = store
+        self._limits = limits
+        self._tasks = tasks
+        self._entries: OrderedDict[BlobKey, _Entry] = OrderedDict()
+        self._gets = asyncio.Semaphore(limits.gets_max)
+        self._held_bytes = 0
+        self._ahead_bytes = 0
+        self.counters = CacheCounters()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of entries: kept, pinned, and reserved for loads under way."""
+        return self._held_bytes
+
+    def lease(self) -> Lease:
+        return Lease(self)
+
+    def peek(self, key: str, seg: Seg) -> _Entry | None:
+        entry = self._entries.get((key, seg.etag))
+        if entry is None or entry.view is None:
+            return None
+        self._entries.move_to_end(entry.blob)
+        self.counters.hits += 1
+        return entry
+
+    def begin(self, key: str, seg: Seg) -> _Entry:
+        blob = (key, seg.etag)
+        entry = self._entries.get(blob)
+        if entry is None:
+            self._make_room(seg.size + ENTRY_COST_BYTES)
+            entry = self._start(blob, seg, self._load)
+        return entry
+
+    def read_ahead(self, key: str, seg: Seg) -> bool:
+        """Load it for a reader who will come; False when it is there, or would push out what is used."""
+        blob = (key, seg.etag)
+        size = seg.size + ENTRY_COST_BYTES
+        if blob in self._entries or self._ahead_bytes + size > self._limits.keep_bytes // 4:
+            return False
+        self._evict(self._limits.keep_bytes - size)
+        if self._held_bytes + size > self._limits.keep_bytes:
+            return False
+        self._ahead_bytes += size
+        self.counters.readaheads += 1
+        self._start(blob, seg, self._load_ahead)
+        return True
+
+    def trim(self) -> None:
+        self._evict(self._limits.keep_bytes)
+
+    def _make_room(self, size: int) -> None:
+        self._evict(self._limits.keep_bytes - size)
+        if self._held_bytes and self._held_bytes + size > self._limits.hold_bytes_max:
+            self.counters.refused += 1
+            raise MemoryExhausted(wanted_bytes=size, held_bytes=self._held_bytes)
+
+    def _evict(self, target_bytes: int) -> None:
+        if self._held_bytes <= target_bytes:
+            return
+        for entry in tuple(self._entries.values()):
+            if entry.pins == 0 and entry.view is not None:
+                self._drop(entry)
+                self.counters.evictions += 1
+                if self._held_bytes <= target_bytes:
+                    return
+
+    def _drop(self, entry: _Entry) -> None:
+        del self._entries[entry.blob]
+        self._held_bytes -= entry.size
+
+    def _start(self, blob: BlobKey, seg: Seg, load: Callable[[str, Seg], Awaitable[SegmentView]]) -> _Entry:
+        entry = _Entry(blob, seg.size + ENTRY_COST_BYTES, asyncio.get_running_loop().create_future())
+        self._entries[blob] = entry
+        self._held_bytes += entry.size
+        self._tasks.create_task(self._fill(entry, seg, load))
+        return entry
+
+    async def _fill(
+        self, entry: _Entry, seg: Seg, load: Callable[[str, Seg], Awaitable[SegmentView]]
+    ) -> None:
+        """Whatever happens, the waiters hear of it and a failed entry leaves."""
+        try:
+            entry.view = await load(entry.blob[0], seg)
+        except (StoreError, LostSegment) as error:
+            self._drop(entry)
+            entry.loaded.set_exception(error)
+            entry.loaded.exception()  # a read ahead has no waiter who would retrieve it
+        else:
+            entry.loaded.set_result(entry.view)
+            if not entry.pins:
+                self.trim()
+        finally:
+            entry.loaded.cancel()
+
+    async def _load_ahead(self, key: str, seg: Seg) -> SegmentView:
+        try:
+            return await self._load(key, seg)
+        finally:
+            self._ahead_bytes -= seg.size + ENTRY_COST_BYTES
+
+    async def _load(self, key: str, seg: Seg) -> SegmentView:
+        async with self._gets:
+            for attempt in range(READS_OF_CORRUPT):
+                data = await self._get(key, seg)
+                try:
+                    view = SegmentView(seg, data)
+                    break
+                except SegmentError as error:
+                    self.counters.corrupt += 1
+                    if attempt + 1 == READS_OF_CORRUPT:
+                        raise LostSegment(key=key, reason=str(error)) from error
+            if seg.batches > INDEX_WORTH_BATCHES:
+                await self._adopt_index(key, view)
+            return view
+
+    async def _get(self, key: str, seg: Seg) -> bytes:
+        try:
+            async with asyncio.timeout(self._limits.read_timeout_ms / 1000):
+                data = await self._store.get(key, if_match=seg.etag)
+        except TimeoutError:
+            raise StoreUnavailable(key, f"no answer within {self._limits.read_timeout_ms} ms") from None
+        self.counters.loads += 1
+        self.counters.loaded_bytes += len(data)
+        return data
+
+    async def _adopt_index(self, key: str, view: SegmentView) -> None:
+        """An index is a short cut: without it, or with a wrong one, the batches are walked."""
+        try:
+            async with asyncio.timeout(self._limits.read_timeout_ms / 1000):
+                data = await self._store.get(index_name(key), if_match=view.seg.index_etag or None)
+            usable = view.adopt_index(parse_index(data))
+        except (ObjectNotFound, PreconditionFailed, StoreUnavailable, SegmentError, TimeoutError):
+            usable = False
+        self.counters.corrupt += not usable
+
+
+def index_name(segment_key: str) -> str:
+    assert segment_key.endswith(".kfs"), segment_key
+    return segment_key.removesuffix(".kfs") + ".index"

@@ -1,0 +1,64 @@
+"""What can fail below a handler, and the one Kafka code for each. Nothing here is the client's mistake.
+
+All codes are retriable and all mean "nothing is known to be wrong with your offset". Fetch says
+NOT_LEADER_OR_FOLLOWER where the others say LEADER_NOT_AVAILABLE, because Java's consumer throws
+IllegalStateException from poll() at any Fetch error that it does not list.
+"""
+
+from enum import Enum
+
+from kafscale.storage.heads import CorruptValue
+from kafscale.storage.objects import StoreError
+from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.segment import SegmentError
+from kafscale.wire.errors import ErrorCode
+
+
+class MetadataUnavailable(Exception):
+    """etcd did not answer, and what is known may not be told as the truth."""
+
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(f"cannot read the log's metadata: {reason}")
+        self.reason = reason
+
+
+class MemoryExhausted(Exception):
+    """Answers under way hold all of the memory budget."""
+
+    def __init__(self, *, wanted_bytes: int, held_bytes: int) -> None:
+        super().__init__(f"no room for {wanted_bytes} bytes: answers under way hold {held_bytes}")
+        self.wanted_bytes = wanted_bytes
+        self.held_bytes = held_bytes
+
+
+class LostSegment(Exception):
+    """A committed object is missing, replaced or corrupt, also by etcd's newest word. Somebody must look."""
+
+    def __init__(self, *, key: str, reason: str) -> None:
+        super().__init__(f"committed object {key} cannot be served: {reason}")
+        self.key = key
+        self.reason = reason
+
+
+ReadFailure = (
+    MetadataUnavailable,
+    MemoryExhausted,
+    LostSegment,
+    StoreError,
+    SegmentError,
+    CorruptValue,
+    UnknownSchema,
+)
+"""The world's failures that end in an error code for one partition."""
+
+
+class Asked(Enum):
+    FETCH = "fetch"
+    OFFSETS = "offsets"  # ListOffsets and OffsetForLeaderEpoch
+
+
+def code_for(failure: BaseException, asked: Asked) -> ErrorCode:
+    if isinstance(failure, MetadataUnavailable):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if asked is Asked.FETCH else ErrorCode.LEADER_NOT_AVAILABLE
+    assert isinstance(failure, ReadFailure), failure
+    return ErrorCode.KAFKA_STORAGE_ERROR

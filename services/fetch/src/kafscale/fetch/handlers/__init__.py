@@ -1,0 +1,1 @@
+"""One file per Kafka API that this service answers."""

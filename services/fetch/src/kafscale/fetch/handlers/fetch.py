@@ -1,0 +1,262 @@
+"""Fetch (1): v4-18.   v7 sessions, KIP-227 · v9 leader epochs, KIP-320 · v10 zstd · v12 flexible · v13 topic ids
+
+Answers whole batches from the one that holds the fetch offset; high watermark, last stable offset and log start are
+always the real ones; an empty record set is never null. Returns OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH,
+UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, UNSUPPORTED_COMPRESSION_TYPE,
+FETCH_SESSION_ID_NOT_FOUND; NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
+Ignored: rack, replica fields, forgotten topics (no sessions are kept), last fetched epoch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafscale.fetch.answer import PinnedAnswer
+from kafscale.fetch.cache import Lease, SegmentCache
+from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
+from kafscale.fetch.heads import Heads, Wakeup
+from kafscale.fetch.logstate import PartitionKey
+from kafscale.fetch.lookup import Lookup, Spot
+from kafscale.fetch.metrics import FetchMetrics
+from kafscale.fetch.plan import bytes_at_most
+from kafscale.fetch.reader import Ask, Reader
+from kafscale.fetch.session import NO_SESSION, session_error
+from kafscale.fetch.wait import Act, FetchWait, Offer, Step
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.server import InboundRequest
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import fetch as api
+
+READ_COMMITTED: Final = 1
+SESSIONS_FROM: Final = 7
+ZSTD_FROM: Final = 10
+TOPIC_IDS_FROM: Final = 13
+ZSTD: Final = 4
+UNKNOWN_OFFSET: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    response_bytes_max: int
+    held_requests_max: int
+    max_wait_ms: int
+    overload_throttle_ms: int = 500
+
+
+class FetchHandler:
+    def __init__(
+        self,
+        *,
+        lookup: Lookup,
+        heads: Heads,
+        reader: Reader,
+        cache: SegmentCache,
+        clock: Clock,
+        limits: FetchLimits,
+        metrics: FetchMetrics,
+    ) -> None:
+        self._lookup = lookup
+        self._heads = heads
+        self._reader = reader
+        self._cache = cache
+        self._clock = clock
+        self._limits = limits
+        self._metrics = metrics
+        self._held: set[Wakeup] = set()
+        self._draining = False
+
+    @property
+    def held_requests(self) -> int:
+        return len(self._held)
+
+    def drain(self) -> None:
+        """From now on nothing is held; what is held answers."""
+        self._draining = True
+        for wakeup in self._held:
+            wakeup.set()
+
+    async def __call__(self, request: InboundRequest) -> Sequence[Buffer]:
+        version = request.meta.api_version
+        message = api.decode_request(request.body, version)
+        if version >= SESSIONS_FROM:
+            error = session_error(message.session_epoch)
+            if error is not ErrorCode.NONE:
+                return api.encode_response(api.FetchResponse(error_code=error), version)
+        asks = _asks(message, version)
+        lease = self._cache.lease()
+        try:
+            throttle_ms = await self._until_ready(asks, message, request, lease)
+            response = _response(message, asks, throttle_ms)
+            answer = PinnedAnswer(api.encode_response(response, version), lease)
+        except BaseException:
+            lease.release()
+            raise
+        self._metrics.answered(asks)
+        return answer
+
+    async def _until_ready(
+        self, asks: list[Ask], message: api.FetchRequest, request: InboundRequest, lease: Lease
+    ) -> int:
+        """Hold the request as long as it wants to be held, then read; the throttle time to answer."""
+        wait = FetchWait(
+            min_bytes=message.min_bytes if asks else 0,
+            max_wait_ms=min(message.max_wait_ms, self._limits.max_wait_ms),
+            now_ms=self._clock.now_ms(),
+        )
+        spots = [ask.spot for ask in asks]
+        await self._lookup.open(spots, Asked.FETCH)
+        keys = [spot.key for spot in spots if spot.key is not None]
+        poll = _Poll(keys, min_revision=request.meta.revision)
+        with self._heads.wakeup(keys) as wakeup:
+            while True:
+                wakeup.clear()
+                step = await self._next_step(wait, poll, asks, message, request, lease)
+                match step.act:
+                    case Act.ANSWER:
+                        return 0
+                    case Act.REFRESH:
+                        await self._refresh(spots, poll)
+                    case Act.HOLD:
+                        if len(self._held) >= self._limits.held_requests_max:
+                            self._metrics.overloaded += 1
+                            return self._limits.overload_throttle_ms
+                        await self._hold(wakeup, step.until_ms - self._clock.now_ms())
+
+    async def _next_step(
+        self,
+        wait: FetchWait,
+        poll: "_Poll",
+        asks: list[Ask],
+        message: api.FetchRequest,
+        request: InboundRequest,
+        lease: Lease,
+    ) -> Step:
+        """Judge by the metadata first; data is read only when it looks like enough."""
+        if not poll.first:
+            await self._lookup.review([ask.spot for ask in asks if ask.spot.readable], Asked.FETCH)
+        poll.first = False
+        if self._draining:
+            wait.cut_short(self._clock.now_ms())
+        committed_only = message.isolation_level == READ_COMMITTED
+        for ask in asks:
+            state = ask.spot.state
+            if ask.spot.readable and state is not None:
+                ask.upper = min(state.next, state.lso) if committed_only else state.next
+        step = wait.step(self._offer(asks, poll, ready_bytes=_at_most(asks)), self._clock.now_ms())
+        if step.act is not Act.ANSWER:
+            return step
+        lease.release()
+        max_bytes = min(message.max_bytes, self._limits.response_bytes_max)
+        unreadable = ZSTD if request.meta.api_version < ZSTD_FROM else None
+        ready_bytes = await self._reader.read(asks, max_bytes, lease, unreadable=unreadable)
+        full = any(ask.cut.size and ask.cut.next_offset < ask.upper for ask in asks)
+        offer = self._offer(asks, poll, ready_bytes=ready_bytes, full=full)
+        step = wait.step(offer, self._clock.now_ms())
+        if step.act is not Act.ANSWER:
+            lease.release()
+        return step
+
+    def _offer(self, asks: list[Ask], poll: "_Poll", *, ready_bytes: int, full: bool = False) -> Offer:
+        heads = self._heads
+        return Offer(
+            ready_bytes=ready_bytes,
+            full=full,
+            failed=any(not ask.spot.readable or ask.cut.refused for ask in asks),
+            behind=poll.min_revision > 0
+            and any(heads.revision(key) < poll.min_revision for key in poll.keys),
+            confirmed_ms=min((heads.confirmed_ms(key) for key in poll.keys), default=self._clock.now_ms()),
+        )
+
+    async def _refresh(self, spots: list[Spot], poll: "_Poll") -> None:
+        """Whatever revision was demanded, this read began after it."""
+        try:
+            await self._heads.refresh(poll.keys)
+        except MetadataUnavailable as failure:
+            for spot in spots:
+                if spot.readable:
+                    spot.error = code_for(failure, Asked.FETCH)
+        poll.min_revision = 0
+
+    async def _hold(self, wakeup: Wakeup, timeout_ms: int) -> None:
+        self._held.add(wakeup)
+        try:
+            await wakeup.wait(timeout_ms)
+        finally:
+            self._held.discard(wakeup)
+
+
+class _Poll:
+    """What one request carries from look to look."""
+
+    __slots__ = ("first", "keys", "min_revision")
+
+    def __init__(self, keys: list[PartitionKey], *, min_revision: int) -> None:
+        self.keys = keys
+        self.min_revision = min_revision
+        self.first = True
+
+
+def _asks(message: api.FetchRequest, version: int) -> list[Ask]:
+    by_id = version >= TOPIC_IDS_FROM
+    return [
+        Ask(
+            Spot(
+                topic.topic_id if by_id else topic.topic,
+                part.partition,
+                leader_epoch=part.current_leader_epoch,
+                offset=part.fetch_offset,
+            ),
+            part.partition_max_bytes,
+        )
+        for topic in message.topics
+        for part in topic.partitions
+    ]
+
+
+def _at_most(asks: list[Ask]) -> int:
+    """An upper bound from the metadata: what a manifest lists is taken to fill the limit."""
+    total = 0
+    for ask in asks:
+        if not ask.spot.readable or ask.offset >= ask.upper:
+            continue
+        limit = max(1, ask.max_bytes)
+        if ask.offset < ask.state.tail_start:
+            total += limit
+        else:
+            total += min(limit, bytes_at_most(ask.state.tail, ask.offset, limit))
+    return total
+
+
+def _response(message: api.FetchRequest, asks: list[Ask], throttle_ms: int) -> api.FetchResponse:
+    committed_only = message.isolation_level == READ_COMMITTED
+    left = iter(asks)
+    return api.FetchResponse(
+        throttle_time_ms=throttle_ms,
+        session_id=NO_SESSION,
+        responses=[
+            api.FetchResponseTopic(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[_partition(next(left), committed_only=committed_only) for _ in topic.partitions],
+            )
+            for topic in message.topics
+        ],
+    )
+
+
+def _partition(ask: Ask, *, committed_only: bool) -> api.FetchResponsePartition:
+    spot = ask.spot
+    error = spot.error
+    if ask.cut.refused and spot.readable:
+        error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    state = spot.state
+    return api.FetchResponsePartition(
+        partition_index=spot.partition,
+        error_code=error,
+        high_watermark=UNKNOWN_OFFSET if state is None else state.next,
+        last_stable_offset=UNKNOWN_OFFSET if state is None else state.lso,
+        log_start_offset=UNKNOWN_OFFSET if state is None else state.log_start,
+        aborted_transactions=[] if committed_only else None,
+        records=ask.cut.parts if error is ErrorCode.NONE else b"",
+    )

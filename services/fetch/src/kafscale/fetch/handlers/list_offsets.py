@@ -1,0 +1,129 @@
+"""ListOffsets (2): v1-11.   v1 one offset by time · v4 leader epochs · v6 flexible · v7 max timestamp, KIP-734
+· v8 earliest local · v9 latest tiered · v10 timeout · v11 earliest pending upload
+
+By time: the first record at or after it, with its timestamp; (-1, -1) without error when there is none. All
+answers are given after a linearizable read. Nothing is tiered here, so local is all there is and tiered is none.
+Returns FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION for special
+timestamps of later versions, INVALID_REQUEST for a partition named twice; LEADER_NOT_AVAILABLE and
+KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import structlog
+from kafscale.fetch.errors import Asked, ReadFailure, code_for
+from kafscale.fetch.lookup import Lookup, Spot
+from kafscale.fetch.metrics import FetchMetrics
+from kafscale.fetch.offsets import NOWHERE, OffsetFinder, Point
+from kafscale.runtime.stream.server import InboundRequest
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import list_offsets as api
+
+log = structlog.get_logger(__name__)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+KNOWN_FROM: Final[Mapping[int, int]] = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+READ_COMMITTED: Final = 1
+SEARCHES_MAX: Final = 16
+"""Partitions of one request that are searched at once."""
+
+
+class ListOffsetsHandler:
+    def __init__(self, *, lookup: Lookup, finder: OffsetFinder, metrics: FetchMetrics) -> None:
+        self._lookup = lookup
+        self._finder = finder
+        self._metrics = metrics
+
+    async def __call__(self, request: InboundRequest) -> Sequence[Buffer]:
+        version = request.meta.api_version
+        message = api.decode_request(request.body, version)
+        spots = [
+            Spot(topic.name, part.partition_index, leader_epoch=part.current_leader_epoch, fresh=True)
+            for topic in message.topics
+            for part in topic.partitions
+        ]
+        await self._lookup.open(spots, Asked.OFFSETS)
+        timestamps = [part.timestamp for topic in message.topics for part in topic.partitions]
+        points = await self._points(spots, timestamps, message.isolation_level, version)
+        return api.encode_response(_response(message, spots, points), version)
+
+    async def _points(
+        self, spots: list[Spot], timestamps: list[int], isolation_level: int, version: int
+    ) -> list[Point]:
+        named = Counter((spot.wanted, spot.partition) for spot in spots)
+        points = [NOWHERE] * len(spots)
+        searches = asyncio.Semaphore(SEARCHES_MAX)
+
+        async def search(at: int) -> None:
+            async with searches:
+                points[at] = await self._point(spots[at], timestamps[at], isolation_level)
+
+        async with asyncio.TaskGroup() as tasks:
+            for at, (spot, timestamp) in enumerate(zip(spots, timestamps, strict=True)):
+                if named[spot.wanted, spot.partition] > 1:
+                    spot.error = ErrorCode.INVALID_REQUEST
+                elif timestamp < 0 and version < KNOWN_FROM.get(timestamp, version + 1):
+                    spot.error = ErrorCode.UNSUPPORTED_VERSION
+                elif spot.readable:
+                    tasks.create_task(search(at))
+        return points
+
+    async def _point(self, spot: Spot, timestamp: int, isolation_level: int) -> Point:
+        committed_only = isolation_level == READ_COMMITTED
+        try:
+            match timestamp:
+                case -1:
+                    return self._finder.latest(spot, committed_only=committed_only)
+                case -2 | -4:
+                    return await self._finder.earliest(spot)
+                case -3:
+                    return await self._finder.newest(spot)
+                case -5 | -6:
+                    return NOWHERE
+                case _:
+                    return await self._finder.at_time(spot, timestamp, committed_only=committed_only)
+        except ReadFailure as failure:
+            log.warning("offsets_not_found", topic=spot.wanted, partition=spot.partition, reason=str(failure))
+            spot.error = code_for(failure, Asked.OFFSETS)
+            self._metrics.failed(spot.error)
+            return NOWHERE
+
+
+def _response(
+    message: api.ListOffsetsRequest, spots: list[Spot], points: list[Point]
+) -> api.ListOffsetsResponse:
+    answers = zip(spots, points, strict=True)
+    return api.ListOffsetsResponse(
+        topics=[
+            api.ListOffsetsResponseTopic(
+                name=topic.name, partitions=[_partition(*next(answers)) for _ in topic.partitions]
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _partition(spot: Spot, point: Point) -> api.ListOffsetsResponsePartition:
+    return api.ListOffsetsResponsePartition(
+        partition_index=spot.partition,
+        error_code=spot.error,
+        timestamp=point.timestamp,
+        offset=point.offset,
+        leader_epoch=point.epoch,
+    )

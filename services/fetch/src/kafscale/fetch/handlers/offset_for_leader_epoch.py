@@ -1,0 +1,70 @@
+"""OffsetForLeaderEpoch (23): v2-4.   v2 current leader epoch, KIP-320 · v3 replica id · v4 flexible
+
+The true end of an epoch from the complete history: consumers compare it with their position to find out whether
+the log under them was replaced, so a guess makes them reset. Answered after a linearizable read.
+Returns FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION; LEADER_NOT_AVAILABLE and
+KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+from kafscale.fetch.errors import Asked, ReadFailure, code_for
+from kafscale.fetch.lookup import Lookup, Spot
+from kafscale.fetch.metrics import FetchMetrics
+from kafscale.fetch.offsets import NO_EPOCH, NO_OFFSET, EpochEnd, OffsetFinder
+from kafscale.runtime.stream.server import InboundRequest
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.schema import offset_for_leader_epoch as api
+
+log = structlog.get_logger(__name__)
+
+UNDEFINED: Final = EpochEnd(epoch=NO_EPOCH, offset=NO_OFFSET)
+
+
+class OffsetForLeaderEpochHandler:
+    def __init__(self, *, lookup: Lookup, finder: OffsetFinder, metrics: FetchMetrics) -> None:
+        self._lookup = lookup
+        self._finder = finder
+        self._metrics = metrics
+
+    async def __call__(self, request: InboundRequest) -> Sequence[Buffer]:
+        version = request.meta.api_version
+        message = api.decode_request(request.body, version)
+        spots = [
+            Spot(topic.topic, part.partition, leader_epoch=part.current_leader_epoch, fresh=True)
+            for topic in message.topics
+            for part in topic.partitions
+        ]
+        await self._lookup.open(spots, Asked.OFFSETS)
+        epochs = iter([part.leader_epoch for topic in message.topics for part in topic.partitions])
+        answers = iter([(spot, await self._end(spot, next(epochs))) for spot in spots])
+        response = api.OffsetForLeaderEpochResponse(
+            topics=[
+                api.OffsetForLeaderEpochResponseTopicResult(
+                    topic=topic.topic, partitions=[_partition(*next(answers)) for _ in topic.partitions]
+                )
+                for topic in message.topics
+            ]
+        )
+        return api.encode_response(response, version)
+
+    async def _end(self, spot: Spot, epoch: int) -> EpochEnd:
+        if not spot.readable or epoch < 0:
+            return UNDEFINED
+        try:
+            return await self._finder.epoch_end(spot, epoch)
+        except ReadFailure as failure:
+            log.warning(
+                "epoch_end_not_found", topic=spot.wanted, partition=spot.partition, reason=str(failure)
+            )
+            spot.error = code_for(failure, Asked.OFFSETS)
+            self._metrics.failed(spot.error)
+            return UNDEFINED
+
+
+def _partition(spot: Spot, end: EpochEnd) -> api.OffsetForLeaderEpochResponseEnd:
+    return api.OffsetForLeaderEpochResponseEnd(
+        error_code=spot.error, partition=spot.partition, leader_epoch=end.epoch, end_offset=end.offset
+    )

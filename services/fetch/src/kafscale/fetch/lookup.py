@@ -1,0 +1,144 @@
+"""From what a request names to the log it means, or the error that is true of it.
+
+An error that would make a client act (reset its offset, refresh its metadata, give up a topic) is answered
+only after a look that began after the request arrived: etcd for logs, the topics' records for names. When
+that look is impossible, the answer is retriable and says nothing about the offset.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
+from kafscale.fetch.heads import Heads
+from kafscale.fetch.logstate import LogState, PartitionKey
+from kafscale.runtime.clock import Clock
+from kafscale.storage.etcd import EtcdError
+from kafscale.storage.heads import CorruptValue
+from kafscale.storage.keys import TopicId
+from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.topics import Topic, TopicState, TopicsView
+from kafscale.wire.errors import ErrorCode
+
+TOPICS_REFRESH_MIN_MS: Final = 200
+"""Names that do not exist are asked for in loops; the topics are read again this often at most."""
+NO_EPOCH: Final = -1
+
+
+class Spot:
+    """One partition that a request names. `state` and `error` are the lookup's answer."""
+
+    __slots__ = ("error", "fresh", "key", "leader_epoch", "offset", "partition", "state", "topic", "wanted")
+
+    def __init__(
+        self,
+        wanted: str | bytes,
+        partition: int,
+        *,
+        leader_epoch: int = NO_EPOCH,
+        offset: int | None = None,
+        fresh: bool = False,
+    ) -> None:
+        self.wanted = wanted  # a name, or a topic id
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.offset = offset  # must lie in the log, when given
+        self.fresh = fresh  # wants the truth of now, not only a truth
+        self.topic: Topic | None = None
+        self.key: PartitionKey | None = None
+        self.state: LogState | None = None
+        self.error = ErrorCode.NONE
+
+    @property
+    def readable(self) -> bool:
+        return self.error is ErrorCode.NONE
+
+
+def verdict(state: LogState, leader_epoch: int, offset: int | None) -> ErrorCode:
+    """What a log says to a client that believes in this epoch and asks for this offset."""
+    if leader_epoch >= 0 and state.epoch is not None and leader_epoch != state.epoch:
+        if leader_epoch < state.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if offset is not None and not state.log_start <= offset <= state.next:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return ErrorCode.NONE
+
+
+class Lookup:
+    def __init__(self, topics: TopicsView, heads: Heads, clock: Clock) -> None:
+        self._topics = topics
+        self._heads = heads
+        self._clock = clock
+        self._topics_read_ms: int | None = None
+        self._topics_lock = asyncio.Lock()
+
+    async def open(self, spots: Sequence[Spot], asked: Asked) -> None:
+        """Fill in every spot's topic and state, or its error."""
+        unnamed = [spot for spot in spots if not self._name(spot)]
+        if unnamed:
+            await self._read_topics()
+            for spot in unnamed:
+                if not self._name(spot):
+                    spot.error = _unknown(spot)
+        await self.review(spots, asked)
+        for spot in spots:
+            spot.fresh = False
+
+    async def review(self, spots: Sequence[Spot], asked: Asked) -> None:
+        """Bring the named spots up to what is known now; look again where that would be an error."""
+        doubtful = [spot for spot in spots if spot.key and (not self._judge(spot, asked) or spot.fresh)]
+        if not doubtful:
+            return
+        try:
+            await self._heads.refresh({spot.key: None for spot in doubtful if spot.key})
+        except MetadataUnavailable as failure:
+            for spot in doubtful:
+                spot.error = code_for(failure, asked)
+            return
+        for spot in doubtful:
+            self._judge(spot, asked)
+
+    def _judge(self, spot: Spot, asked: Asked) -> bool:
+        """True when what is known serves the spot."""
+        assert spot.key is not None, spot.wanted
+        try:
+            state = self._heads.known(spot.key)
+        except (CorruptValue, UnknownSchema) as failure:
+            spot.error = code_for(failure, asked)
+            return False
+        if state is None:
+            return False
+        spot.state = state
+        spot.error = verdict(state, spot.leader_epoch, spot.offset)
+        return spot.readable
+
+    def _name(self, spot: Spot) -> bool:
+        """Find the topic; False when it does not exist as far as this view knows."""
+        wanted = spot.wanted
+        topic = self._topics.by_name(wanted) if isinstance(wanted, str) else self._topics.by_id(wanted)
+        if topic is None or topic.state is not TopicState.ACTIVE:
+            return False
+        if not 0 <= spot.partition < topic.partitions:
+            return False
+        spot.topic = topic
+        spot.key = PartitionKey(TopicId(topic.topic_id), spot.partition)
+        return True
+
+    async def _read_topics(self) -> None:
+        """A failure leaves the view as it is: "unknown topic" is retriable in itself."""
+        async with self._topics_lock:
+            now_ms = self._clock.now_ms()
+            if self._topics_read_ms is not None and now_ms - self._topics_read_ms < TOPICS_REFRESH_MIN_MS:
+                return
+            self._topics_read_ms = now_ms
+            try:
+                await self._topics.refresh()
+            except EtcdError:
+                self._topics_read_ms = None
+
+
+def _unknown(spot: Spot) -> ErrorCode:
+    if isinstance(spot.wanted, str):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.UNKNOWN_TOPIC_ID

@@ -1,0 +1,256 @@
+"""Reads what a plan chose: many partitions, many segments each, as views in one pinned lease.
+
+Everything that is in memory is served without waiting; the rest is loaded side by side. A partition whose
+first segment cannot be read answers an error; a later failure only ends its record set early. An object
+that is gone or replaced is first explained by stale metadata: look again once, then it is lost.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from kafscale.fetch.cache import Lease, SegmentCache
+from kafscale.fetch.errors import Asked, LostSegment, MemoryExhausted, ReadFailure, code_for
+from kafscale.fetch.locator import Locator
+from kafscale.fetch.logstate import LogState
+from kafscale.fetch.lookup import Lookup, Spot
+from kafscale.fetch.plan import Cut, ResponseLimit, cut, expected_bytes
+from kafscale.fetch.segment_view import SegmentView
+from kafscale.storage.heads import Seg
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreUnavailable
+from kafscale.storage.segment import SegmentError
+
+log = structlog.get_logger(__name__)
+
+NOTHING: Final = Cut(parts=(), size=0, next_offset=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLimits:
+    join_segments_max: int
+    readahead_segments: int
+    wait_ms: int  # for all loads of one partition together
+
+
+class Ask:
+    """One partition of a Fetch: where it starts, how much it may have, and in the end its record set."""
+
+    __slots__ = ("cut", "max_bytes", "planned", "segs", "spot", "upper", "views")
+
+    def __init__(self, spot: Spot, max_bytes: int) -> None:
+        self.spot = spot
+        self.max_bytes = max_bytes
+        self.upper = 0
+        self.planned = 0  # bytes to load about; 0: not this time
+        self.segs: list[Seg] | None = None
+        self.views: list[SegmentView] = []
+        self.cut = NOTHING
+
+    @property
+    def offset(self) -> int:
+        assert self.spot.offset is not None
+        return self.spot.offset
+
+    @property
+    def state(self) -> LogState:
+        assert self.spot.state is not None
+        return self.spot.state
+
+
+class Reader:
+    def __init__(
+        self, *, keyspace: Keyspace, cache: SegmentCache, locator: Locator, lookup: Lookup, limits: ReadLimits
+    ) -> None:
+        self._keyspace = keyspace
+        self._cache = cache
+        self._locator = locator
+        self._lookup = lookup
+        self._limits = limits
+        self.lost_segments = 0
+
+    async def read(
+        self, asks: Sequence[Ask], max_bytes: int, lease: Lease, *, unreadable: int | None = None
+    ) -> int:
+        """Fill every ask's cut within max_bytes; the bytes of all. Failures are in the spots' errors."""
+        self._plan(asks, max_bytes)
+        missing = [ask for ask in asks if ask.planned and not self._take_ready(ask, lease)]
+        if len(missing) == 1:
+            await self._load(missing[0], lease)
+        elif missing:
+            async with asyncio.TaskGroup() as tasks:
+                for ask in missing:
+                    tasks.create_task(self._load(ask, lease))
+        total = self._cut(asks, max_bytes, unreadable)
+        for ask in asks:
+            if ask.cut.size:
+                self._read_ahead(ask)
+        return total
+
+    async def view(self, spot: Spot, seg: Seg, lease: Lease) -> SegmentView:
+        """One segment. Raises one of ReadFailure; a missing object is lost unless retention took it."""
+        key = self.object_key(spot, seg)
+        view = lease.ready(key, seg)
+        if view is not None:
+            return view
+        loads = [lease.want(key, seg)]
+        return (await self._collect(key, loads))[0]
+
+    def object_key(self, spot: Spot, seg: Seg) -> str:
+        assert spot.topic is not None
+        return seg.key or self._keyspace.segment_key(spot.topic.name, spot.partition, seg.base)
+
+    # -- which segments --------------------------------------------------------------------------
+
+    def _plan(self, asks: Sequence[Ask], max_bytes: int) -> None:
+        """Share max_bytes out in order, by what the segments are expected to hold."""
+        left = ResponseLimit(max_bytes)
+        for ask in asks:
+            ask.planned = 0
+            ask.segs = None
+            ask.views = []
+            ask.cut = NOTHING
+            if not ask.spot.readable or ask.offset >= ask.upper or left.exhausted:
+                continue
+            allowed = left.allow(ask.max_bytes)
+            if not allowed and not left.at_least_one:
+                continue
+            ask.planned = max(1, allowed)
+            ask.segs = self._locator.choose_now(
+                ask.state, ask.offset, ask.planned, count_max=self._limits.join_segments_max
+            )
+            if ask.segs is None:
+                left.take(ask.planned)
+            else:
+                left.take(min(ask.planned, sum(expected_bytes(seg, ask.offset) for seg in ask.segs)))
+
+    def _take_ready(self, ask: Ask, lease: Lease) -> bool:
+        """True when all that was planned is in memory."""
+        if ask.segs is None or not ask.state.covers(ask.offset):
+            return False
+        for seg in ask.segs:
+            view = lease.ready(self.object_key(ask.spot, seg), seg)
+            if view is None:
+                return False
+            ask.views.append(view)
+        return True
+
+    # -- what is not in memory -------------------------------------------------------------------
+
+    async def _load(self, ask: Ask, lease: Lease) -> None:
+        try:
+            try:
+                await self._load_once(ask, lease)
+            except (ObjectNotFound, PreconditionFailed) as gone:
+                await self._look_again(ask, lease, gone)
+        except ReadFailure as failure:
+            self._report(failure)
+            ask.views = []
+            ask.spot.error = code_for(failure, Asked.FETCH)
+
+    async def _look_again(self, ask: Ask, lease: Lease, gone: ObjectNotFound | PreconditionFailed) -> None:
+        before = ask.segs[0] if ask.segs else None
+        await self._renew(ask)
+        if not ask.spot.readable:
+            return
+        ask.segs = None
+        try:
+            await self._load_once(ask, lease)
+        except (ObjectNotFound, PreconditionFailed) as again:
+            same = ask.segs is not None and before in ask.segs
+            reason = str(gone) if same else str(again)
+            raise LostSegment(key=again.key, reason=reason) from again
+
+    async def _renew(self, ask: Ask) -> None:
+        ask.spot.fresh = True
+        await self._lookup.review([ask.spot], Asked.FETCH)
+        ask.spot.fresh = False
+        ask.upper = min(ask.upper, ask.state.next)
+
+    async def _load_once(self, ask: Ask, lease: Lease) -> None:
+        if not ask.state.covers(ask.offset):
+            await self._renew(ask)
+            if not ask.spot.readable:
+                return
+            ask.segs = None
+        if ask.segs is None:
+            ask.segs = await self._locator.load_for(
+                ask.state, ask.offset, ask.planned, count_max=self._limits.join_segments_max
+            )
+        loads = self._begin(ask, lease)
+        ask.views = await self._collect(self.object_key(ask.spot, ask.segs[0]), loads) if loads else []
+
+    def _begin(self, ask: Ask, lease: Lease) -> "list[asyncio.Future[SegmentView]]":
+        """Start every load; when memory runs out, as many as fit."""
+        loads: list[asyncio.Future[SegmentView]] = []
+        for seg in ask.segs or ():
+            try:
+                loads.append(lease.want(self.object_key(ask.spot, seg), seg))
+            except MemoryExhausted:
+                if not loads:
+                    raise
+                break
+        return loads
+
+    async def _collect(self, key: str, loads: "list[asyncio.Future[SegmentView]]") -> list[SegmentView]:
+        """The views up to the first that failed; raises the failure of the first."""
+        pending = [load for load in loads if not load.done()]
+        if pending:
+            await asyncio.wait(pending, timeout=self._limits.wait_ms / 1000)
+        views: list[SegmentView] = []
+        for load in loads:
+            if not load.done():
+                failure: BaseException | None = StoreUnavailable(key, "no answer in time")
+            else:
+                failure = load.exception()
+            if failure is not None:
+                if not views:
+                    raise failure
+                break
+            views.append(load.result())
+        return views
+
+    def _report(self, failure: BaseException) -> None:
+        if isinstance(failure, LostSegment):
+            self.lost_segments += 1
+            log.error("committed_segment_lost", key=failure.key, reason=failure.reason)
+        else:
+            log.warning("segment_not_read", reason=str(failure))
+
+    # -- what is served --------------------------------------------------------------------------
+
+    def _cut(self, asks: Sequence[Ask], max_bytes: int, unreadable: int | None) -> int:
+        left = ResponseLimit(max_bytes)
+        total = 0
+        for ask in asks:
+            if not ask.views:
+                continue
+            try:
+                ask.cut = cut(
+                    ask.views,
+                    ask.offset,
+                    ask.upper,
+                    left.allow(ask.max_bytes),
+                    at_least_one=left.at_least_one,
+                    unreadable=unreadable,
+                )
+            except SegmentError as failure:
+                lost = LostSegment(key=self.object_key(ask.spot, ask.views[0].seg), reason=str(failure))
+                self._report(lost)
+                ask.spot.error = code_for(lost, Asked.FETCH)
+                continue
+            left.take(ask.cut.size)
+            total += ask.cut.size
+        return total
+
+    def _read_ahead(self, ask: Ask) -> None:
+        """Who left data behind comes back for it: load as much again, at least the setting's number."""
+        reached = ask.cut.next_offset
+        if reached >= ask.upper or not self._limits.readahead_segments:
+            return
+        count = max(self._limits.readahead_segments, len(ask.views))
+        segs = self._locator.choose_now(ask.state, reached, 1 << 62, count_max=count + 1)
+        for seg in segs or ():
+            self._cache.read_ahead(self.object_key(ask.spot, seg), seg)

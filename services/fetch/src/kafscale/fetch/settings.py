@@ -1,0 +1,33 @@
+"""The fetch service's settings: the shared ones, and its own as KAFSCALE_FETCH_*. Values only."""
+
+from kafscale.runtime.settings import MIB, ServiceSettings
+from pydantic import Field
+
+
+class FetchSettings(ServiceSettings):
+    fetch_response_bytes: int = Field(
+        55 * MIB, ge=MIB, description="Most record bytes in one answer, whatever the client allows."
+    )
+    fetch_held_requests: int = Field(
+        10_000, ge=1, description="Long polls held at a time; further ones are answered empty and throttled."
+    )
+    fetch_max_wait_ms: int = Field(300_000, ge=0, description="Longest long poll.")
+    fetch_gets: int = Field(32, ge=1, description="Segments read from the object store at a time.")
+    fetch_join_segments: int = Field(
+        512, ge=1, description="Segments joined in one partition's answer at most."
+    )
+    fetch_manifest_segments: int = Field(
+        100_000, ge=1, description="Segments listed by the manifests that are kept in memory."
+    )
+    fetch_read_timeout_ms: int = Field(10_000, ge=1, description="Longest read of one object.")
+    fetch_refresh_timeout_ms: int = Field(
+        1_000, ge=1, description="Longest linearizable read of etcd before a retriable error is answered."
+    )
+    fetch_idle_topic_ms: int = Field(
+        300_000, ge=1_000, description="A topic's watch is dropped when nobody asked for it this long."
+    )
+
+    @property
+    def hold_bytes(self) -> int:
+        """What cache and answers under way may hold together."""
+        return max(self.cache_bytes, self.memory_bytes * 3 // 4)
