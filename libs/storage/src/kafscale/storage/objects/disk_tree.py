@@ -273,12 +273,10 @@ class DiskTree:
             return
         for name in names:
             key = above + name
-            if key == f"{STORE_DIR}/" or not (key.startswith(prefix) or prefix.startswith(key)):
-                continue
             if not name.endswith("/"):
-                if key > start_after and (info := self._listed(key)) is not None:
+                if key.startswith(prefix) and key > start_after and (info := self._listed(key)) is not None:
                     yield info
-            elif key > start_after or start_after.startswith(key):
+            elif key != f"{STORE_DIR}/" and _may_hold(key, prefix) and _may_hold_after(key, start_after):
                 yield from self._scan_directory(key, prefix, start_after)
 
     def _listed(self, key: str) -> ObjectInfo | None:
@@ -358,3 +356,11 @@ class DiskTree:
                 except OSError:
                     break
                 directory = directory.rpartition("/")[0]
+
+
+def _may_hold(directory: str, prefix: str) -> bool:
+    return directory.startswith(prefix) or prefix.startswith(directory)
+
+
+def _may_hold_after(directory: str, start_after: str) -> bool:
+    return directory > start_after or start_after.startswith(directory)

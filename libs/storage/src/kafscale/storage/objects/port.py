@@ -83,7 +83,10 @@ class ObjectStore(Protocol):
         """False: it was not there. Raises PreconditionFailed when another etag is."""
 
     def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Keys with the prefix after `start_after`, in order of their UTF-8 bytes."""
+        """Every key with the prefix after `start_after`; keys of one folder come in order of their UTF-8 bytes.
+
+        Over several folders S3 keeps that order too, but SeaweedFS compares `a/` and `a-b/` without the slash.
+        """
 
     async def probe(self) -> None:
         """Raise StoreUnsuitable when conditional PUTs are not honoured; may take a few requests."""

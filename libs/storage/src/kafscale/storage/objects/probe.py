@@ -16,7 +16,7 @@ from kafscale.storage.objects.errors import (
 )
 from kafscale.storage.objects.port import Condition, IfAbsent, IfMatch, ObjectStore
 
-_RACERS: Final = 4
+_RACERS: Final = 2
 _METADATA: Final = {"kfs-epoch": "1", "kfs-attempt": "00ff"}
 _WRONG: Final = IfMatch("00000000000000000000000000000000")
 

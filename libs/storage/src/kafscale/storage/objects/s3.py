@@ -143,7 +143,7 @@ class S3Store:
     # -- the bucket
 
     async def probe(self) -> None:
-        """The bucket is there, the credentials serve, and conditions are kept; see `probe.probe_conditions`."""
+        """One request and its whole answer in the time allowed; failures in the port's words."""
         await self._find_bucket()
         store: ObjectStore = self
         self.conditional_delete = await probe_conditions(store, f"{_PROBE_PREFIX}{uuid.uuid4().hex}")

