@@ -85,11 +85,22 @@ def test_what_is_held_is_bounded() -> None:
     assert machine.full
 
 
-def test_a_withdrawn_lane_holds_nothing() -> None:
+def test_a_withdrawn_part_leaves_no_trace() -> None:
     machine, one = lanes(), part(1)
     machine.submit(one, None, 0)
-    assert machine.withdraw(KEYS[0]) == [one]
-    assert (len(machine), machine.held_count) == (0, 0)
+    assert machine.holds(one)
+    assert machine.held_in(KEYS[0]) == (one,)
+    machine.withdraw(one)
+    assert (len(machine), machine.held_count, machine.holds(one)) == (0, 0, False)
+
+
+def test_only_the_lane_whose_owner_changed_is_tried_at_once() -> None:
+    machine, one, other = lanes(), part(1), part(2, KEYS[1])
+    for each in (one, other):
+        machine.submit(each, "a", 0)
+        machine.refused(each, 0)
+    machine.changed(10, KEYS[1])
+    assert machine.due(lambda _: "b", 10) == [Resend(target="b", epoch=1, parts=(other,))]
 
 
 @dataclass

@@ -116,10 +116,12 @@ class Lanes(Generic[P, T]):
         lane.retry_ms = now_ms + self._limits.retry_ms
         self._hold(lane, part, lane.retry_ms)
 
-    def changed(self, now_ms: int) -> None:
-        """Owners or instances changed: what is held may be tried at once."""
-        for lane in self._holding.values():
-            lane.retry_ms = min(lane.retry_ms, now_ms)
+    def changed(self, now_ms: int, key: LaneKey | None = None) -> None:
+        """The owner of one lane, or of any, changed: what is held may be tried at once."""
+        lanes = self._holding.values() if key is None else (self._holding.get(key),)
+        for lane in lanes:
+            if lane is not None:
+                lane.retry_ms = min(lane.retry_ms, now_ms)
 
     def due(self, resolve: Callable[[LaneKey], T | None], now_ms: int) -> list[Resend[P, T]]:
         """What is to be sent again now. One without an owner is asked for again after the retry time."""
@@ -145,10 +147,17 @@ class Lanes(Generic[P, T]):
             gone += self._drop(lane, [part for part in lane.held if part.arrived_ms <= latest])
         return gone
 
-    def withdraw(self, key: LaneKey) -> list[P]:
-        """Everything held in a lane, which its partition's disappearance has made hopeless."""
+    def withdraw(self, part: P) -> None:
+        """Nobody waits for a held part any more."""
+        self._drop(self._holding[part.key], [part])
+
+    def held_in(self, key: LaneKey) -> tuple[P, ...]:
         lane = self._holding.get(key)
-        return [] if lane is None else self._drop(lane, list(lane.held))
+        return () if lane is None else tuple(lane.held)
+
+    def holds(self, part: P) -> bool:
+        lane = self._holding.get(part.key)
+        return lane is not None and part in lane.held
 
     def next_ms(self) -> int | None:
         """When `due` or `expired` will have something to say, at the latest."""

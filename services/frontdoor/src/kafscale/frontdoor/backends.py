@@ -1,0 +1,128 @@
+"""The services behind the front door: one channel per live instance, taken from the live view.
+
+Laws: a channel lives as long as its instance is registered; when the registration goes, nothing new is
+sent, what is open gets a short grace for answers that are on their way, and then fails as lost. Streams
+are opened at first use. A pool's READY instances stand in node order, so that equal views choose equally.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, Protocol
+
+from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.runtime.stream.client import PendingReply
+from kafscale.runtime.stream.frame import Buffer, RequestMeta
+from kafscale.storage.claims import NO_NODE, rendezvous
+from kafscale.storage.membership import Instance
+
+RETIRED_GRACE_S: Final = 0.5
+
+
+class ServiceStream(Protocol):
+    """What the front door needs of runtime's StreamClient."""
+
+    def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply: ...
+
+    async def close(self) -> None: ...
+
+
+Connect = Callable[[str, Literal["bulk", "control"]], ServiceStream]
+
+
+class Live(Protocol):
+    """What the front door needs of storage's LiveView."""
+
+    def instances(self) -> tuple[Instance, ...]: ...
+
+    def subscribe(self, listener: Callable[..., None]) -> Callable[[], None]: ...
+
+
+class Channel:
+    """One live instance of a service. Equality is identity: another boot is another channel."""
+
+    __slots__ = ("_connect", "_streams", "instance", "node_id")
+
+    def __init__(self, instance: Instance, connect: Connect) -> None:
+        self.instance = instance
+        self.node_id = instance.node_id
+        self._connect = connect
+        self._streams: dict[Stream, ServiceStream] = {}
+
+    def send(self, stream: Stream, meta: RequestMeta, body: Sequence[Buffer]) -> PendingReply:
+        """All requests of one connection take the same lane, so they arrive in the order of these calls."""
+        client = self._streams.get(stream)
+        if client is None:
+            kind: Literal["bulk", "control"] = "bulk" if stream is Stream.BULK else "control"
+            client = self._streams[stream] = self._connect(self.instance.address, kind)
+        return client.send(meta, body, lane=meta.connection_id)
+
+    async def close(self) -> None:
+        for client in tuple(self._streams.values()):
+            await client.close()
+        self._streams.clear()
+
+
+class Pool:
+    """The instances of one role."""
+
+    def __init__(self, backend: Backend, live: Live, connect: Connect, tasks: asyncio.TaskGroup) -> None:
+        self.backend = backend
+        self._live = live
+        self._connect = connect
+        self._tasks = tasks
+        self._channels: dict[str, Channel] = {}
+        self._by_node: dict[int, Channel] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self.ready: tuple[Channel, ...] = ()
+        self._unsubscribe = live.subscribe(self._changed)
+        self._changed()
+
+    def by_id(self, instance_id: str) -> Channel | None:
+        """A registered instance in any state."""
+        return self._channels.get(instance_id)
+
+    def by_node(self, node_id: int) -> Channel | None:
+        return self._by_node.get(node_id)
+
+    def has(self, channel: Channel) -> bool:
+        return self._channels.get(channel.instance.id) is channel
+
+    def preferred(self, topic_id: bytes, partition: int) -> Channel | None:
+        """The READY instance that rendezvous hashing names for the partition."""
+        ready = self.ready
+        if len(ready) <= 1:
+            return ready[0] if ready else None
+        node_id = rendezvous(topic_id, partition, [channel.node_id for channel in ready])
+        return None if node_id == NO_NODE else self._by_node[node_id]
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Called after each change of the instances."""
+        self._listeners.append(listener)
+
+    def _changed(self, *_: object) -> None:
+        before, now = self._channels, {}
+        for instance in self._live.instances():
+            channel = before.get(instance.id)
+            if channel is None or channel.instance.address != instance.address:
+                channel = Channel(instance, self._connect)
+            channel.instance = instance
+            now[instance.id] = channel
+        self._channels = now
+        self._by_node = {channel.node_id: channel for channel in now.values()}
+        ready = [channel for channel in now.values() if channel.instance.is_ready]
+        self.ready = tuple(sorted(ready, key=lambda channel: channel.node_id))
+        for instance_id, channel in before.items():
+            if now.get(instance_id) is not channel:
+                self._tasks.create_task(self._retire(channel))
+        for listener in self._listeners:
+            listener()
+
+    @staticmethod
+    async def _retire(channel: Channel) -> None:
+        await asyncio.sleep(RETIRED_GRACE_S)
+        await channel.close()
+
+    async def close(self) -> None:
+        self._unsubscribe()
+        for channel in tuple(self._channels.values()):
+            await channel.close()

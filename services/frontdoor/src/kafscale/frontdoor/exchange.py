@@ -1,0 +1,132 @@
+"""A request between its arrival and its answer, and what handlers may know of its connection.
+
+Law: an exchange ends once, by an answer, by silence (acks=0) or by hanging up; what comes later is
+dropped. Every exchange has a deadline. When the client leaves or the deadline passes, whoever works for
+it is told through `call`, and must let go of everything it still has open at a service.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kafscale.frontdoor.backends import Channel
+from kafscale.frontdoor.connection import Request
+from kafscale.frontdoor.routes import Backend, Row
+from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.wire.buffers import Buffer
+
+
+class Call(Protocol):
+    """The work for one exchange."""
+
+    def abandon(self) -> None:
+        """The client has left: cancel what is open, answer nothing."""
+        ...
+
+    def expire(self) -> None:
+        """The deadline has passed: cancel what is open and answer that it timed out."""
+        ...
+
+
+class Door(Protocol):
+    """The connection as an exchange sees it."""
+
+    def answered(self, exchange: "Exchange", body: Sequence[Buffer]) -> None: ...
+
+    def silenced(self, exchange: "Exchange") -> None: ...
+
+    def hang_up(self, reason: str) -> None: ...
+
+
+class Caller:
+    """One client connection: who it is, and which instances its requests stay with."""
+
+    __slots__ = ("connection_id", "controls", "fetch_sessions", "gone", "listener", "peer", "principal")
+
+    def __init__(self, *, connection_id: int, listener: str, peer: str) -> None:
+        self.connection_id = connection_id
+        self.listener = listener
+        self.peer = peer
+        self.principal = "User:ANONYMOUS"
+        self.controls: dict[Backend, Channel] = {}
+        self.fetch_sessions: dict[int, Channel] = {}
+        self.gone = False
+
+
+class AckedRevision:
+    """The highest etcd revision of a commit that this process has acknowledged to a client."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def saw(self, revision: int) -> None:
+        if revision > self.value:
+            self.value = revision
+
+
+class Exchange:
+    __slots__ = (
+        "_door",
+        "call",
+        "caller",
+        "deadline_ms",
+        "error",
+        "out_bytes",
+        "request",
+        "row",
+        "span",
+        "traceparent",
+        "unanswered",
+    )
+
+    def __init__(self, door: Door, caller: Caller, request: Request, row: Row, deadline_ms: int) -> None:
+        self._door = door
+        self.caller = caller
+        self.request = request
+        self.row = row
+        self.deadline_ms = deadline_ms
+        self.call: Call | None = None
+        self.unanswered = True
+        self.error = 0
+        self.out_bytes = 0
+        self.span: object | None = None
+        self.traceparent: str | None = None
+
+    @property
+    def version(self) -> int:
+        return self.request.header.api_version
+
+    def answer(self, body: Sequence[Buffer]) -> None:
+        if self.unanswered:
+            self.unanswered = False
+            self.call = None
+            self._door.answered(self, body)
+
+    def silence(self) -> None:
+        """acks=0: dealt with, and nothing to say."""
+        if self.unanswered:
+            self.unanswered = False
+            self.call = None
+            self._door.silenced(self)
+
+    def hang_up(self, reason: str) -> None:
+        if self.unanswered:
+            self._door.hang_up(reason)
+
+    def meta(self, *, now_ms: int, revision: int = 0, lane_epoch: int = 0) -> RequestMeta:
+        """What a service learns of the request; its age budget is what remains until the deadline."""
+        caller, header = self.caller, self.request.header
+        return RequestMeta(
+            connection_id=caller.connection_id,
+            api_key=header.api_key,
+            api_version=header.api_version,
+            lane_epoch=lane_epoch,
+            age_budget_ms=max(1, self.deadline_ms - now_ms),
+            revision=revision,
+            listener=caller.listener,
+            principal=caller.principal,
+            peer=caller.peer,
+            client_id=header.client_id,
+            traceparent=self.traceparent,
+        )

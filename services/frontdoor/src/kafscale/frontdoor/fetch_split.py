@@ -1,0 +1,217 @@
+"""One Fetch request over several fetch instances, and the one answer that comes of it.
+
+Laws: the first part with something to say (records or an error) ends the wait: the others are asked again
+with a wait of zero, and what they then have is taken along. The answer names every partition asked for,
+in the order of the request. It obeys max_bytes, except that the first record set of the first partition
+that has one always goes through, or a consumer would stand still. A part whose instance is lost answers
+NOT_LEADER_OR_FOLLOWER for its partitions: a fetch may be repeated, so the client does it.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+from kafscale.frontdoor.backends import Channel
+from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.forwarding import Forwarder
+from kafscale.frontdoor.routes import Stream
+from kafscale.runtime.stream.client import BackendLost, PendingReply
+from kafscale.runtime.stream.frame import Reply, ReplyStatus
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.schema import fetch as schema
+from kafscale.wire.schema.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+
+log = structlog.get_logger("kafscale.frontdoor.fetch")
+
+Wanted = tuple[FetchRequestTopic, FetchRequestPartition]
+Unserved = Callable[[int, ErrorCode], FetchResponsePartition]
+TOPIC_IDS_FROM: Final = 13
+SESSIONLESS_EPOCH: Final = -1
+LOST: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class Splitter:
+    """What all split fetches share."""
+
+    def __init__(self, *, forwarder: Forwarder, unserved: Unserved) -> None:
+        self.forwarder = forwarder
+        self.unserved = unserved
+
+
+class FetchPart:
+    """What one instance is asked."""
+
+    __slots__ = ("channel", "done", "hurried", "pending", "response", "wanted")
+
+    def __init__(self, channel: Channel, wanted: Sequence[Wanted]) -> None:
+        self.channel = channel
+        self.wanted = wanted
+        self.pending: PendingReply | None = None
+        self.response: FetchResponse | None = None
+        self.hurried = False
+        self.done = False
+
+
+def size_of(result: FetchResponsePartition) -> int:
+    records = result.records
+    if records is None:
+        return 0
+    if isinstance(records, bytes | bytearray | memoryview):
+        return len(records)
+    return sum(map(len, records))
+
+
+def says_something(response: FetchResponse) -> bool:
+    if response.error_code:
+        return True
+    return any(
+        entry.error_code or size_of(entry) or entry.diverging_epoch.epoch >= 0
+        for topic in response.responses
+        for entry in topic.partitions
+    )
+
+
+class SplitFetch:
+    __slots__ = ("_exchange", "_from", "_message", "_parts", "_version")
+
+    def __init__(
+        self,
+        splitter: Splitter,
+        exchange: Exchange,
+        message: FetchRequest,
+        wanted: Sequence[tuple[Channel, Sequence[Wanted]]],
+    ) -> None:
+        self._from = splitter
+        self._exchange = exchange
+        self._message = message
+        self._version = exchange.version
+        self._parts = [FetchPart(channel, entries) for channel, entries in wanted]
+
+    def start(self) -> None:
+        share = max(0, self._message.min_bytes)
+        min_bytes = -(-share // len(self._parts))
+        for part in self._parts:
+            self._ask(part, self._message.max_wait_ms, min_bytes)
+
+    def _ask(self, part: FetchPart, max_wait_ms: int, min_bytes: int) -> None:
+        exchange, forwarder = self._exchange, self._from.forwarder
+        body = schema.encode_request(self._share(part, max_wait_ms, min_bytes), self._version)
+        meta = exchange.meta(now_ms=forwarder.clock.now_ms(), revision=forwarder.acked.value)
+        pending = part.pending = part.channel.send(Stream.BULK, meta, body)
+        pending.future.add_done_callback(partial(self._replied, part, pending))
+
+    def _share(self, part: FetchPart, max_wait_ms: int, min_bytes: int) -> FetchRequest:
+        message = self._message
+        topics: list[FetchRequestTopic] = []
+        last: FetchRequestTopic | None = None
+        for topic, entry in part.wanted:
+            if topic is not last:
+                last = topic
+                topics.append(FetchRequestTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=[]))
+            topics[-1].partitions.append(entry)
+        return FetchRequest(
+            cluster_id=message.cluster_id,
+            replica_id=message.replica_id,
+            replica_state=message.replica_state,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=message.max_bytes,
+            isolation_level=message.isolation_level,
+            session_epoch=SESSIONLESS_EPOCH,
+            topics=topics,
+            rack_id=message.rack_id,
+        )
+
+    def _replied(self, part: FetchPart, pending: PendingReply, future: "asyncio.Future[Reply]") -> None:
+        if part.pending is not pending or not self._exchange.unanswered:
+            return
+        part.pending = None
+        part.done = True
+        error = None if future.cancelled() else future.exception()
+        if error is None and not future.cancelled():
+            part.response = self._read(future.result())
+        elif error is not None and not isinstance(error, BackendLost):
+            raise error
+        if all(other.done for other in self._parts):
+            self._answer()
+        elif part.response is None or says_something(part.response):
+            self._hurry()
+
+    def _read(self, reply: Reply) -> FetchResponse | None:
+        if reply.status is not ReplyStatus.FINAL:
+            return None
+        try:
+            return schema.decode_response(reply.body, self._version)
+        except WireError as error:
+            log.error("a fetch service answered nonsense", reason=str(error))
+            return None
+
+    def _hurry(self) -> None:
+        """There is something to say: nobody waits any longer."""
+        for part in self._parts:
+            if part.done or part.hurried:
+                continue
+            part.hurried = True
+            pending, part.pending = part.pending, None
+            if pending is not None:
+                pending.cancel()
+            self._ask(part, 0, 0)
+
+    def _answer(self) -> None:
+        response = FetchResponse()
+        found: dict[tuple[str | bytes, int], FetchResponsePartition] = {}
+        for part in self._parts:
+            if part.response is None:
+                continue
+            response.throttle_time_ms = max(response.throttle_time_ms, part.response.throttle_time_ms)
+            response.error_code = response.error_code or part.response.error_code
+            response.node_endpoints = [*response.node_endpoints, *part.response.node_endpoints]
+            for topic in part.response.responses:
+                for entry in topic.partitions:
+                    found[self._key(topic), entry.partition_index] = entry
+        response.responses = self._in_order(found)
+        self._exchange.error = response.error_code
+        self._exchange.answer(schema.encode_response(response, self._version))
+
+    def _in_order(
+        self, found: dict[tuple[str | bytes, int], FetchResponsePartition]
+    ) -> list[FetchResponseTopic]:
+        topics: list[FetchResponseTopic] = []
+        left = max(0, self._message.max_bytes)
+        empty = True
+        for topic in self._message.topics:
+            entries: list[FetchResponsePartition] = []
+            for asked in topic.partitions:
+                entry = found.get((self._key(topic), asked.partition))
+                if entry is None:
+                    entry = self._from.unserved(asked.partition, LOST)
+                size = size_of(entry)
+                if entry.records is None or (size > left and not empty):
+                    entry.records, size = b"", 0
+                empty = empty and not size
+                left -= size
+                entries.append(entry)
+            topics.append(FetchResponseTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=entries))
+        return topics
+
+    def _key(self, topic: FetchRequestTopic | FetchResponseTopic) -> str | bytes:
+        return topic.topic_id if self._version >= TOPIC_IDS_FROM else topic.topic
+
+    def abandon(self) -> None:
+        for part in self._parts:
+            pending, part.pending = part.pending, None
+            if pending is not None:
+                pending.cancel()
+
+    def expire(self) -> None:
+        self.abandon()
+        self._answer()

@@ -1,0 +1,180 @@
+"""Hands a whole request to one instance of a service and its reply to the client, unread.
+
+Laws: what an instance may have executed is sent to another one only when it is repeatable. Without an
+instance a request waits for one, `WAIT_MS_MAX` at most and never past its deadline; then the client gets
+the code that makes it try again. At most `ATTEMPTS_MAX` instances are tried.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from kafscale.frontdoor.backends import Channel
+from kafscale.frontdoor.exchange import AckedRevision, Exchange
+from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.routing import Routing
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.client import BackendLost, PendingReply
+from kafscale.runtime.stream.frame import Reply, ReplyStatus
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode, WireError
+
+WAIT_MS_MAX: Final = 3_000
+RETRY_S: Final = 0.05
+ATTEMPTS_MAX: Final = 5
+Refuse = Callable[[memoryview, int, ErrorCode], Sequence[Buffer]]
+OnReply = Callable[[Exchange, Reply, Channel], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How one API is forwarded. `unavailable`: nothing was executed, and clients try again on it."""
+
+    backend: Backend
+    stream: Stream
+    refuse: Refuse
+    unavailable: ErrorCode
+    unknown: ErrorCode = ErrorCode.REQUEST_TIMED_OUT
+    repeatable: bool = True
+    carries_revision: bool = False
+
+
+class Forwarder:
+    """What all forwarded requests share."""
+
+    def __init__(self, *, routing: Routing, clock: Clock, acked: AckedRevision) -> None:
+        self.routing = routing
+        self.clock = clock
+        self.acked = acked
+
+    def forward(
+        self,
+        exchange: Exchange,
+        policy: Policy,
+        *,
+        choose: Callable[[], Channel | None] | None = None,
+        on_reply: OnReply | None = None,
+    ) -> None:
+        if choose is None:
+            choose = partial(self.routing.control, exchange.caller, policy.backend)
+        call = Forwarded(self, exchange, policy, choose, on_reply)
+        exchange.call = call
+        call.attempt()
+
+    def handler(self, policy: Policy) -> Callable[[Exchange], None]:
+        """For an API that needs nothing but forwarding."""
+        return partial(self.forward, policy=policy)
+
+
+class Forwarded:
+    """One request under way."""
+
+    __slots__ = (
+        "_attempts",
+        "_choose",
+        "_exchange",
+        "_from",
+        "_on_reply",
+        "_pending",
+        "_policy",
+        "_timer",
+        "_tried",
+    )
+
+    def __init__(
+        self,
+        forwarder: Forwarder,
+        exchange: Exchange,
+        policy: Policy,
+        choose: Callable[[], Channel | None],
+        on_reply: OnReply | None,
+    ) -> None:
+        self._from = forwarder
+        self._exchange = exchange
+        self._policy = policy
+        self._choose = choose
+        self._on_reply = on_reply
+        self._attempts = 0
+        self._tried: Channel | None = None
+        self._pending: PendingReply | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def attempt(self) -> None:
+        self._timer = None
+        exchange, policy = self._exchange, self._policy
+        channel = self._choose()
+        if channel is None or self._attempts >= ATTEMPTS_MAX:
+            self._wait()
+            return
+        self._attempts += 1
+        revision = self._from.acked.value if policy.carries_revision else 0
+        meta = exchange.meta(now_ms=self._from.clock.now_ms(), revision=revision)
+        self._tried = channel
+        self._pending = channel.send(policy.stream, meta, [exchange.request.body])
+        future = self._pending.future
+        if future.done():
+            self._take(future)
+        else:
+            future.add_done_callback(self._take)
+
+    def _wait(self) -> None:
+        """An instance may come or come back: a client that is told no at once only asks in a loop."""
+        exchange = self._exchange
+        until_ms = min(exchange.request.arrived_ms + WAIT_MS_MAX, exchange.deadline_ms)
+        if self._from.clock.now_ms() >= until_ms or self._attempts >= ATTEMPTS_MAX:
+            self._refuse(self._policy.unavailable)
+            return
+        self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.attempt)
+
+    def _take(self, future: "asyncio.Future[Reply]") -> None:
+        self._pending = None
+        if future.cancelled() or not self._exchange.unanswered:
+            return
+        error = future.exception()
+        if error is None:
+            self._take_reply(future.result())
+        elif not isinstance(error, BackendLost):
+            raise error
+        elif error.sent and not self._policy.repeatable:
+            self._refuse(self._policy.unknown)
+        else:
+            self._exchange.caller.controls.pop(self._policy.backend, None)
+            self._wait()
+
+    def _take_reply(self, reply: Reply) -> None:
+        assert self._tried is not None, "a reply comes from somewhere"
+        match reply.status:
+            case ReplyStatus.FINAL | ReplyStatus.NOT_OWNER:
+                if self._on_reply is not None:
+                    self._on_reply(self._exchange, reply, self._tried)
+                self._exchange.answer([reply.body])
+            case ReplyStatus.FAILED | ReplyStatus.EXPIRED | ReplyStatus.NO_REPLY:
+                failed = reply.status is ReplyStatus.FAILED and not self._policy.repeatable
+                self._refuse(self._policy.unknown if failed else self._policy.unavailable)
+            case _:
+                self._wait()
+
+    def _refuse(self, code: ErrorCode) -> None:
+        exchange = self._exchange
+        exchange.error = int(code)
+        try:
+            body = self._policy.refuse(exchange.request.body, exchange.version, code)
+        except WireError as error:
+            exchange.hang_up(str(error))
+            return
+        exchange.answer(body)
+
+    def abandon(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._pending is not None:
+            self._pending.cancel()
+
+    def expire(self) -> None:
+        sent = self._pending is not None
+        self.abandon()
+        self._refuse(
+            self._policy.unknown if sent and not self._policy.repeatable else self._policy.unavailable
+        )

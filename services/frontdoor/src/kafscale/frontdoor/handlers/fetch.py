@@ -1,0 +1,157 @@
+"""Fetch (1): v4-18.   v7 sessions · v12 flexible, diverging epochs · v13 topic ids · v15 replica state
+One fetch instance may answer everything, so a request that only one is to get goes there as it came. Else
+it is split (see fetch_split.py). Sessions live in the instance that opened them: their requests follow it,
+and when it is gone the client gets FETCH_SESSION_ID_NOT_FOUND and begins anew. While no instance is there:
+NOT_LEADER_OR_FOLLOWER, on which consumers read the metadata again and come back.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from kafscale.frontdoor.backends import Channel
+from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.fetch_split import SplitFetch, Splitter, Wanted
+from kafscale.frontdoor.forwarding import Forwarder, Policy
+from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.routing import Routing
+from kafscale.runtime.stream.frame import Reply
+from kafscale.storage.topics import TopicsView
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.schema import fetch as schema
+from kafscale.wire.schema.fetch import FetchRequest
+
+TOPIC_IDS_FROM: Final = 13
+SESSIONS_FROM: Final = 7
+REPLICA_STATE_FROM: Final = 15
+NO_SESSION: Final = 0
+SESSIONS_MAX: Final = 8
+WAIT_MS_MAX: Final = 300_000
+GRACE_MS: Final = 10_000
+
+
+def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
+    request = schema.decode_request(body, version)
+    if request.session_id != NO_SESSION:
+        return schema.encode_response(
+            schema.FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)), version
+        )
+    topics = [
+        schema.FetchResponseTopic(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[unserved(entry.partition, code) for entry in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return schema.encode_response(schema.FetchResponse(responses=topics), version)
+
+
+def unserved(partition: int, code: ErrorCode) -> schema.FetchResponsePartition:
+    """Empty records, never null: null records have broken clients."""
+    return schema.FetchResponsePartition(
+        partition_index=partition, error_code=int(code), high_watermark=-1, records=b""
+    )
+
+
+POLICY: Final = Policy(
+    backend=Backend.FETCH,
+    stream=Stream.BULK,
+    refuse=refuse,
+    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    carries_revision=True,
+)
+
+
+def max_wait_ms(body: memoryview, version: int) -> int:
+    """Stands first from v15 on, before that behind the replica id."""
+    start = 0 if version >= REPLICA_STATE_FROM else 4
+    wait_ms = int.from_bytes(body[start : start + 4], "big", signed=True)
+    return min(max(wait_ms, 0), WAIT_MS_MAX)
+
+
+def session_of(body: memoryview) -> int:
+    """Of a response: behind the throttle time and the error."""
+    return int.from_bytes(body[6:10], "big", signed=True)
+
+
+class FetchHandler:
+    def __init__(self, *, forwarder: Forwarder, routing: Routing, topics: TopicsView) -> None:
+        self._forwarder = forwarder
+        self._routing = routing
+        self._topics = topics
+        self._pool = routing.pool(Backend.FETCH)
+        self._splitter = Splitter(forwarder=forwarder, unserved=unserved)
+
+    def __call__(self, exchange: Exchange) -> None:
+        request = exchange.request
+        wait_ms = max_wait_ms(request.body, exchange.version)
+        exchange.deadline_ms = request.arrived_ms + wait_ms + GRACE_MS
+        if len(self._pool.ready) <= 1:
+            self._forward(exchange, self._any)
+            return
+        try:
+            message = schema.decode_request(request.body, exchange.version)
+        except WireError as error:
+            exchange.hang_up(str(error))
+            return
+        if message.session_id != NO_SESSION:
+            self._follow_session(exchange, message.session_id)
+            return
+        wanted = self._by_instance(message, exchange.version)
+        if len(wanted) == 1:
+            channel = next(iter(wanted))
+            self._forward(exchange, partial(self._this, channel))
+        elif wanted:
+            split = SplitFetch(self._splitter, exchange, message, list(wanted.items()))
+            exchange.call = split
+            split.start()
+        else:
+            self._forward(exchange, self._any)
+
+    def _forward(self, exchange: Exchange, choose: Callable[[], Channel | None]) -> None:
+        self._forwarder.forward(exchange, POLICY, choose=choose, on_reply=self._remember_session)
+
+    def _any(self) -> Channel | None:
+        ready = self._pool.ready
+        return ready[0] if ready else None
+
+    def _this(self, channel: Channel) -> Channel | None:
+        return channel if self._pool.has(channel) and channel.instance.is_ready else self._any()
+
+    def _follow_session(self, exchange: Exchange, session_id: int) -> None:
+        channel = exchange.caller.fetch_sessions.get(session_id)
+        if channel is None or not self._pool.has(channel):
+            exchange.caller.fetch_sessions.pop(session_id, None)
+            response = schema.FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+            exchange.error = response.error_code
+            exchange.answer(schema.encode_response(response, exchange.version))
+            return
+        self._forward(exchange, partial(self._this, channel))
+
+    @staticmethod
+    def _remember_session(exchange: Exchange, reply: Reply, channel: Channel) -> None:
+        if exchange.version < SESSIONS_FROM:
+            return
+        session_id = session_of(reply.body)
+        sessions = exchange.caller.fetch_sessions
+        if session_id == NO_SESSION or session_id in sessions:
+            return
+        while len(sessions) >= SESSIONS_MAX:
+            del sessions[next(iter(sessions))]
+        sessions[session_id] = channel
+
+    def _by_instance(self, message: FetchRequest, version: int) -> dict[Channel, list[Wanted]]:
+        wanted: dict[Channel, list[Wanted]] = {}
+        for topic in message.topics:
+            known = (
+                self._topics.by_id(topic.topic_id)
+                if version >= TOPIC_IDS_FROM
+                else self._topics.by_name(topic.topic)
+            )
+            for entry in topic.partitions:
+                channel = self._routing.fetcher(known.topic_id, entry.partition) if known else self._any()
+                if channel is not None:
+                    wanted.setdefault(channel, []).append((topic, entry))
+        return wanted

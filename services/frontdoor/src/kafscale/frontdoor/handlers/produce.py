@@ -1,0 +1,161 @@
+"""Produce (0): v3-13, advertised from 0.   v7 zstd · v8 record errors · v9 flexible · v13 topic ids
+Returns UNKNOWN_TOPIC_OR_PARTITION (from v13 UNKNOWN_TOPIC_ID), INVALID_REQUIRED_ACKS, and for what is
+between a client and an owner: LEADER_NOT_AVAILABLE (certainly not appended) and REQUEST_TIMED_OUT (nobody
+can know); all else is the produce service's. v0-2 carry message sets: UNSUPPORTED_VERSION.
+"""
+
+from functools import partial
+from typing import Final
+
+from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.lookups import TopicLookups
+from kafscale.frontdoor.produce_call import ProduceCall
+from kafscale.frontdoor.produce_lanes import LaneSender, Producer
+from kafscale.frontdoor.routes import BY_KEY
+from kafscale.storage.topics import Topic, TopicState, TopicsView
+from kafscale.wire.apis import ApiKey
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.headers import RequestHeader
+from kafscale.wire.schema import produce
+from kafscale.wire.schema.produce import ProduceRequest, ProduceRequestTopic, ProduceResponse
+from kafscale.wire.varints import uvarint
+
+ACKS: Final = (-1, 0, 1)
+TOPIC_IDS_FROM: Final = 13
+TRANSACTIONAL_ID_FROM: Final = 3
+TIMEOUT_MS_MIN: Final = 1_500
+TIMEOUT_MS_MAX: Final = 300_000
+PRODUCE: Final = BY_KEY[ApiKey.PRODUCE]
+
+
+def is_silent(header: RequestHeader, body: memoryview) -> bool:
+    """Whether this is a Produce request with acks=0: nobody waits for an answer."""
+    if header.api_key != ApiKey.PRODUCE:
+        return False
+    try:
+        start = _acks_start(header.api_version, body)
+    except (WireError, IndexError):
+        return False
+    return bytes(body[start : start + 2]) == b"\x00\x00"
+
+
+def _acks_start(version: int, body: memoryview) -> int:
+    """acks stands behind the transactional id, which may be null."""
+    if version < TRANSACTIONAL_ID_FROM:
+        return 0
+    if version >= produce.FLEXIBLE_FROM:
+        length, start = uvarint(body, 0)
+        return start + max(0, length - 1)
+    return 2 + max(0, int.from_bytes(body[:2], "big", signed=True))
+
+
+def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
+    """The same error for every partition; message sets of old versions are not looked at."""
+    return refuse_message(produce.decode_request(body, version), version, code)
+
+
+def refuse_message(message: ProduceRequest, version: int, code: ErrorCode) -> list[Buffer]:
+    topics = [
+        produce.ProduceResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[
+                produce.ProduceResponsePartition(
+                    index=entry.index, error_code=int(code), base_offset=-1, log_start_offset=-1
+                )
+                for entry in topic.partition_data
+            ],
+        )
+        for topic in message.topic_data
+    ]
+    return produce.encode_response(ProduceResponse(responses=topics), version)
+
+
+class _Call:
+    """What the exchange tells its produce call."""
+
+    __slots__ = ("call", "producer", "sender")
+
+    def __init__(self, sender: LaneSender, producer: Producer, call: ProduceCall) -> None:
+        self.sender = sender
+        self.producer = producer
+        self.call = call
+
+    def abandon(self) -> None:
+        self.sender.abandon(self.call)
+
+    def expire(self) -> None:
+        self.sender.expire(self.producer, self.call)
+
+
+class ProduceHandler:
+    def __init__(self, *, sender: LaneSender, topics: TopicsView, lookups: TopicLookups) -> None:
+        self._sender = sender
+        self._topics = topics
+        self._lookups = lookups
+
+    def __call__(self, exchange: Exchange) -> None:
+        try:
+            message = produce.decode_request(exchange.request.body, exchange.version)
+        except WireError as error:
+            exchange.hang_up(str(error))
+            return
+        if message.acks not in ACKS:
+            exchange.error = int(ErrorCode.INVALID_REQUIRED_ACKS)
+            exchange.answer(refuse_message(message, exchange.version, ErrorCode.INVALID_REQUIRED_ACKS))
+            return
+        timeout_ms = min(max(message.timeout_ms, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
+        exchange.deadline_ms = exchange.request.arrived_ms + timeout_ms
+        producer = self._sender.producer(exchange.caller)
+        producer.numbers += 1
+        call = ProduceCall(exchange, message, producer.numbers)
+        exchange.call = _Call(self._sender, producer, call)
+        if producer.unplaced or not self._place(call):
+            producer.unplaced.append(call)
+            if len(producer.unplaced) == 1:
+                self._lookups.ask(partial(self._looked_up, producer))
+            return
+        self._sender.start(producer, call)
+
+    def left(self, caller: Caller) -> None:
+        self._sender.left(caller)
+
+    def _looked_up(self, producer: Producer, believe: bool) -> None:
+        """Requests behind one with an unknown topic waited too, or they would overtake it."""
+        calls, producer.unplaced = producer.unplaced, []
+        for call in calls:
+            if producer.caller.gone or not call.exchange.unanswered:
+                continue
+            if not self._place(call):
+                self._fail_unplaced(call, believe)
+            self._sender.start(producer, call)
+
+    def _place(self, call: ProduceCall) -> bool:
+        """Gives every part its lane; False when the view lacks the topic or the partition of one."""
+        known = True
+        for part in call.parts:
+            topic, index = self._topic(part.topic, call.version), part.entry.index
+            if topic is None or index >= topic.partitions:
+                known = False
+            elif index < 0 or topic.state is not TopicState.ACTIVE:
+                call.fail(part, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                part.key = (topic.topic_id, index)
+        return known
+
+    def _fail_unplaced(self, call: ProduceCall, believe: bool) -> None:
+        for part in call.parts:
+            if part.result is not None or part.placed:
+                continue
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not believe:
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+            elif call.version >= TOPIC_IDS_FROM and self._topic(part.topic, call.version) is None:
+                code = ErrorCode.UNKNOWN_TOPIC_ID
+            call.fail(part, code)
+
+    def _topic(self, topic: ProduceRequestTopic, version: int) -> Topic | None:
+        if version >= TOPIC_IDS_FROM:
+            return self._topics.by_id(topic.topic_id)
+        return self._topics.by_name(topic.name)

@@ -1,0 +1,289 @@
+"""Sends Produce requests by lane, takes the replies, and holds and sends again what was refused.
+
+Laws: only a reply that proves that nothing was appended (NOT_OWNER for that partition, refused or not sent
+at all) puts a part back into its lane; an unknown outcome is REQUEST_TIMED_OUT to the client and is never
+sent again. A send that fails at once is dealt with before the next send, so that a later request cannot
+slip past. A part that is held too long is answered LEADER_NOT_AVAILABLE: certainly not appended.
+"""
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import structlog
+from kafscale.frontdoor.backends import Channel
+from kafscale.frontdoor.exchange import AckedRevision, Caller
+from kafscale.frontdoor.lanes import LaneEpoch, LaneKey, LaneLimits, Lanes, Resend
+from kafscale.frontdoor.produce_call import ProduceCall, ProducePart, Share
+from kafscale.frontdoor.routes import Stream
+from kafscale.frontdoor.routing import Routing
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.client import BackendLost
+from kafscale.runtime.stream.frame import Reply, ReplyStatus
+from kafscale.storage.topics import TopicsView
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.schema import produce
+
+log = structlog.get_logger("kafscale.frontdoor.produce")
+
+NOT_OWNER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+UNKNOWN_OUTCOME: Final = ErrorCode.REQUEST_TIMED_OUT
+NO_OWNER: Final = ErrorCode.LEADER_NOT_AVAILABLE
+
+
+class Producer:
+    """The lanes of one connection and the requests that wait for their topics to be looked up."""
+
+    __slots__ = ("caller", "lanes", "numbers", "timer", "unplaced")
+
+    def __init__(self, caller: Caller, limits: LaneLimits) -> None:
+        self.caller = caller
+        self.lanes: Lanes[ProducePart, Channel] = Lanes(limits)
+        self.numbers = 0
+        self.unplaced: list[ProduceCall] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class LaneSender:
+    def __init__(
+        self,
+        *,
+        routing: Routing,
+        topics: TopicsView,
+        clock: Clock,
+        limits: LaneLimits,
+        acked: AckedRevision,
+    ) -> None:
+        self._routing = routing
+        self._topics = topics
+        self._clock = clock
+        self._limits = limits
+        self._acked = acked
+        self._producers: dict[int, Producer] = {}
+        self._holding: set[Producer] = set()
+        self.resent_parts = 0
+        routing.subscribe(self._route_changed)
+
+    def producer(self, caller: Caller) -> Producer:
+        found = self._producers.get(caller.connection_id)
+        if found is None:
+            found = self._producers[caller.connection_id] = Producer(caller, self._limits)
+        return found
+
+    @property
+    def held_parts(self) -> int:
+        return sum(producer.lanes.held_count for producer in self._holding)
+
+    def left(self, caller: Caller) -> None:
+        """The client is gone: its lanes with it."""
+        producer = self._producers.pop(caller.connection_id, None)
+        if producer is None:
+            return
+        self._holding.discard(producer)
+        if producer.timer is not None:
+            producer.timer.cancel()
+            producer.timer = None
+
+    # ---- out
+
+    def start(self, producer: Producer, call: ProduceCall) -> None:
+        """Sends the parts that have a lane; the others already have their result."""
+        now_ms = self._clock.now_ms()
+        lanes = producer.lanes
+        groups: dict[tuple[Channel, LaneEpoch], list[ProducePart]] = {}
+        for part in call.parts:
+            if part.result is not None:
+                continue
+            if lanes.full:
+                call.fail(part, NO_OWNER)
+                continue
+            channel = self._routing.producer(part.key)
+            epoch = lanes.submit(part, channel, now_ms)
+            if epoch is not None and channel is not None:
+                groups.setdefault((channel, epoch), []).append(part)
+        for (channel, epoch), parts in groups.items():
+            whole = call.as_received and len(parts) == len(call.parts)
+            self._send(producer, Share(call, parts, channel, epoch, whole), now_ms)
+        self._settle(producer, call)
+
+    def _send(self, producer: Producer, share: Share, now_ms: int) -> None:
+        call = share.call
+        meta = call.exchange.meta(now_ms=now_ms, lane_epoch=share.epoch)
+        share.pending = share.channel.send(Stream.BULK, meta, call.body(share))
+        call.shares.append(share)
+        future = share.pending.future
+        if future.done():
+            self._take(producer, share, future)
+        else:
+            future.add_done_callback(partial(self._replied, producer, share))
+
+    # ---- and back
+
+    def _replied(self, producer: Producer, share: Share, future: "asyncio.Future[Reply]") -> None:
+        if future.cancelled() or producer.caller.gone:
+            return
+        self._take(producer, share, future)
+        self._settle(producer, share.call)
+
+    def _take(self, producer: Producer, share: Share, future: "asyncio.Future[Reply]") -> None:
+        share.call.shares.remove(share)
+        error = future.exception()
+        if error is None:
+            self._take_reply(producer, share, future.result())
+        elif isinstance(error, BackendLost):
+            if error.sent:
+                self._conclude_all(producer, share, UNKNOWN_OUTCOME)
+            else:
+                self._hold_all(producer, share)
+        else:
+            raise error
+
+    def _take_reply(self, producer: Producer, share: Share, reply: Reply) -> None:
+        self._acked.saw(reply.revision)
+        match reply.status:
+            case ReplyStatus.FINAL | ReplyStatus.NOT_OWNER:
+                if reply.status is ReplyStatus.FINAL and self._pass_on(producer, share, reply):
+                    return
+                self._merge(producer, share, reply)
+            case ReplyStatus.NO_REPLY if share.call.exchange.request.silent:
+                self._conclude_all(producer, share, ErrorCode.NONE)
+            case ReplyStatus.NO_REPLY | ReplyStatus.FAILED | ReplyStatus.EXPIRED:
+                self._conclude_all(producer, share, UNKNOWN_OUTCOME)
+            case _:
+                self._hold_all(producer, share)
+
+    def _pass_on(self, producer: Producer, share: Share, reply: Reply) -> bool:
+        """The usual case: one owner answered the whole request, and its bytes are the answer."""
+        call = share.call
+        if not share.whole or call.exchange.request.silent:
+            return False
+        for part in share.parts:
+            producer.lanes.settled(part)
+        call.exchange.answer([reply.body])
+        return True
+
+    def _merge(self, producer: Producer, share: Share, reply: Reply) -> None:
+        call, lanes = share.call, producer.lanes
+        try:
+            response = produce.decode_response(reply.body, call.version)
+        except WireError as error:
+            log.error("a produce service answered nonsense", reason=str(error))
+            self._conclude_all(producer, share, UNKNOWN_OUTCOME)
+            return
+        call.throttle_ms = max(call.throttle_ms, response.throttle_time_ms)
+        results = {
+            (call.topic_key(topic), result.index): result
+            for topic in response.responses
+            for result in topic.partition_responses
+        }
+        now_ms = self._clock.now_ms()
+        for part in share.parts:
+            result = results.get((call.topic_key(part.topic), part.entry.index))
+            if result is None:
+                call.fail(part, UNKNOWN_OUTCOME)
+            elif result.error_code == NOT_OWNER and reply.status is ReplyStatus.NOT_OWNER:
+                lanes.refused(part, now_ms)
+                continue
+            else:
+                call.conclude(part, result)
+            lanes.settled(part)
+
+    def _conclude_all(self, producer: Producer, share: Share, code: ErrorCode) -> None:
+        for part in share.parts:
+            producer.lanes.settled(part)
+            share.call.fail(part, code)
+
+    def _hold_all(self, producer: Producer, share: Share) -> None:
+        now_ms = self._clock.now_ms()
+        for part in share.parts:
+            producer.lanes.refused(part, now_ms)
+
+    def _settle(self, producer: Producer, call: ProduceCall) -> None:
+        """After anything happened to a call: answer it if that was the last, and see to the held ones."""
+        if call.waiting == 0 and call.exchange.unanswered:
+            call.finish()
+        if producer.lanes.held_count or producer in self._holding:
+            self._pump(producer)
+
+    # ---- the held ones
+
+    def _route_changed(self, key: LaneKey | None) -> None:
+        now_ms = self._clock.now_ms()
+        for producer in tuple(self._holding):
+            producer.lanes.changed(now_ms, key)
+            self._pump(producer)
+
+    def _tick(self, producer: Producer) -> None:
+        producer.timer = None
+        self._pump(producer)
+
+    def _pump(self, producer: Producer) -> None:
+        if producer.caller.gone:
+            return
+        now_ms, lanes = self._clock.now_ms(), producer.lanes
+        done: list[ProduceCall] = []
+        for part in lanes.expired(now_ms):
+            part.call.fail(part, NO_OWNER)
+            done.append(part.call)
+        gone: list[LaneKey] = []
+        for resend in lanes.due(partial(self._resolve, gone), now_ms):
+            self._send_again(producer, resend, now_ms)
+            done += [part.call for part in resend.parts]
+        for key in gone:
+            for part in lanes.held_in(key):
+                lanes.withdraw(part)
+                part.call.fail(part, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                done.append(part.call)
+        for call in done:
+            if call.waiting == 0 and call.exchange.unanswered:
+                call.finish()
+        self._arm(producer)
+
+    def _resolve(self, gone: list[LaneKey], key: LaneKey) -> Channel | None:
+        if self._topics.by_id(key[0]) is None:
+            gone.append(key)
+            return None
+        return self._routing.producer(key)
+
+    def _send_again(self, producer: Producer, resend: Resend[ProducePart, Channel], now_ms: int) -> None:
+        """One by one. When one could not even be sent, those behind it go back to the lane unsent."""
+        for part in resend.parts:
+            if producer.lanes.held_in(part.key):
+                producer.lanes.refused(part, now_ms)
+                continue
+            self.resent_parts += 1
+            whole = part.call.as_received and len(part.call.parts) == 1
+            self._send(producer, Share(part.call, [part], resend.target, resend.epoch, whole), now_ms)
+
+    def _arm(self, producer: Producer) -> None:
+        if producer.timer is not None:
+            producer.timer.cancel()
+            producer.timer = None
+        next_ms = producer.lanes.next_ms()
+        if next_ms is None:
+            self._holding.discard(producer)
+            return
+        self._holding.add(producer)
+        delay_s = max(1, next_ms - self._clock.now_ms()) / 1000
+        producer.timer = asyncio.get_running_loop().call_later(delay_s, self._tick, producer)
+
+    # ---- the end of a call
+
+    def abandon(self, call: ProduceCall) -> None:
+        for share in call.shares:
+            if share.pending is not None:
+                share.pending.cancel()
+
+    def expire(self, producer: Producer, call: ProduceCall) -> None:
+        """The deadline has passed: what is at a service has an unknown outcome, what is held has not."""
+        shares, call.shares = call.shares, []
+        for share in shares:
+            self._conclude_all(producer, share, UNKNOWN_OUTCOME)
+            if share.pending is not None:
+                share.pending.cancel()
+        for part in call.parts:
+            if part.result is None:
+                if producer.lanes.holds(part):
+                    producer.lanes.withdraw(part)
+                call.fail(part, NO_OWNER)
+        self._settle(producer, call)
