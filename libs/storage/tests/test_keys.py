@@ -1,0 +1,103 @@
+"""Keys are persisted: they come back as they went in, and no prefix catches a neighbour."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafscale.storage.keys import Keyspace, SegmentName, TopicId, UnknownKey, prefix_end, topic_id_of
+
+KEYS = Keyspace("prod")
+TOPIC = TopicId(bytes(range(16)))
+topic_ids = st.binary(min_size=16, max_size=16).map(TopicId)
+partitions = st.integers(0, 2**31 - 1)
+names = st.text(min_size=1, max_size=60)
+
+
+def test_keys_are_written_as_documented() -> None:
+    assert KEYS.live("produce", 3, "abc") == b"/kafscale/prod/live/produce/3/abc"
+    assert KEYS.node("frontdoor", 3) == b"/kafscale/prod/node/frontdoor/3"
+    assert KEYS.cluster() == b"/kafscale/prod/cluster"
+    assert KEYS.topic("a.b_c-d") == b"/kafscale/prod/t/a.b_c-d"
+    assert KEYS.head(TOPIC, 7) == b"/kafscale/prod/p/000102030405060708090a0b0c0d0e0f/7"
+    assert KEYS.meta(TOPIC, 7) == b"/kafscale/prod/m/000102030405060708090a0b0c0d0e0f/7"
+    assert KEYS.owner(TOPIC, 7) == b"/kafscale/prod/o/000102030405060708090a0b0c0d0e0f/7"
+    assert KEYS.epoch_floor("a") == b"/kafscale/prod/e/a"
+    assert KEYS.pid_next() == b"/kafscale/prod/pid/next"
+
+
+def test_objects_are_named_as_the_specification_says() -> None:
+    assert KEYS.segment_key("orders", 0, 42) == "prod/orders/0/segment-00000000000000000042.kfs"
+    assert KEYS.index_key("orders", 0, 42) == "prod/orders/0/segment-00000000000000000042.index"
+    assert (
+        KEYS.manifest_key(TOPIC, 1, 5, "u")
+        == f"prod/@kafscale/manifest/{TOPIC.hex()}/1/00000000000000000005-u.mf"
+    )
+    assert (
+        KEYS.snapshot_key(TOPIC, 1, 5, "u")
+        == f"prod/@kafscale/producers/{TOPIC.hex()}/1/00000000000000000005-u.ps"
+    )
+
+
+@given(topic_ids, partitions)
+def test_partition_keys_come_back_as_they_went_in(topic_id: TopicId, partition: int) -> None:
+    assert KEYS.parse_head(KEYS.head(topic_id, partition)) == (topic_id, partition)
+    assert KEYS.parse_meta(KEYS.meta(topic_id, partition)) == (topic_id, partition)
+    assert KEYS.parse_owner(KEYS.owner(topic_id, partition)) == (topic_id, partition)
+    assert topic_id_of(topic_id.hex()) == topic_id
+
+
+@given(names, names)
+def test_a_topic_key_comes_back_and_is_no_prefix_of_another(one: str, other: str) -> None:
+    assert KEYS.parse_topic(KEYS.topic(one)) == one
+    assert b"/" not in KEYS.topic(one)[len(KEYS.topics_prefix()) :]
+    assert (KEYS.topic(one) == KEYS.topic(other)) == (one == other)
+
+
+@given(names, st.integers(0, 2**31 - 1), names)
+def test_a_live_key_comes_back_and_lies_under_its_node_alone(role: str, node_id: int, boot_id: str) -> None:
+    key = KEYS.live(role, node_id, boot_id)
+    assert KEYS.parse_live(key) == (role, node_id, boot_id)
+    assert key.startswith(KEYS.live_node_prefix(role, node_id))
+    assert not key.startswith(KEYS.live_node_prefix(role, node_id * 10 + 1))
+
+
+@given(st.binary(min_size=1).filter(lambda b: b.strip(b"\xff")), st.binary())
+def test_prefix_end_is_the_first_key_after_all_with_the_prefix(prefix: bytes, rest: bytes) -> None:
+    assert prefix <= prefix + rest < prefix_end(prefix)
+    end = prefix_end(prefix)
+    assert not end.startswith(prefix)
+    assert end[:-1] == prefix[: len(end) - 1]  # nothing between the prefix's keys and its end
+    assert end[-1] == prefix[len(end) - 1] + 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"/kafscale/prod/p/00/1",
+        b"/kafscale/prod/p/000102030405060708090a0b0c0d0e0f/",
+        b"/kafscale/prod/p/000102030405060708090a0b0c0d0e0f/x",
+        b"/kafscale/prod/p/zz0102030405060708090a0b0c0d0e0f/1",
+        b"/kafscale/other/p/000102030405060708090a0b0c0d0e0f/1",
+    ],
+)
+def test_a_key_that_is_not_ours_is_refused(key: bytes) -> None:
+    with pytest.raises(UnknownKey):
+        KEYS.parse_head(key)
+
+
+@pytest.mark.parametrize("namespace", ["", "a/b", "a b", "..", "@x", "ä", "x" * 101])
+def test_a_namespace_that_would_leave_its_tree_is_refused(namespace: str) -> None:
+    with pytest.raises(ValueError, match="namespace"):
+        Keyspace(namespace)
+
+
+def test_a_segment_name_is_read_back_and_other_objects_are_none() -> None:
+    found = KEYS.parse_segment(KEYS.segment_key("orders", 12, 2**40))
+    assert found == SegmentName(topic="orders", partition=12, base=2**40, is_index=False)
+    index = KEYS.parse_segment(KEYS.index_key("orders", 12, 0))
+    assert index is not None
+    assert index.is_index
+    assert KEYS.parse_segment(KEYS.manifest_key(TOPIC, 1, 5, "u")) is None
+    assert KEYS.parse_segment("production/orders/0/segment-00000000000000000000.kfs") is None
+    assert KEYS.parse_segment("prod/orders/0/segment-0.kfs") is None
