@@ -1,0 +1,216 @@
+"""Committed partitions for tests of readers: real segments, indexes, heads and manifests, without a writer.
+
+The builder remembers every byte that it committed, so that a test can say what a reader must see. It writes
+as an owner does: objects first, then the head by itself, or head and meta in one transaction.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kafscale.storage.etcd import EtcdClient, Put, Txn
+from kafscale.storage.heads import EpochStart, Head, ManifestRef, Meta, Seg, encode_head, encode_meta
+from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.manifests import Manifest, encode_manifest, ref_to
+from kafscale.storage.objects import IfAbsent, ObjectStore
+from kafscale.storage.segment import BatchInfo, build_segment
+from kafscale.storage.topics import Topic, encode_topic
+from kafscale.wire.records import Codec, Record, build_batch, patch_batch, read_batch_header
+
+EPOCHS_INLINE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedBatch:
+    """A batch as readers must find it."""
+
+    base: int
+    last: int
+    epoch: int
+    data: bytes
+
+
+def records(
+    count: int, *, timestamp: int = 1_000, step_ms: int = 1, size: int = 8, label: str = "v"
+) -> list[Record]:
+    """`count` records with rising timestamps and values of `size` bytes or a little more."""
+    return [
+        Record(
+            timestamp=timestamp + step_ms * n, key=b"k%d" % n, value=f"{label}{n}".encode().ljust(size, b".")
+        )
+        for n in range(count)
+    ]
+
+
+async def create_topic(
+    etcd: EtcdClient, keyspace: Keyspace, name: str, *, partitions: int = 1, epoch_floor: int = 0
+) -> Topic:
+    topic = Topic(
+        name=name, topic_id=TopicId(uuid.uuid4().bytes), partitions=partitions, epoch_floor=epoch_floor
+    )
+    await etcd.put(keyspace.topic(name), encode_topic(topic))
+    return topic
+
+
+class LogBuilder:
+    """One partition of one topic."""
+
+    def __init__(
+        self,
+        etcd: EtcdClient,
+        keyspace: Keyspace,
+        store: ObjectStore,
+        topic: Topic,
+        partition: int = 0,
+        *,
+        epoch: int = 1,
+    ) -> None:
+        self._etcd = etcd
+        self._keyspace = keyspace
+        self._store = store
+        self.topic = topic
+        self.partition = partition
+        self.head = Head(epoch=epoch, topic=topic.name, owner="0/test")
+        self.meta = Meta()
+        self.batches: list[CommittedBatch] = []
+        self.segments: list[Seg] = []
+        self.revision = 0
+
+    @property
+    def next(self) -> int:
+        return self.head.next
+
+    def segment_key(self, seg: Seg) -> str:
+        return seg.key or self._keyspace.segment_key(self.topic.name, self.partition, seg.base)
+
+    def expected(self, first: int, last: int | None = None) -> bytes:
+        """The bytes of the batches from the one that holds `first` to the one that holds `last`."""
+        last = self.next - 1 if last is None else last
+        return b"".join(batch.data for batch in self.batches if batch.last >= first and batch.base <= last)
+
+    async def claim(self, epoch: int) -> None:
+        """A new owner; nothing else changes."""
+        self.head = replace(self.head, epoch=epoch)
+        await self._put_head()
+
+    async def append(self, *batches: Sequence[Record], codec: Codec = Codec.NONE) -> Seg:
+        """One segment of these batches, committed."""
+        return await self.append_raw([build_batch(batch, codec=codec) for batch in batches])
+
+    async def append_raw(self, batches: Sequence[bytes]) -> Seg:
+        """One segment of batches as a producer would send them."""
+        seg = await self.upload(batches)
+        await self.commit([seg])
+        return seg
+
+    async def upload(self, batches: Sequence[bytes], *, base: int | None = None) -> Seg:
+        """The objects of one segment, not committed yet."""
+        offset = base = self.next if base is None else base
+        infos: list[BatchInfo] = []
+        parts: list[bytes] = []
+        headers = []
+        for batch in batches:
+            header = read_batch_header(batch)
+            patched = bytearray(batch)
+            patch_batch(patched, offset, self.head.epoch)
+            placed = bytes(patched)
+            last = offset + header.last_offset_delta
+            infos.append(BatchInfo(offset, last, len(placed), header.records_count))
+            parts.append(placed)
+            headers.append(header)
+            self.batches.append(CommittedBatch(base=offset, last=last, epoch=self.head.epoch, data=placed))
+            offset = last + 1
+        built = build_segment(base, infos, parts, created_ms=1)
+        keyspace, name = self._keyspace, self.topic.name
+        etag = await self._store.put(
+            keyspace.segment_key(name, self.partition, base), built.body, condition=IfAbsent()
+        )
+        index_etag = await self._store.put(
+            keyspace.index_key(name, self.partition, base), [built.index], condition=IfAbsent()
+        )
+        return Seg(
+            base=base,
+            last_delta=built.last_offset - base,
+            size=built.size,
+            etag=etag,
+            crc32c=built.crc32c,
+            index_size=len(built.index),
+            index_etag=index_etag,
+            epoch=self.head.epoch,
+            min_ts=min(header.base_timestamp for header in headers),
+            max_ts=max(header.max_timestamp for header in headers),
+            records=built.records,
+            batches=built.batches,
+            created_ms=1,
+        )
+
+    async def commit(self, segs: Sequence[Seg]) -> None:
+        """Make uploaded segments visible, all in one put of the head."""
+        epochs = list(self.head.epochs)
+        for seg in segs:
+            if not epochs or epochs[-1].epoch != seg.epoch:
+                epochs.append(EpochStart(epoch=seg.epoch, start=seg.base))
+        self.segments += segs
+        end = segs[-1].end
+        self.head = replace(
+            self.head,
+            next=end,
+            lso=end,
+            tail=(*self.head.tail, *segs),
+            epochs=tuple(epochs[-EPOCHS_INLINE:]),
+            bytes=self.head.bytes + sum(seg.size for seg in segs),
+            max_ts=max([self.head.max_ts, *(seg.max_ts for seg in segs)]),
+        )
+        await self._put_head()
+
+    async def checkpoint(self, *, keep: int = 0, put_meta: bool = True) -> ManifestRef:
+        """Move the tail but its newest `keep` segments into one manifest."""
+        at = len(self.head.tail) - keep
+        moved, kept = self.head.tail[:at], self.head.tail[at:]
+        known = {start.epoch: start for start in self.head.epochs}
+        starts = [
+            known[seg.epoch] for seg in moved if known.get(seg.epoch) and known[seg.epoch].start == seg.base
+        ]
+        manifest = Manifest(segments=moved, epochs=tuple(starts))
+        key = self._keyspace.manifest_key(
+            self.topic.topic_id, self.partition, moved[0].base, uuid.uuid4().hex
+        )
+        await self._store.put(key, [encode_manifest(manifest)], condition=IfAbsent())
+        ref = ref_to(key, manifest)
+        self.meta = replace(self.meta, manifest_end=ref.last + 1, chunks=(*self.meta.chunks, ref))
+        self.head = replace(self.head, tail=kept)
+        await self._put_both() if put_meta else await self._put_head()
+        return ref
+
+    async def retain_from(self, log_start: int, *, delete: bool = True) -> None:
+        """Retention: the log start moves, then the objects below it go."""
+        self.meta = replace(self.meta, log_start=log_start)
+        await self._put_both()
+        if delete:
+            for seg in self.segments:
+                if seg.last < log_start:
+                    await self._store.delete(self.segment_key(seg))
+
+    async def replace_segment(self, seg: Seg, by: Seg) -> None:
+        """The tail names another object for the same offsets, as after a rewrite."""
+        self.head = replace(self.head, tail=tuple(by if one == seg else one for one in self.head.tail))
+        self.segments = [by if one == seg else one for one in self.segments]
+        await self._put_head()
+
+    async def delete_head(self) -> None:
+        result = await self._etcd.delete(self._keyspace.head(self.topic.topic_id, self.partition))
+        self.revision = result.revision
+
+    async def _put_head(self) -> None:
+        key = self._keyspace.head(self.topic.topic_id, self.partition)
+        self.revision = (await self._etcd.put(key, encode_head(self.head))).revision
+
+    async def _put_both(self) -> None:
+        where = (self.topic.topic_id, self.partition)
+        puts = (
+            Put(self._keyspace.head(*where), encode_head(self.head)),
+            Put(self._keyspace.meta(*where), encode_meta(self.meta)),
+        )
+        self.revision = (await self._etcd.txn(Txn(success=puts))).revision
