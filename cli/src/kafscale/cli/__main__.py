@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from kafscale.cli import records
 from kafscale.cli.datadir import DataDir, DataDirBusy
-from kafscale.cli.up import ROLES, CannotStart, Up, UpPlan
+from kafscale.cli.fsck.command import NothingToCheck
+from kafscale.cli.fsck.command import fsck as run_fsck
+from kafscale.cli.up import ROLES, CannotStart, StoreKind, Up, UpPlan
+from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
+from kafscale.storage.etcd import EtcdError
+from kafscale.storage.objects import StoreError
 from rich.console import Console
+from rich.progress import Progress
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -66,26 +75,73 @@ def up(
     listen: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     advertise: Annotated[str | None, typer.Option(help="Host that clients are told, if another.")] = None,
     namespace: Annotated[str, typer.Option(help="Name of the cluster within the store.")] = "default",
+    store: Annotated[
+        StoreKind, typer.Option(help="Records: in the data directory or in S3.")
+    ] = StoreKind.DIR,
     scale: Annotated[list[str] | None, typer.Option(help="ROLE=N: so many processes of a service.")] = None,
+    in_memory: Annotated[
+        bool,
+        typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Keep nothing: all state is removed at exit."),
+    ] = False,
 ) -> None:
     """Start KafScale on this machine: etcd, five services, records in a directory."""
-    console = Console(highlight=False)
-    plan = UpPlan(
-        data_dir=data_dir,
-        host=listen,
-        port=port,
-        advertised_host=advertise,
-        namespace=namespace,
-        scale=_scale(scale or []),
+    with _lasting(data_dir) if not in_memory else _passing() as folder:
+        plan = UpPlan(
+            data_dir=folder,
+            host=listen,
+            port=port,
+            advertised_host=advertise,
+            namespace=namespace,
+            store=store,
+            scale=_scale(scale or []),
+        )
+        try:
+            asyncio.run(Up(plan, _report).run())
+        except (CannotStart, DataDirBusy, EtcdMissing, EtcdFailed) as trouble:
+            raise _fail(str(trouble)) from trouble
+
+
+@contextmanager
+def _lasting(data_dir: Path) -> Iterator[Path]:
+    yield data_dir
+
+
+@contextmanager
+def _passing() -> Iterator[Path]:
+    """A folder that is removed at exit. etcd's state goes with the objects: neither makes sense alone."""
+    with tempfile.TemporaryDirectory(prefix="kafscale-") as folder:
+        yield Path(folder)
+
+
+def _report(line: str) -> None:
+    Console(highlight=False).print(line, markup=False, soft_wrap=True)
+
+
+@app.command()
+def fsck(
+    data_dir: DataDirOption = None,
+    namespace: Annotated[str, typer.Option(help="Name of the cluster within the store.")] = "default",
+) -> None:
+    """Check that etcd and the object store agree; exits 1 when they do not."""
+    with Progress(transient=True, console=Console(stderr=True)) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def show(partition: str, done: int, total: int) -> None:
+            bar.update(task, description=partition, completed=done, total=total)
+
+        try:
+            verdict = asyncio.run(run_fsck(data_dir, namespace, _report, show))
+        except (NothingToCheck, DataDirBusy, EtcdError, StoreError, EtcdMissing, EtcdFailed) as trouble:
+            raise _fail(str(trouble)) from trouble
+    _report(
+        f"{verdict.topics} topics, {verdict.partitions} partitions, {verdict.segments} segments, "
+        f"{verdict.records} records, {verdict.bytes} bytes, {len(verdict.orphans)} orphans (legal)"
     )
-
-    def report(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
-
-    try:
-        asyncio.run(Up(plan, report).run())
-    except (CannotStart, DataDirBusy) as trouble:
-        raise _fail(str(trouble)) from trouble
+    for problem in verdict.problems:
+        _report(f"PROBLEM {problem.where}: {problem.what}")
+    if not verdict.clean:
+        raise _fail(f"{len(verdict.problems)} problems: etcd and the object store do not agree")
+    _report("clean: etcd and the object store agree")
 
 
 @app.command()

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +34,13 @@ READY_TIMEOUT_S = 60.0
 ETCD_RESTART_DELAY_S = 0.5
 
 
+class StoreKind(StrEnum):
+    """Where records go: into the data directory, or to the S3 that KAFSCALE_S3_* names."""
+
+    DIR = "dir"
+    S3 = "s3"
+
+
 class CannotStart(Exception):
     """`up` cannot go on; the text says what is wrong and what to do."""
 
@@ -43,6 +52,7 @@ class UpPlan:
     port: int = 9092
     advertised_host: str | None = None
     namespace: str = "default"
+    store: StoreKind = StoreKind.DIR
     scale: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -159,10 +169,11 @@ class Up:
             **MALLOC_ENV,
             "KAFSCALE_ETCD_ENDPOINTS": endpoint,
             "KAFSCALE_NAMESPACE": self._plan.namespace,
-            "KAFSCALE_OBJECT_STORE": "dir",
-            "KAFSCALE_OBJECT_DIR": str(self._data.objects),
+            "KAFSCALE_OBJECT_STORE": self._plan.store.value,
             "KAFSCALE_NODE_ID": str(node_id),
         }
+        if self._plan.store is StoreKind.DIR:
+            env["KAFSCALE_OBJECT_DIR"] = str(self._data.objects)
         if role == "frontdoor":
             offset = node_id - 1
             host, port = self._plan.host, self._plan.port + offset
@@ -227,5 +238,5 @@ class Up:
             etcd=etcd,
             namespace=self._plan.namespace,
             object_dir=str(self._data.objects),
-            pid=0,
+            pid=os.getpid(),
         )

@@ -11,8 +11,8 @@ from kafscale.storage.etcd import EtcdClient, Range, RangeResult, Txn
 from kafscale.storage.heads import CorruptValue, Head, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.manifests import decode_manifest
-from kafscale.storage.schema import UnknownSchema
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.storage.schema import UnknownSchema
 from kafscale.storage.topics import Topic, decode_topic
 
 SEGMENTS_AT_ONCE = 8

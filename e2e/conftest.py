@@ -1,0 +1,1 @@
+"""End-to-end tests start real processes; nothing here imports a service."""

@@ -1,0 +1,189 @@
+"""The client table: which programs there are, what they need to be built, which codecs they have.
+
+A client whose toolchain is not installed is skipped by name on a person's machine and fails in CI.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent.parent / "clients"
+BUILT = Path(__file__).parent.parent.parent / "out" / "e2e"
+BUILD_TIMEOUT_S = 600
+RUN_TIMEOUT_S = 180
+ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+FIRST_TIMESTAMP = 1_700_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as a client saw it. Keys tell clients, codecs and numbers apart."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    name: str
+    codecs: Sequence[str]
+    needs: Sequence[str]  # programs on PATH
+    command: Callable[[], list[str]]  # builds at the first call
+    reads: bool = True
+    keeps_timestamps: bool = True  # lets its caller choose the create time
+
+    def require(self) -> None:
+        """Skips the test, or fails it in CI, when the toolchain is missing."""
+        missing = [program for program in self.needs if shutil.which(program) is None]
+        if not missing:
+            return
+        reason = f"client {self.name} needs {', '.join(missing)}, which is not installed"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    def run(self, *args: str) -> str:
+        done = subprocess.run(
+            [*self.command(), *args], capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
+        )
+        if done.returncode != 0:
+            raise AssertionError(
+                f"{self.name} {' '.join(args)} exited {done.returncode}:\n{done.stderr[-3000:]}"
+            )
+        return done.stdout
+
+    def produce(self, bootstrap: str, topic: str, codec: str, count: int) -> None:
+        self.run(*_options("produce", bootstrap, topic, count), "--name", self.name, "--codec", codec)
+
+    def consume(self, bootstrap: str, topic: str, count: int) -> list[Record]:
+        return [parse(line) for line in self.run(*_options("consume", bootstrap, topic, count)).splitlines()]
+
+
+def _options(mode: str, bootstrap: str, topic: str, count: int) -> list[str]:
+    return [
+        "--mode",
+        mode,
+        "--bootstrap",
+        bootstrap,
+        "--topic",
+        topic,
+        "--count",
+        str(count),
+        "--partitions",
+        "3",
+    ]
+
+
+def parse(line: str) -> Record:
+    found = json.loads(line)
+    return Record(
+        partition=found["partition"],
+        offset=found["offset"],
+        timestamp=found["timestamp"],
+        key=base64.b64decode(found["key"]),
+        value=base64.b64decode(found["value"]),
+        headers=tuple((name, base64.b64decode(value)) for name, value in found["headers"]),
+    )
+
+
+def _python(script: str) -> Callable[[], list[str]]:
+    return lambda: [sys.executable, str(HERE / "python" / script)]
+
+
+def _build(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+
+@cache
+def _go_programs() -> Path:
+    BUILT.mkdir(parents=True, exist_ok=True)
+    _build(["go", "build", "-o", f"{BUILT}/", "./cmd/..."], HERE / "go")
+    return BUILT
+
+
+def _go(program: str) -> Callable[[], list[str]]:
+    return lambda: [str(_go_programs() / program)]
+
+
+@cache
+def _node_folder() -> Path:
+    folder = BUILT / "node"
+    shutil.copytree(HERE / "node", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules"))
+    _build(["npm", "ci", "--no-audit", "--no-fund"], folder)
+    return folder
+
+
+def _node(script: str) -> Callable[[], list[str]]:
+    def command() -> list[str]:
+        folder = _node_folder()
+        own = folder / "node_modules" / "node" / "bin" / "node"
+        return [str(own) if own.exists() else "node", str(folder / script)]
+
+    return command
+
+
+@cache
+def java_classpath() -> str:
+    """The Java program and its libraries."""
+    folder = BUILT / "java"
+    _build(["mvn", "-q", "-B", "package", f"-DbuildDirectory={folder}"], HERE / "java")
+    return f"{folder}/classes:{folder}/lib/*"
+
+
+def _java() -> list[str]:
+    return ["java", "-Xmx512m", "-cp", java_classpath(), "kafscale.e2e.Client"]
+
+
+def _kcat() -> list[str]:
+    return [sys.executable, str(HERE / "python" / "kcat.py")]
+
+
+CLIENTS: tuple[Client, ...] = (
+    # Debian's kcat is built without zstd in some releases; librdkafka with all codecs is confluent-kafka's.
+    Client(
+        name="kcat",
+        codecs=("none", "gzip", "snappy", "lz4"),
+        needs=("kcat",),
+        command=_kcat,
+        keeps_timestamps=False,
+    ),
+    Client(name="confluent", codecs=ALL_CODECS, needs=(), command=_python("confluent.py")),
+    Client(name="kafka-python", codecs=ALL_CODECS, needs=(), command=_python("kafkapython.py")),
+    Client(name="aiokafka", codecs=ALL_CODECS, needs=(), command=_python("aio.py")),
+    Client(
+        name="kafkajs",
+        codecs=("none", "gzip"),
+        needs=("node", "npm"),
+        command=_node("kafkajs.mjs"),
+        reads=False,
+    ),
+    Client(
+        name="platformatic",
+        codecs=ALL_CODECS,
+        needs=("node", "npm"),
+        command=_node("platformatic.mjs"),
+        reads=False,
+    ),
+    Client(name="java", codecs=ALL_CODECS, needs=("java", "mvn"), command=_java),
+    Client(name="franz-go", codecs=ALL_CODECS, needs=("go",), command=_go("franz")),
+    Client(name="sarama", codecs=ALL_CODECS, needs=("go",), command=_go("sarama")),
+    Client(name="kafka-go", codecs=ALL_CODECS, needs=("go",), command=_go("kafkago")),
+)

@@ -1,0 +1,172 @@
+"""A KafScale of real processes: `kafscale up` on a folder, started, stopped and killed as a user or a fault would."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafscale.runtime.etcd_binary import free_port
+
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+KAFSCALE = (sys.executable, "-m", "kafscale.cli")
+
+
+class NotReady(Exception):
+    """`kafscale up` did not say that it is ready."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One data directory and the processes on it. `start` may be called again after `stop` or `kill`."""
+
+    data_dir: Path
+    scale: Mapping[str, int] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
+    port: int = 0
+    output: list[str] = field(default_factory=list)
+    _process: subprocess.Popen[str] | None = None
+    _lines: queue.Queue[str | None] = field(default_factory=queue.Queue)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Returns when `kafscale up` says that clients can come."""
+        self.launch()
+        self.wait_for("KafScale is ready")
+
+    def launch(self) -> None:
+        self.port = self.port or free_port()
+        scale = [part for role, count in self.scale.items() for part in ("--scale", f"{role}={count}")]
+        self._lines = queue.Queue()
+        self._process = subprocess.Popen(
+            [
+                *KAFSCALE,
+                "up",
+                "--port",
+                str(self.port),
+                "--data-dir",
+                str(self.data_dir),
+                *scale,
+                *self.options,
+            ],
+            env={**os.environ, **self.env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        threading.Thread(target=self._read, args=(self._process, self._lines), daemon=True).start()
+
+    def _read(self, process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    def wait_for(self, text: str, timeout_s: float = READY_TIMEOUT_S) -> str:
+        """The first line from here on that holds `text`."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = self._lines.get(timeout=max(deadline - time.monotonic(), 0))
+            except queue.Empty:
+                raise NotReady(f"no line with {text!r} within {timeout_s} s:\n{self.story()}") from None
+            if line is None:
+                raise NotReady(f"kafscale up ended without a line with {text!r}:\n{self.story()}")
+            self.output.append(line)
+            if text in line:
+                return line
+
+    def story(self) -> str:
+        """What was printed and logged, for a failing test's message."""
+        logs = sorted((self.data_dir / "run" / "log").glob("*.log"))
+        tails = [
+            f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+            for log in logs
+        ]
+        return "".join(self.output[-30:]) + "\n".join(tails)
+
+    def stop(self) -> int:
+        """Ctrl-C: drains and stops. The exit code."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGINT)
+        return self._ended(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """kill -9 of everything at once: supervisor, services and etcd."""
+        if self._process is None:
+            return
+        for pid in self._tree():
+            _signal(pid, signal.SIGKILL)
+        self._ended(10)
+
+    def _ended(self, timeout_s: float) -> int:
+        assert self._process is not None
+        code = self._process.wait(timeout_s)
+        self._process = None
+        return code
+
+    def _tree(self) -> list[int]:
+        assert self._process is not None
+        found = [self._process.pid]
+        for pid in found:
+            found += _children(pid)
+        return found
+
+    def pids(self, role: str) -> list[int]:
+        """Process ids of a service's instances (or of etcd), workers not included, oldest first."""
+        assert self._process is not None
+        wanted = "etcd" if role == "etcd" else f"kafscale.{role}"
+        return [pid for pid in _children(self._process.pid) if wanted in _command(pid)]
+
+    def signal(self, role: str, number: signal.Signals, index: int = 0) -> int:
+        """Sends a signal to one instance of a service; its process id."""
+        pid = self.pids(role)[index]
+        _signal(pid, number)
+        return pid
+
+    def fsck(self) -> subprocess.CompletedProcess[str]:
+        """`kafscale fsck` on the data directory, running or stopped."""
+        return subprocess.run(
+            [*KAFSCALE, "fsck", "--data-dir", str(self.data_dir)],
+            env={**os.environ, **self.env},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return  # it died first
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except FileNotFoundError:
+        return []
+    return [int(child) for child in text.split()]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except FileNotFoundError:
+        return ""

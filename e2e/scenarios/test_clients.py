@@ -1,0 +1,89 @@
+"""Every client library produces with every codec it has, and each reads what every other one wrote.
+
+Law: what a client read is what another wrote, byte for byte, with headers and timestamps, each record once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.harness.clients import CLIENTS, FIRST_TIMESTAMP, Client, Record
+from e2e.harness.cluster import Cluster
+
+RECORDS = 10_000
+PARTITIONS = 3
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder: Path = tmp_path_factory.mktemp("clients")
+    cluster = Cluster(data_dir=folder, env={"KAFSCALE_NUM_PARTITIONS": str(PARTITIONS)})
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+def topic_of(client: Client) -> str:
+    return f"from-{client.name}"
+
+
+@pytest.fixture(scope="module")
+def written(cluster: Cluster) -> dict[str, list[str]]:
+    """Which codecs each client has written so far; filled by the producing tests, which run first."""
+    return defaultdict(list)
+
+
+@pytest.mark.parametrize(
+    ("client", "codec"),
+    [
+        pytest.param(client, codec, id=f"{client.name}-{codec}")
+        for client in CLIENTS
+        for codec in client.codecs
+    ],
+)
+def test_a_client_produces_ten_thousand_keyed_records_with_a_codec(
+    cluster: Cluster, written: dict[str, list[str]], client: Client, codec: str
+) -> None:
+    client.require()
+    client.produce(cluster.bootstrap, topic_of(client), codec, RECORDS)
+    written[client.name].append(codec)
+
+
+@pytest.mark.parametrize(
+    "reader", [pytest.param(client, id=client.name) for client in CLIENTS if client.reads]
+)
+def test_a_client_reads_what_every_client_wrote(
+    cluster: Cluster, written: dict[str, list[str]], reader: Client
+) -> None:
+    reader.require()
+    assert written, "the producing tests did not run"
+    for writer in CLIENTS:
+        codecs = written.get(writer.name, [])
+        if codecs:
+            records = reader.consume(cluster.bootstrap, topic_of(writer), RECORDS * len(codecs))
+            check_records(writer, codecs, records)
+
+
+def check_records(writer: Client, codecs: list[str], records: list[Record]) -> None:
+    expected = {f"{writer.name}-{codec}-{i}".encode(): (codec, i) for codec in codecs for i in range(RECORDS)}
+    seen = Counter(record.key for record in records)
+    assert seen == Counter(expected.keys())
+    by_partition: dict[int, list[Record]] = defaultdict(list)
+    for record in records:
+        _, i = expected[record.key]
+        assert record.value == record.key + b":" + b"x" * (i % 200)
+        assert record.headers[0] == ("client", writer.name.encode())
+        if writer.keeps_timestamps:
+            assert record.timestamp == FIRST_TIMESTAMP + i
+            assert record.headers == (("client", writer.name.encode()), ("n", str(i).encode()))
+        by_partition[record.partition].append(record)
+    assert set(by_partition) <= set(range(PARTITIONS))
+    for partition in by_partition.values():
+        offsets = [record.offset for record in partition]
+        assert offsets == list(range(len(offsets))), "offsets are dense and in order"
