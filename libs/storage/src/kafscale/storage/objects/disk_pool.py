@@ -53,6 +53,11 @@ class DiskPool:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
+    @property
+    def pending(self) -> int:
+        """Calls queued or under way."""
+        return self._pending
+
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """The function's answer or exception, from a thread."""
         async with self._slots:

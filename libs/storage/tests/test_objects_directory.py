@@ -1,0 +1,480 @@
+"""The directory store's own laws: several processes, kill -9, full disks, power cuts, copied trees, plain files."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafscale.storage.objects import (
+    IfAbsent,
+    IfMatch,
+    ObjectNotFound,
+    ObjectStore,
+    PreconditionFailed,
+    StoreConfig,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    open_store,
+)
+from kafscale.storage.objects import disk_tree as disk_tree_module
+from kafscale.storage.objects.directory import DirectoryStore
+from kafscale.storage.objects.disk_files import write_body
+from kafscale.storage.objects.disk_pool import DiskPool
+from kafscale.storage.objects.durability import names_follow_fsync
+from kafscale.storage.objects.locks import KeyLocks
+
+WRITER = Path(__file__).with_name("directory_writer.py")
+KEY = "default/orders/0/segment-00000000000000000000.kfs"
+METADATA = {"kfs-epoch": "3", "kfs-attempt": "b" * 32}
+
+
+def start_writer(root: Path, mode: str, seed: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(WRITER), str(root), mode, str(seed)], stdout=subprocess.PIPE)
+
+
+def files_below(root: Path) -> set[str]:
+    return {
+        str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and not path.is_symlink()
+    }
+
+
+async def test_an_object_is_a_plain_file_under_its_key(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.put(KEY, [b"spec", b"bytes"], condition=IfAbsent(), metadata=METADATA)
+    assert (tmp_path / KEY).read_bytes() == b"specbytes"
+    assert files_below(tmp_path) == {KEY}
+    await store.close()
+
+
+async def test_nothing_is_made_before_the_first_request(tmp_path: Path) -> None:
+    store = open_store(StoreConfig(kind="dir", directory=tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    await store.probe()
+    await store.close()
+
+
+async def test_another_store_on_the_same_directory_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
+    first = DirectoryStore(tmp_path)
+    etag = await first.put(KEY, [b"x"], condition=IfAbsent(), metadata=METADATA)
+    await first.close()
+    second = DirectoryStore(tmp_path)
+    info = await second.head(KEY)
+    assert info is not None
+    assert (info.etag, dict(info.metadata)) == (etag, METADATA)
+    await second.close()
+
+
+async def test_of_several_processes_exactly_one_creates_each_key(tmp_path: Path) -> None:
+    writers = [start_writer(tmp_path, "race", n) for n in range(4)]
+    outputs = [(await asyncio.to_thread(writer.communicate))[0].split() for writer in writers]
+    assert [writer.returncode for writer in writers] == [0] * 4
+    won = sorted(int(word) for output in outputs for word in output)
+    assert won == list(range(200))
+    await assert_all_whole(tmp_path, minimum=200)
+
+
+async def test_kill_9_at_any_moment_leaves_whole_objects_with_their_own_records(tmp_path: Path) -> None:
+    source = random.Random(7)
+    deadline = time.monotonic() + 8
+    rounds = 0
+    while time.monotonic() < deadline:
+        writers = [start_writer(tmp_path, "chaos", source.randrange(1 << 30)) for _ in range(2)]
+        for writer in writers:
+            await asyncio.to_thread(wait_turns, writer, source.randrange(1, 200))
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+        await assert_all_whole(tmp_path, minimum=0)
+        rounds += 1
+    assert rounds >= 3
+    assert names_in(tmp_path / ".store/torn") == []
+
+
+def wait_turns(writer: subprocess.Popen[bytes], turns: int) -> None:
+    assert writer.stdout is not None
+    for _ in range(turns):
+        assert writer.stdout.readline() == b"turn\n"
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+async def assert_all_whole(root: Path, *, minimum: int) -> None:
+    store = DirectoryStore(root)
+    seen = 0
+    async for listed in store.list("ns/"):
+        info = await store.head(listed.key)
+        assert info is not None
+        attempt = info.metadata["kfs-attempt"].encode()
+        data = await store.get(listed.key, if_match=info.etag)
+        assert len(data) == info.size == listed.size
+        assert data == attempt * (len(data) // 32)
+        assert (root / listed.key).read_bytes() == data
+        seen += 1
+    assert seen >= minimum
+    await store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    mount = tmp_path / "small"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(mount)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine lets nobody mount a tmpfs")
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+async def test_a_full_disk_refuses_definitely_and_passes_when_there_is_room(small_disk: Path) -> None:
+    store = DirectoryStore(small_disk)
+    first = await store.put("ns/0", [b"a" * (3 << 20)], condition=IfAbsent())
+    for condition in (IfAbsent(), None, IfMatch(first)):
+        key = "ns/0" if isinstance(condition, IfMatch) else "ns/1"
+        with pytest.raises(StoreFull):
+            await store.put(key, [b"b" * (2 << 20)], condition=condition)
+    assert [info.key async for info in store.list("")] == ["ns/0"]
+    assert files_below(small_disk) - {"ns/0"} == {
+        name for name in files_below(small_disk) if name.startswith(".store/locks/")
+    }
+    assert names_in(small_disk / ".store/meta/ns") == [f"0.{(small_disk / 'ns/0').stat().st_ino:x}"]
+    assert await store.delete("ns/0", if_match=first)
+    await store.put("ns/1", [b"b" * (2 << 20)], condition=IfAbsent())
+    assert await store.get("ns/1") == b"b" * (2 << 20)
+    await store.close()
+
+
+async def test_an_fsync_that_finds_the_disk_full_takes_the_object_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.probe()
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreFull):
+        await store.put(KEY, [b"x"], condition=IfAbsent())
+    monkeypatch.undo()
+    assert await store.head(KEY) is None
+    await store.put(KEY, [b"x"], condition=IfAbsent())
+    await store.close()
+
+
+async def test_an_fsync_that_fails_otherwise_leaves_the_outcome_unknown_to_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.probe()
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(StoreUnavailable):
+        await store.put(KEY, [b"x"], condition=IfAbsent())
+    monkeypatch.undo()
+    assert await store.head(KEY) is None
+    await store.close()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_every_put_is_synced_and_where_names_do_not_follow_so_are_the_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    monkeypatch.setattr(disk_tree_module, "names_follow_fsync", lambda path: ordered)
+    store = DirectoryStore(tmp_path)
+    await store.put(KEY, [b"x"], condition=IfAbsent())  # makes the directories
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def record(fd: int) -> None:
+        target = os.readlink(f"/proc/self/fd/{fd}")
+        synced.append("object" if os.path.basename(target).startswith(("#", "segment")) else target)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", record)
+    await store.put(KEY.replace("0.kfs", "1.kfs"), [b"x"], condition=IfAbsent(), metadata=METADATA)
+    directories = [str(tmp_path / ".store/meta/default/orders/0"), str(tmp_path / "default/orders/0")]
+    if ordered:
+        assert synced == ["object"]
+    else:  # bytes and record before the name, then the name
+        assert synced == ["object", directories[0], "object", directories[1]]
+    await store.close()
+
+
+async def test_head_makes_durable_what_it_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.put(KEY, [b"x"], condition=IfAbsent())
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    assert await store.head(KEY) is not None
+    assert len(synced) == 1
+    await store.close()
+
+
+async def test_a_file_cut_by_a_power_failure_counts_as_absent_and_is_moved_aside(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    etag = await store.put(KEY, [b"0123456789"], condition=IfAbsent(), metadata=METADATA)
+    os.truncate(tmp_path / KEY, 4)
+    assert await store.head(KEY) is None
+    with pytest.raises(ObjectNotFound):
+        await store.get(KEY)
+    assert [info async for info in store.list("default/")] == []
+    with pytest.raises(PreconditionFailed):
+        await store.put(KEY, [b"x"], condition=IfMatch(etag))
+    again = await store.put(KEY, [b"whole"], condition=IfAbsent(), metadata={"kfs-epoch": "4"})
+    info = await store.head(KEY)
+    assert info is not None
+    assert (info.etag, dict(info.metadata)) == (again, {"kfs-epoch": "4"})
+    assert [path.read_bytes() for path in (tmp_path / ".store/torn").iterdir()] == [b"0123"]
+    await store.close()
+
+
+async def test_bytes_changed_in_place_have_another_etag(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    etag = await store.put(KEY, [b"0123456789"], condition=IfAbsent(), metadata=METADATA)
+    with (tmp_path / KEY).open("r+b") as file:
+        file.write(b"X")
+    with pytest.raises(PreconditionFailed):
+        await store.get(KEY, if_match=etag)
+    info = await store.head(KEY)
+    assert info is not None
+    assert info.etag != etag
+    await store.close()
+
+
+def copy_tree(command: list[str], old: Path, new: Path) -> None:
+    if command == ["tar"]:
+        shutil.unpack_archive(shutil.make_archive(str(new), "tar", old), new)
+    else:
+        subprocess.run([*command, str(old), str(new)], check=True)
+
+
+@pytest.mark.parametrize("command", [["cp", "-r"], ["cp", "-a"], ["tar"]])
+async def test_a_copied_directory_keeps_etags_and_metadata(tmp_path: Path, command: list[str]) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    store = DirectoryStore(old)
+    etags = {}
+    for n in range(3):
+        key = KEY.replace("0.kfs", f"{n}.kfs")
+        etags[key] = await store.put(key, [b"body", b"%d" % n], condition=IfAbsent(), metadata={"n": str(n)})
+    await store.close()
+    copy_tree(command, old, new)
+    copy = DirectoryStore(new)
+    for _ in range(2):
+        for n, (key, etag) in enumerate(etags.items()):
+            info = await copy.head(key)
+            assert info is not None
+            assert (info.etag, dict(info.metadata)) == (etag, {"n": str(n)})
+            assert await copy.get(key, if_match=etag) == b"body%d" % n
+    await copy.close()
+
+
+async def test_a_file_put_there_by_hand_is_an_object_without_metadata(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.probe()
+    (tmp_path / "default").mkdir()
+    (tmp_path / "default/foreign").write_bytes(b"foreign")
+    info = await store.head("default/foreign")
+    assert info is not None
+    assert (info.size, dict(info.metadata)) == (7, {})
+    assert await store.delete("default/foreign", if_match=info.etag)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/a", "a/", "a//b", "../a", "a/../b", "./a", ".store/meta/a", "a\0b", "a/" + "x" * 231]
+)
+async def test_a_key_that_leaves_the_tree_is_refused(tmp_path: Path, key: str) -> None:
+    store = DirectoryStore(tmp_path / "root")
+    requests = (
+        lambda: store.put(key, [b"x"]),
+        lambda: store.get(key),
+        lambda: store.head(key),
+        lambda: store.delete(key),
+    )
+    for request in requests:
+        with pytest.raises(StoreRefused):
+            await request()
+    await store.close()
+
+
+async def test_a_key_below_an_object_or_above_one_is_refused(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.put("ns/a", [b"x"])
+    with pytest.raises(StoreRefused):
+        await store.put("ns/a/b", [b"x"], condition=IfAbsent())
+    for condition in (IfAbsent(), None):
+        with pytest.raises(StoreRefused):
+            await store.put("ns", [b"x"], condition=condition)
+    assert await store.head("ns/a/b") is None
+    await store.close()
+
+
+async def test_more_metadata_than_s3_would_take_is_refused(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.put("ns/a", [b"x"], metadata={"k": "v" * 2047})
+    with pytest.raises(StoreRefused):
+        await store.put("ns/b", [b"x"], metadata={"k": "v" * 2048})
+    await store.close()
+
+
+async def test_the_folders_of_deleted_objects_go(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.put(KEY, [b"x"])
+    await store.put("default/other/0/k", [b"x"])
+    assert await store.delete(KEY)
+    assert not (tmp_path / "default/orders").exists()
+    assert not (tmp_path / ".store/meta/default/orders").exists()
+    assert (tmp_path / "default/other/0/k").exists()
+    await store.close()
+
+
+async def test_without_unnamed_files_everything_works_and_nothing_is_left_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_tree_module.DiskTree, "_can_stage_unnamed", lambda self: False)
+    store = DirectoryStore(tmp_path)
+    etag = await store.put(KEY, [b"a"], condition=IfAbsent(), metadata=METADATA)
+    with pytest.raises(PreconditionFailed):
+        await store.put(KEY, [b"b"], condition=IfAbsent())
+    etag = await store.put(KEY, [b"c"], condition=IfMatch(etag), metadata=METADATA)
+    info = await store.head(KEY)
+    assert info is not None
+    assert (info.etag, dict(info.metadata)) == (etag, METADATA)
+    assert names_in(tmp_path / ".store/stage") == []
+    await store.close()
+
+
+async def test_a_lock_that_another_process_does_not_give_back_is_waited_for_with_an_end(
+    tmp_path: Path,
+) -> None:
+    store = DirectoryStore(tmp_path, lock_wait_s=0.05)
+    etag = await store.put(KEY, [b"a"])
+    with KeyLocks(str(tmp_path / ".store/locks"), wait_s=1).held(KEY):
+        with pytest.raises(StoreUnavailable):
+            await store.delete(KEY, if_match=etag)
+        await store.put("default/elsewhere", [b"b"], condition=IfAbsent())
+    assert await store.delete(KEY, if_match=etag)
+    await store.close()
+
+
+async def test_a_temporary_store_is_gone_when_it_is_closed() -> None:
+    store = open_store(StoreConfig(kind="memory"))
+    assert isinstance(store, DirectoryStore)
+    await store.put(KEY, [b"x"])
+    root = store.root
+    assert (root / KEY).exists()
+    await store.close()
+    assert not root.exists()
+
+
+async def test_a_store_that_was_never_used_closes(tmp_path: Path) -> None:
+    await DirectoryStore(tmp_path).close()
+    assert names_in(tmp_path) == []
+
+
+async def test_a_blocked_write_holds_up_neither_the_loop_nor_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.put("ns/there", [b"x"])
+    gate = threading.Event()
+
+    def stuck(fd: int) -> None:
+        gate.wait(30)
+
+    monkeypatch.setattr(os, "fsync", stuck)
+    async with asyncio.TaskGroup() as tasks:
+        for n in range(12):
+            tasks.create_task(store.put(f"ns/{n}", [b"y"], condition=IfAbsent()))
+        assert await store.get("ns/there") == b"x"
+        gate.set()
+    await store.close()
+
+
+async def test_a_pool_never_has_more_calls_pending_than_its_bound() -> None:
+    pool = DiskPool("bounded", threads=2, pending_max=3)
+    gate = threading.Event()
+    both = threading.Barrier(3)
+    first = threading.Semaphore(2)
+
+    def call(n: int) -> int:
+        if first.acquire(blocking=False):
+            both.wait(30)
+        gate.wait(30)
+        return n
+
+    calls = [asyncio.ensure_future(pool.run(call, n)) for n in range(10)]
+    await asyncio.to_thread(both.wait)
+    assert pool.pending == 3
+    gate.set()
+    assert await asyncio.gather(*calls) == list(range(10))
+    await pool.close()
+
+
+async def test_a_cancelled_call_still_ends_and_its_thread_serves_on() -> None:
+    pool = DiskPool("cancelled", threads=1, pending_max=10)
+    gate, done = threading.Event(), threading.Event()
+
+    def call() -> None:
+        gate.wait(30)
+        done.set()
+
+    pending = asyncio.ensure_future(pool.run(call))
+    await asyncio.sleep(0)
+    pending.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await pending
+    gate.set()
+    assert await pool.run(done.is_set)
+    await pool.close()
+
+
+def test_the_kernels_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writev = os.writev
+    monkeypatch.setattr(os, "writev", lambda fd, parts: writev(fd, [parts[0][:3]]))
+    fd = os.open(tmp_path / "f", os.O_CREAT | os.O_RDWR)
+    etag, size = write_body(fd, [b"abcdefgh", b"", b"ij", b"k"])
+    os.close(fd)
+    assert ((tmp_path / "f").read_bytes(), size) == (b"abcdefghijk", 11)
+    monkeypatch.undo()
+    fd = os.open(tmp_path / "g", os.O_CREAT | os.O_RDWR)
+    assert write_body(fd, [b"abcdefghijk"]) == (etag, 11)
+    os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("file_system", "follow"), [("ext4", True), ("xfs", True), ("btrfs", False), ("nfs4", False)]
+)
+def test_only_file_systems_with_one_ordered_journal_are_trusted_with_names(
+    tmp_path: Path, file_system: str, follow: bool
+) -> None:
+    device = os.stat(tmp_path).st_dev
+    line = f"36 35 {os.major(device)}:{os.minor(device)} / /x rw shared:1 - {file_system} /dev/x rw\n"
+    other = "37 35 254:99 / /y rw - ext4 /dev/y rw\n"
+    assert names_follow_fsync(str(tmp_path), other + line) is follow
+    assert names_follow_fsync(str(tmp_path), other) is False
+
+
+def test_the_store_satisfies_the_port(tmp_path: Path) -> None:
+    store: ObjectStore = DirectoryStore(tmp_path)
+    assert (store.billed, store.linger_min_ms, store.puts_per_s_max) == (False, 0, None)
