@@ -33,17 +33,23 @@ def add_request_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> E
     return event
 
 
-def configure_logs(*, level: str, form: Literal["json", "plain"], **ids: str) -> None:
-    """For the whole process, once; `ids` (service, instance) stand on every line. Logs go to stderr."""
+def configure_logs(*, level: str, form: Literal["json", "plain"], **ids: str) -> dict[str, str]:
+    """For the whole process, once. What it returns (service, ...) stands on every line and may be added to.
+
+    Logs go to stderr.
+    """
     threshold = _LEVELS[level]
+
+    def add_process_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return {**ids, **event}
+
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         add_request_ids,
+        add_process_ids,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(**ids)
     if form == "json":
         structlog.configure(
             processors=[
@@ -63,6 +69,7 @@ def configure_logs(*, level: str, form: Literal["json", "plain"], **ids: str) ->
             cache_logger_on_first_use=False,
         )
     _adopt_stdlib(threshold)
+    return ids
 
 
 class _ToStructlog(logging.Handler):

@@ -21,6 +21,7 @@ class LoopWatch:
         "_clock",
         "_stall_began_ms",
         "_stall_ended_ms",
+        "_timer",
         "lag_max_ms",
         "lag_ms",
         "last_tick_ms",
@@ -33,13 +34,19 @@ class LoopWatch:
         self.lag_ms = 0
         self.lag_max_ms = 0
         self.stalls = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._stall_began_ms = 0
         self._stall_ended_ms = -CATCH_UP_MS - 1
 
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_MS / 1000)
-            self.tick()
+    def start(self) -> None:
+        """On the running loop, until stop()."""
+        self.tick()
+        self._timer = asyncio.get_running_loop().call_later(TICK_MS / 1000, self.start)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def tick(self) -> None:
         now_ms = self._clock.now_ms()

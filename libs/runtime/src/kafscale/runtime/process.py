@@ -1,70 +1,255 @@
 """One way for every service to be a process: wait for what it needs, register, serve, drain, leave.
 
-waiting for etcd and the store -> STARTING -> READY -> DRAINING -> gone
+    waiting for etcd and the store -> STARTING -> READY -> DRAINING -> gone
+
+SIGTERM or SIGINT drains once the process is ready and just ends it before. What cannot be waited for
+(a held node id, a store that ignores conditions, an address in use) is one sentence and exit code 1.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Final, Generic, TypeVar
 
-import grpc.aio
-from kafscale.runtime.budget import MemoryBudget
-from kafscale.runtime.clock import Clock
+import structlog
+import uvloop
+from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.drain import drain, leave
+from kafscale.runtime.face import GrpcFace, advertised
+from kafscale.runtime.health import Health, Phase
+from kafscale.runtime.http import HttpFace, serving
+from kafscale.runtime.logs import configure_logs
+from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.malloc import MALLOC_ENV
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.outside import connect_etcd, etcd_need, open_object_store, store_need
+from kafscale.runtime.process_metrics import watch_process
+from kafscale.runtime.service import Runtime, ServiceParts
 from kafscale.runtime.settings import ServiceSettings
-from kafscale.runtime.stream.server import Handler
-from kafscale.storage.etcd import EtcdClient
+from kafscale.runtime.tracing import Tracer, open_tracer
+from kafscale.runtime.waits import Need, wait_for
+from kafscale.storage.etcd import EtcdClient, EtcdError
+from kafscale.storage.etcd_transport import BadEndpoint
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import Registration
-from kafscale.storage.objects import ObjectStore
-from kafscale.storage.topics import TopicsView
-from prometheus_client import CollectorRegistry
+from kafscale.storage.membership import InstanceState, Listener, NodeIdTaken, Registration
+from kafscale.storage.objects import ObjectStore, StoreUnsuitable
 
 __all__ = ["MALLOC_ENV", "Runtime", "ServiceParts", "run_service"]
 
 S = TypeVar("S", bound=ServiceSettings)
+T = TypeVar("T")
+Build = Callable[[Runtime[S]], AbstractAsyncContextManager[ServiceParts]]
+
+log = structlog.get_logger("kafscale.process")
+
+FAILED_EXIT_CODE: Final = 1
 
 
-async def _nothing() -> None:
-    return None
+class CannotServe(Exception):
+    """Nothing that waiting would cure; the text is for the person who started us."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime(Generic[S]):
-    """What a service gets. Registered as STARTING before build is called: registration.instance is known."""
-
-    role: str
-    settings: S
-    etcd: EtcdClient
-    keyspace: Keyspace
-    store: ObjectStore
-    registration: Registration
-    registry: CollectorRegistry
-    task_group: asyncio.TaskGroup
-    clock: Clock
-    budget: MemoryBudget
-
-    @property
-    def topics(self) -> TopicsView:
-        """Started in task_group at the first use; await its ready()."""
-        raise NotImplementedError
+class _Leaving(Exception):
+    """Ends the task group of a process that is done."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceParts:
-    """What a service gives: handlers by API key, gRPC services, and its ways to begin and to end."""
-
-    bulk: Mapping[int, Handler] = field(default_factory=dict)
-    control: Mapping[int, Handler] = field(default_factory=dict)
-    grpc_services: Sequence[Callable[[grpc.aio.Server], None]] = ()
-    before_ready: Callable[[], Awaitable[None]] = _nothing
-    drain: Callable[[], Awaitable[None]] = _nothing
+def run_service(role: str, settings: S, build: Build[S], *, listeners: Sequence[Listener] = ()) -> int:
+    """Runs until SIGTERM or SIGINT; the exit code. `listeners` are shown to Kafka clients."""
+    ids = configure_logs(level=settings.log_level, form=settings.log_format, service=role)
+    return uvloop.run(_main(role, settings, build, listeners, ids))
 
 
-def run_service(
-    role: str, settings: S, build: Callable[[Runtime[S]], AbstractAsyncContextManager[ServiceParts]]
+async def _main(
+    role: str, settings: S, build: Build[S], listeners: Sequence[Listener], log_ids: dict[str, str]
 ) -> int:
-    """Runs until SIGTERM or SIGINT; the exit code."""
-    raise NotImplementedError
+    """Made inside the loop, because what it holds belongs to the loop."""
+    return await _Process(role, settings, build, listeners, log_ids).run()
+
+
+class _Process(Generic[S]):
+    def __init__(
+        self,
+        role: str,
+        settings: S,
+        build: Build[S],
+        listeners: Sequence[Listener],
+        log_ids: dict[str, str],
+    ) -> None:
+        self._log_ids = log_ids
+        self._role = role
+        self._settings = settings
+        self._build = build
+        self._listeners = listeners
+        self._clock = SystemClock()
+        self._watch = LoopWatch(self._clock)
+        self._health = Health(role)
+        self._metrics = Metrics(role)
+        self._keyspace = Keyspace(settings.namespace)
+        self._face = GrpcFace(health=self._health, clock=self._clock, watch=self._watch)
+        self._http = HttpFace(
+            health=self._health, watch=self._watch, clock=self._clock, metrics=self._metrics
+        )
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        main = asyncio.current_task()
+        assert main is not None, "a coroutine runs in a task"
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled, main)
+        exit_code = 0
+        try:
+            async with AsyncExitStack() as stack:
+                await self._live(stack)
+        except* (CannotServe, NodeIdTaken, StoreUnsuitable, BadEndpoint) as group:
+            exit_code = FAILED_EXIT_CODE
+            for error in leaves(group):
+                log.error("cannot serve", why=str(error))
+        except* asyncio.CancelledError:
+            if not self._stop.is_set():
+                raise
+            log.info("stopped before it was done")
+        except* Exception as group:
+            exit_code = FAILED_EXIT_CODE
+            log.error("failed", exc_info=group)
+        return exit_code
+
+    def _signalled(self, main: asyncio.Task[int]) -> None:
+        """The first signal drains; a second one, or one before we are ready, ends at once."""
+        if self._stop.is_set() or self._health.phase in (Phase.WAITING, Phase.STARTING):
+            main.cancel()
+        self._stop.set()
+
+    async def _live(self, stack: AsyncExitStack) -> None:
+        self._watch.start()
+        stack.callback(self._watch.stop)
+        http_address = await self._listen(stack)
+        etcd, store = await self._outside(stack)
+        port = await self._bind(stack)
+        registration = await self._wait(self._registering(etcd, http_address, port))
+        try:
+            self._log_ids["instance"] = registration.instance.id
+            await self._health.enter(Phase.STARTING)
+            await self._serve(etcd, store, registration)
+        finally:
+            await leave(registration)
+
+    async def _listen(self, stack: AsyncExitStack) -> str:
+        try:
+            address = await stack.enter_async_context(serving(self._http, self._settings.http_listen))
+        except (OSError, ValueError) as error:
+            raise CannotServe(f"KAFSCALE_HTTP_LISTEN={self._settings.http_listen}: {error}") from error
+        log.info("health and metrics", http=address)
+        return address
+
+    async def _outside(self, stack: AsyncExitStack) -> tuple[EtcdClient, ObjectStore]:
+        etcd = connect_etcd(self._settings)
+        stack.push_async_callback(etcd.close)
+        await self._wait(etcd_need(self._settings, etcd, self._keyspace))
+        store = open_object_store(self._settings)
+        stack.push_async_callback(store.close)
+        await self._wait(store_need(self._settings, store))
+        return etcd, store
+
+    async def _bind(self, stack: AsyncExitStack) -> int:
+        try:
+            port = await self._face.start(self._settings.grpc_listen)
+        except (RuntimeError, ValueError) as error:
+            raise CannotServe(f"KAFSCALE_GRPC_LISTEN={self._settings.grpc_listen}: {error}") from error
+        stack.push_async_callback(self._face.stop)
+        return port
+
+    def _registering(self, etcd: EtcdClient, http_address: str, port: int) -> Need[Registration]:
+        settings = self._settings
+        return Need(
+            what="a place in the cluster",
+            remedy="look at etcd: it answered a moment ago",
+            probe=lambda: Registration.join(
+                etcd,
+                self._keyspace,
+                role=self._role,
+                address=advertised(settings.grpc_listen, settings.grpc_advertise, port),
+                node_id=settings.node_id,
+                listeners=self._listeners,
+                rack=settings.rack,
+                http_address=http_address,
+            ),
+            not_yet=(EtcdError,),
+        )
+
+    async def _wait(self, need: Need[T]) -> T:
+        return await wait_for(need, clock=self._clock, say=self._health.say)
+
+    async def _serve(self, etcd: EtcdClient, store: ObjectStore, registration: Registration) -> None:
+        """Until a signal, and through the drain; every task of the service ends here."""
+        try:
+            async with asyncio.TaskGroup() as tasks, self._tracing(registration) as tracer:
+                tasks.create_task(registration.run())
+                runtime = Runtime(
+                    role=self._role,
+                    settings=self._settings,
+                    etcd=etcd,
+                    keyspace=self._keyspace,
+                    store=store,
+                    registration=registration,
+                    metrics=self._metrics,
+                    task_group=tasks,
+                    clock=self._clock,
+                    tracer=tracer,
+                )
+                watch_process(
+                    self._metrics,
+                    watch=self._watch,
+                    budget=runtime.budget,
+                    registration=registration,
+                    streams=self._face.streams,
+                )
+                async with self._build(runtime) as parts:
+                    await self._until_stopped(parts, registration, tracer)
+                raise _Leaving
+        except* _Leaving:
+            await self._health.enter(Phase.STOPPED)
+
+    async def _until_stopped(
+        self, parts: ServiceParts, registration: Registration, tracer: Tracer | None
+    ) -> None:
+        self._http.worker_metrics = parts.worker_metrics
+        self._face.offer(parts, tracer)
+        await parts.before_ready()
+        await self._wait(
+            Need(
+                what="etcd to take the state READY",
+                remedy="look at etcd: it answered a moment ago",
+                probe=lambda: registration.set_state(InstanceState.READY),
+                not_yet=(EtcdError,),
+            )
+        )
+        await self._health.enter(Phase.READY)
+        instance = registration.instance
+        log.info("ready", grpc=instance.address, http=instance.http_address)
+        await self._stop.wait()
+        await self._health.enter(Phase.DRAINING)
+        await drain(parts, self._face.streams, registration, self._settings.drain_timeout_ms)
+
+    @asynccontextmanager
+    async def _tracing(self, registration: Registration) -> AsyncIterator[Tracer | None]:
+        tracer = open_tracer(
+            service=self._role,
+            instance=registration.instance.id,
+            ratio=self._settings.trace_ratio,
+            endpoint=self._settings.otlp_endpoint,
+        )
+        try:
+            yield tracer
+        finally:
+            if tracer is not None:
+                await asyncio.to_thread(tracer.close)
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The exceptions in a group of groups."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error

@@ -68,6 +68,11 @@ class ServiceSettings(BaseSettings):
     drain_timeout_ms: int = Field(30_000, ge=0, description="Longest graceful drain after SIGTERM.")
     memory_bytes: int = Field(512 * MIB, ge=16 * MIB, description="Bytes that requests and buffers may hold.")
 
+    s3_puts_per_s_max: int | None = Field(
+        100, ge=1, description="Segments written per second at most: past it they grow."
+    )
+    s3_linger_min_ms: int = Field(5, ge=0, description="An idle partition waits this long for more records.")
+
     segment_bytes: int = Field(4 * MIB, ge=4096, description="A segment is sealed when it has this size.")
     flush_interval_ms: int = Field(
         250, ge=0, description="Longest time a record waits for its segment to be sealed."

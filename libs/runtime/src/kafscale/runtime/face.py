@@ -1,0 +1,91 @@
+"""The gRPC side of a service: health, the request streams, and its own services.
+
+It listens before the service is built, because a registration names the port; until the handlers are
+offered, requests are answered REFUSED, which is definite.
+"""
+
+import asyncio
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.health import Health
+from kafscale.runtime.http import split_address
+from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.service import ServiceParts
+from kafscale.runtime.stream.inbound import Handler
+from kafscale.runtime.stream.options import SERVER_OPTIONS
+from kafscale.runtime.stream.server import StreamServer
+from kafscale.runtime.tracing import Tracer
+
+AnyMethod = grpc.RpcMethodHandler[Any, Any]
+
+STOP_GRACE_S: Final = 1.0
+EVERY_INTERFACE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  (compared with, not bound)
+
+
+class LateServices(grpc.GenericRpcHandler):
+    """gRPC takes services only before it starts; these may come later."""
+
+    def __init__(self) -> None:
+        self._handlers: list[grpc.GenericRpcHandler] = []
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> AnyMethod | None:
+        for handler in self._handlers:
+            found = handler.service(handler_call_details)
+            if found is not None:
+                return found
+        return None
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self._handlers.extend(handlers)
+
+    def add_registered_method_handlers(
+        self, service_name: str, method_handlers: Mapping[str, AnyMethod]
+    ) -> None:
+        """Generated code registers everything twice; the generic handlers suffice."""
+
+
+class GrpcFace:
+    def __init__(self, *, health: Health, clock: Clock, watch: LoopWatch) -> None:
+        self._bulk: dict[int, Handler] = {}
+        self._control: dict[int, Handler] = {}
+        self._health = health
+        self._late = LateServices()
+        self._server: grpc.aio.Server | None = None
+        self.streams = StreamServer(bulk=self._bulk, control=self._control, clock=clock, watch=watch)
+
+    async def start(self, address: str) -> int:
+        """The port that it listens on. RuntimeError when it cannot."""
+        split_address(address)
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
+        self.streams.add_to(self._server)
+        self._server.add_generic_rpc_handlers((self._late,))
+        port = self._server.add_insecure_port(address)
+        await self._server.start()
+        return port
+
+    def offer(self, parts: ServiceParts, tracer: Tracer | None) -> None:
+        self.streams.tracer = tracer
+        for add_to_server in parts.grpc_services:
+            add_to_server(cast(grpc.aio.Server, self._late))
+        self._bulk.update(parts.bulk)
+        self._control.update(parts.control)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            async with asyncio.timeout(2 * STOP_GRACE_S):
+                await self._server.stop(STOP_GRACE_S)
+
+
+def advertised(listen: str, advertise: str | None, port: int) -> str:
+    """Where others find us; a port 0 in either stands for the one we got."""
+    host, wanted_port = split_address(advertise or listen)
+    if host in EVERY_INTERFACE:
+        host = socket.gethostname()
+    return f"[{host}]:{wanted_port or port}" if ":" in host else f"{host}:{wanted_port or port}"

@@ -1,0 +1,43 @@
+"""Whether this process is ready, in one place: gRPC health, /readyz and the log all say the same."""
+
+import enum
+
+from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
+from grpc_health.v1.health import aio as grpc_health  # type: ignore[import-untyped]
+
+
+class Phase(enum.Enum):
+    """Only READY is ready. A phase never goes back."""
+
+    WAITING = "waiting"  # for etcd or the store
+    STARTING = "starting"  # registered, loading
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+_ORDER = tuple(Phase)
+
+
+class Health:
+    def __init__(self, role: str) -> None:
+        self._role = role
+        self.phase = Phase.WAITING
+        self.reason = "starting"
+        self.servicer = grpc_health.HealthServicer()
+
+    @property
+    def is_ready(self) -> bool:
+        return self.phase is Phase.READY
+
+    def say(self, reason: str) -> None:
+        """What /readyz shows while nothing changes."""
+        self.reason = reason
+
+    async def enter(self, phase: Phase, reason: str = "") -> None:
+        assert _ORDER.index(phase) >= _ORDER.index(self.phase), f"{self.phase} is not followed by {phase}"
+        self.phase = phase
+        self.reason = reason or phase.value
+        status = health_pb2.HealthCheckResponse.ServingStatus
+        for service in ("", f"kafscale.{self._role}"):
+            await self.servicer.set(service, status.SERVING if self.is_ready else status.NOT_SERVING)

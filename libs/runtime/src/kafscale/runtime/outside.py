@@ -1,0 +1,79 @@
+"""etcd and the object store as the settings name them, and how to tell that they are there."""
+
+from typing import Final
+
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.waits import Need
+from kafscale.storage.etcd import EtcdClient, EtcdError, EtcdTls
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import (
+    ObjectStore,
+    S3Config,
+    StoreConfig,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    open_store,
+)
+
+PROBE_TIMEOUT_S: Final = 2.0
+
+
+def connect_etcd(settings: ServiceSettings) -> EtcdClient:
+    """No I/O. Raises BadEndpoint, or OSError when a certificate cannot be read."""
+    tls = None
+    if settings.etcd_ca or settings.etcd_cert or settings.etcd_key:
+        tls = EtcdTls(ca=settings.etcd_ca, cert=settings.etcd_cert, key=settings.etcd_key)
+    password = settings.etcd_password
+    return EtcdClient.connect(
+        settings.etcd_endpoints,
+        tls=tls,
+        user=settings.etcd_user,
+        password=password.get_secret_value() if password is not None else None,
+    )
+
+
+def etcd_need(settings: ServiceSettings, etcd: EtcdClient, keyspace: Keyspace) -> Need[object]:
+    """A linearizable read: it passes only when a quorum answers."""
+    return Need(
+        what=f"etcd at {', '.join(settings.etcd_endpoints)}",
+        remedy="start etcd, or name a running one in KAFSCALE_ETCD_ENDPOINTS",
+        probe=lambda: etcd.range(keyspace.cluster(), timeout_s=PROBE_TIMEOUT_S),
+        not_yet=(EtcdError,),
+    )
+
+
+def store_config(settings: ServiceSettings) -> StoreConfig:
+    secret = settings.s3_secret_access_key
+    return StoreConfig(
+        kind=settings.object_store_kind,
+        directory=settings.object_dir,
+        s3=S3Config(
+            bucket=settings.s3_bucket,
+            region=settings.s3_region,
+            endpoint=settings.s3_endpoint,
+            access_key_id=settings.s3_access_key_id,
+            secret_access_key=secret.get_secret_value() if secret is not None else None,
+            payload_signing=settings.s3_payload_signing,
+            puts_per_s_max=settings.s3_puts_per_s_max,
+            linger_min_ms=settings.s3_linger_min_ms,
+        ),
+    )
+
+
+def open_object_store(settings: ServiceSettings) -> ObjectStore:
+    return open_store(store_config(settings))
+
+
+def store_need(settings: ServiceSettings, store: ObjectStore) -> Need[None]:
+    """StoreUnsuitable is not waited for: such a store would lose data."""
+    match settings.object_store_kind:
+        case "s3":
+            what = f"bucket {settings.s3_bucket} at {settings.s3_endpoint or 'AWS ' + settings.s3_region}"
+            remedy = "start the S3 server, create the bucket, or correct the KAFSCALE_S3_* settings"
+        case _:
+            what = f"directory {settings.object_dir or 'for objects'}"
+            remedy = "make the directory of KAFSCALE_OBJECT_DIR writable, with room on its disk"
+    return Need(
+        what=what, remedy=remedy, probe=store.probe, not_yet=(StoreUnavailable, StoreRefused, StoreFull)
+    )

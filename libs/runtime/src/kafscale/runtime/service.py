@@ -1,0 +1,91 @@
+"""What a service is given and what it gives: the two halves of every service's composition root."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import grpc.aio
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.http import WorkerMetrics
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.stream.inbound import Handler
+from kafscale.runtime.tracing import Tracer
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.membership import Registration
+from kafscale.storage.objects import ObjectStore
+from kafscale.storage.topics import TopicsView
+from prometheus_client import CollectorRegistry
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+class Runtime(Generic[S]):
+    """Registered as STARTING before build is called: registration.instance is known.
+
+    Tasks of task_group are cancelled when the process leaves; one that fails ends the process.
+    """
+
+    def __init__(
+        self,
+        *,
+        role: str,
+        settings: S,
+        etcd: EtcdClient,
+        keyspace: Keyspace,
+        store: ObjectStore,
+        registration: Registration,
+        metrics: Metrics,
+        task_group: asyncio.TaskGroup,
+        clock: Clock,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self.role = role
+        self.settings = settings
+        self.etcd = etcd
+        self.keyspace = keyspace
+        self.store = store
+        self.registration = registration
+        self.metrics = metrics
+        self.task_group = task_group
+        self.clock = clock
+        self.tracer = tracer
+        self.budget = MemoryBudget(settings.memory_bytes)
+        self._topics: TopicsView | None = None
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        return self.metrics.registry
+
+    @property
+    def topics(self) -> TopicsView:
+        """Started in task_group at the first use; await its ready()."""
+        if self._topics is None:
+            self._topics = TopicsView(self.etcd, self.keyspace)
+            self.task_group.create_task(self._topics.run())
+        return self._topics
+
+
+async def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceParts:
+    """Handlers by API key, gRPC services, and the service's ways to begin and to end.
+
+    grpc_services are generated `add_…Servicer_to_server` functions with their servicer bound.
+    before_ready is awaited when requests may already come; the process is READY when it returns.
+    drain is awaited after the state DRAINING is published, while requests still come: it hands over
+    what the service holds, and returns when it has. worker_metrics: /metrics of worker processes.
+    """
+
+    bulk: Mapping[int, Handler] = field(default_factory=dict)
+    control: Mapping[int, Handler] = field(default_factory=dict)
+    grpc_services: Sequence[Callable[[grpc.aio.Server], None]] = ()
+    before_ready: Callable[[], Awaitable[None]] = _nothing
+    drain: Callable[[], Awaitable[None]] = _nothing
+    worker_metrics: WorkerMetrics | None = None

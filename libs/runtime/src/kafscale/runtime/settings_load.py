@@ -1,0 +1,79 @@
+"""Settings from the environment and from flags of the same names, or one readable sentence per mistake.
+
+`--etcd-endpoints x` is KAFSCALE_ETCD_ENDPOINTS=x and wins over it. A value that cannot be read ends the
+process with code 2 before anything is opened; a secret is never repeated.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from kafscale.runtime.settings import ServiceSettings
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import SettingsError
+
+S = TypeVar("S", bound=ServiceSettings)
+
+USAGE_EXIT_CODE = 2
+_SECRETS = ("password", "secret")
+
+
+class BadSettings(Exception):
+    def __init__(self, sentences: Sequence[str]) -> None:
+        super().__init__("\n".join(sentences))
+        self.sentences = tuple(sentences)
+
+
+def load_settings(kind: type[S], argv: Sequence[str] | None = None) -> S:
+    """For a service's __main__: prints what is wrong and exits with 2. argv: the process's own when None."""
+    try:
+        return read_settings(kind, parse_flags(kind, sys.argv[1:] if argv is None else argv))
+    except BadSettings as bad:
+        for sentence in bad.sentences:
+            sys.stderr.write(sentence + "\n")
+        raise SystemExit(USAGE_EXIT_CODE) from None
+
+
+def read_settings(kind: type[S], flags: Mapping[str, str] | None = None) -> S:
+    """Raises BadSettings."""
+    try:
+        return kind(**(flags or {}))  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise BadSettings([sentence(kind, detail) for detail in error.errors()]) from None
+    except SettingsError as error:
+        raise BadSettings([str(error)]) from None
+
+
+def variable(kind: type[ServiceSettings], field: str) -> str:
+    return f"{kind.model_config.get('env_prefix', '')}{field}".upper()
+
+
+def sentence(kind: type[ServiceSettings], detail: object) -> str:
+    """KAFSCALE_CACHE_BYTES="many": should be a whole number. (Bytes of ...)"""
+    assert isinstance(detail, dict), "pydantic describes an error by a dict"
+    field = str(detail["loc"][0]) if detail["loc"] else ""
+    message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
+    if not field:
+        return f"settings: {message}."
+    value = "***" if any(word in field for word in _SECRETS) else repr(str(detail["input"]))
+    info = kind.model_fields.get(field)
+    what = f" {info.description}" if info is not None and info.description else ""
+    return f"{variable(kind, field)}={value}: {message}.{what}"
+
+
+def parse_flags(kind: type[ServiceSettings], argv: Sequence[str]) -> dict[str, str]:
+    parser = argparse.ArgumentParser(description=kind.__doc__, allow_abbrev=False)
+    for name, info in fields_of(kind):
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=name,
+            default=None,
+            help=f"{info.description or ''} [{variable(kind, name)}]".replace("%", "%%"),
+        )
+    return {name: value for name, value in vars(parser.parse_args(argv)).items() if value is not None}
+
+
+def fields_of(kind: type[ServiceSettings]) -> Iterator[tuple[str, FieldInfo]]:
+    yield from kind.model_fields.items()
