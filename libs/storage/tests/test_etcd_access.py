@@ -1,0 +1,180 @@
+"""Users and certificates: who may talk to etcd, and what happens when a token runs out."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from kafscale.etcd.v3 import rpc_pb2 as pb
+from kafscale.runtime.etcd_binary import EtcdProcess, MemberTls
+from kafscale.storage.etcd import EtcdClient, EtcdRejected, EtcdTls, EtcdUnknown
+from kafscale.storage.etcd_pool import Method
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.membership import InstanceState, Pace, Registration
+from kafscale.testkit.etcd import start_etcd
+
+PASSWORD = "correct horse"
+
+
+async def enable_auth(client: EtcdClient) -> None:
+    calls: tuple[tuple[str, Message, type[Message]], ...] = (
+        ("UserAdd", pb.AuthUserAddRequest(name="root", password=PASSWORD), pb.AuthUserAddResponse),
+        ("RoleAdd", pb.AuthRoleAddRequest(name="root"), pb.AuthRoleAddResponse),
+        (
+            "UserGrantRole",
+            pb.AuthUserGrantRoleRequest(user="root", role="root"),
+            pb.AuthUserGrantRoleResponse,
+        ),
+        ("UserAdd", pb.AuthUserAddRequest(name="guest", password=PASSWORD), pb.AuthUserAddResponse),
+        ("AuthEnable", pb.AuthEnableRequest(), pb.AuthEnableResponse),
+    )
+    for name, request, answer in calls:
+        await client._pool.once(Method(f"/etcdserverpb.Auth/{name}", answer), request, 3.0)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[EtcdProcess]:
+    with start_etcd(tmp_path) as server:
+        yield server
+
+
+async def test_a_user_reads_writes_and_watches_and_its_token_is_renewed(guarded: EtcdProcess) -> None:
+    opener = EtcdClient.connect([guarded.endpoint])
+    await enable_auth(opener)
+    with pytest.raises(EtcdRejected):
+        await opener.put(b"a", b"1")
+    await opener.close()
+
+    client = EtcdClient.connect([guarded.endpoint], user="root", password=PASSWORD)
+    first = await client.put(b"a", b"1")
+    async with client.watch(b"a", start_revision=first.revision + 1) as watch:
+        await client.put(b"a", b"2")
+        assert [e.kv.value for e in (await anext(watch)).events] == [b"2"]
+        # Tokens live in etcd's memory: after a restart every token is stale.
+        guarded.kill()
+        await guarded.start()
+        await client.put(b"a", b"3", timeout_s=10)
+        assert [e.kv.value for e in (await anext(watch)).events] == [b"3"]
+        kv = await client.get(b"a")
+        assert kv is not None
+        assert kv.version == 3, "renewing a token sends nothing twice"
+    await client.close()
+
+
+async def test_a_wrong_password_and_a_missing_right_are_refused_at_once(guarded: EtcdProcess) -> None:
+    opener = EtcdClient.connect([guarded.endpoint])
+    await enable_auth(opener)
+    await opener.close()
+    wrong = EtcdClient.connect([guarded.endpoint], user="root", password="wrong")
+    with pytest.raises(EtcdRejected, match="authentication failed"):
+        await wrong.put(b"a", b"1")
+    await wrong.close()
+    guest = EtcdClient.connect([guarded.endpoint], user="guest", password=PASSWORD)
+    with pytest.raises(EtcdRejected, match="permission denied"):
+        await guest.put(b"a", b"1")
+    with pytest.raises(EtcdRejected, match="permission denied"):
+        await anext(guest.watch(b"a", start_revision=1))
+    await guest.close()
+
+
+async def test_a_user_of_an_etcd_without_users_is_let_in(
+    etcd_server: EtcdProcess, keyspace: Keyspace
+) -> None:
+    client = EtcdClient.connect([etcd_server.endpoint], user="root", password=PASSWORD)
+    await client.put(keyspace.topic("a"), b"1")
+    assert await client.get(keyspace.topic("a")) is not None
+    await client.close()
+
+
+async def test_the_keepalive_authenticates_and_renews_its_token(guarded: EtcdProcess) -> None:
+    opener = EtcdClient.connect([guarded.endpoint])
+    await enable_auth(opener)
+    await opener.close()
+    client = EtcdClient.connect([guarded.endpoint], user="root", password=PASSWORD)
+    pace = Pace(ttl_s=3, interval_s=0.1, silence_max_s=4)
+    registration = await Registration.join(
+        client, Keyspace(), role="admin", address="", node_id=None, pace=pace
+    )
+    joined_at_s = registration.renewed_at_s
+    async with asyncio.timeout(10):
+        while registration.renewed_at_s == joined_at_s:
+            await client.lease_remaining_s(registration.lease_id)
+    guarded.kill()
+    await guarded.start()
+    restarted_at_s = asyncio.get_running_loop().time()
+    async with asyncio.timeout(10):
+        while registration.renewed_at_s < restarted_at_s:
+            await client.lease_remaining_s(registration.lease_id, timeout_s=5)
+    await registration.set_state(InstanceState.READY)
+    assert registration.lost_count == 0
+    await registration.leave()
+    await client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    ca: Path
+    server: MemberTls
+    client: EtcdTls
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    folder = tmp_path_factory.mktemp("pki")
+    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl(folder, "req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test-ca")
+    (folder / "san").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+    for name in ("server", "client"):
+        openssl(folder, "req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        sign = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "san")
+        openssl(folder, "x509", "-req", "-in", f"{name}.csr", *sign, "-out", f"{name}.pem")
+    ca = folder / "ca.pem"
+    return Certificates(
+        ca,
+        MemberTls(cert=folder / "server.pem", key=folder / "server.key", client_ca=ca),
+        EtcdTls(ca=ca, cert=folder / "client.pem", key=folder / "client.key"),
+    )
+
+
+async def test_tls_in_both_directions(tmp_path: Path, certificates: Certificates) -> None:
+    with start_etcd(tmp_path, tls=certificates.server) as server:
+        assert server.endpoint.startswith("https://")
+        client = EtcdClient.connect([server.endpoint], tls=certificates.client)
+        put = await client.put(b"a", b"1")
+        async with client.watch(b"a", start_revision=put.revision) as watch:
+            assert (await anext(watch)).events[0].kv.value == b"1"
+        registration = await Registration.join(
+            client, Keyspace(), role="admin", address="", node_id=None, pace=Pace(interval_s=0.05)
+        )
+        joined_at_s = registration.renewed_at_s
+        async with asyncio.timeout(10):
+            while registration.renewed_at_s == joined_at_s:
+                await client.get(b"a")
+        await registration.leave()
+        await client.close()
+
+        nameless = EtcdClient.connect([server.endpoint], tls=EtcdTls(ca=certificates.ca))
+        with pytest.raises(EtcdUnknown):
+            await nameless.put(b"a", b"2", timeout_s=0.5)
+        await nameless.close()
+        distrustful = EtcdClient.connect([server.endpoint])
+        with pytest.raises(EtcdUnknown):
+            await distrustful.put(b"a", b"2", timeout_s=0.5)
+        await distrustful.close()
+
+
+def test_a_stale_token_is_told_from_a_missing_right() -> None:
+    stale = EtcdRejected(grpc.StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token")
+    assert stale.is_stale_token
+    denied = EtcdRejected(grpc.StatusCode.PERMISSION_DENIED, "etcdserver: permission denied")
+    assert not denied.is_stale_token
