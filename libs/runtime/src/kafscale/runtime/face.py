@@ -7,7 +7,7 @@ offered, requests are answered REFUSED, which is definite.
 import asyncio
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import grpc
 import grpc.aio
@@ -22,7 +22,8 @@ from kafscale.runtime.stream.options import SERVER_OPTIONS
 from kafscale.runtime.stream.server import StreamServer
 from kafscale.runtime.tracing import Tracer
 
-AnyMethod = grpc.RpcMethodHandler[Any, Any]
+if TYPE_CHECKING:
+    AnyMethod = grpc.RpcMethodHandler[Any, Any]
 
 STOP_GRACE_S: Final = 1.0
 EVERY_INTERFACE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  (compared with, not bound)
@@ -34,7 +35,7 @@ class LateServices(grpc.GenericRpcHandler):
     def __init__(self) -> None:
         self._handlers: list[grpc.GenericRpcHandler] = []
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> AnyMethod | None:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "AnyMethod | None":
         for handler in self._handlers:
             found = handler.service(handler_call_details)
             if found is not None:
@@ -45,7 +46,7 @@ class LateServices(grpc.GenericRpcHandler):
         self._handlers.extend(handlers)
 
     def add_registered_method_handlers(
-        self, service_name: str, method_handlers: Mapping[str, AnyMethod]
+        self, service_name: str, method_handlers: Mapping[str, "AnyMethod"]
     ) -> None:
         """Generated code registers everything twice; the generic handlers suffice."""
 

@@ -27,6 +27,7 @@ from kafscale.runtime.outside import connect_etcd, etcd_need, open_object_store,
 from kafscale.runtime.process_metrics import watch_process
 from kafscale.runtime.service import Runtime, ServiceParts
 from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.settings_load import load_settings
 from kafscale.runtime.tracing import Tracer, open_tracer
 from kafscale.runtime.waits import Need, wait_for
 from kafscale.storage.etcd import EtcdClient, EtcdError
@@ -54,8 +55,15 @@ class _Leaving(Exception):
     """Ends the task group of a process that is done."""
 
 
-def run_service(role: str, settings: S, build: Build[S], *, listeners: Sequence[Listener] = ()) -> int:
-    """Runs until SIGTERM or SIGINT; the exit code. `listeners` are shown to Kafka clients."""
+def run_service(
+    role: str, settings: S | type[S], build: Build[S], *, listeners: Sequence[Listener] = ()
+) -> int:
+    """Runs until SIGTERM or SIGINT; the exit code. `listeners` are shown to Kafka clients.
+
+    A settings class is read from the environment and the flags; mistakes in them exit with 2.
+    """
+    if isinstance(settings, type):
+        settings = load_settings(settings)
     ids = configure_logs(level=settings.log_level, form=settings.log_format, service=role)
     return uvloop.run(_main(role, settings, build, listeners, ids))
 
