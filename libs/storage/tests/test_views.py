@@ -1,0 +1,288 @@
+"""A view equals what etcd holds, also after everything that a watch can miss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.storage.etcd import (
+    EtcdClient,
+    EtcdUnknown,
+    EventKind,
+    KeyValue,
+    Put,
+    RangeResult,
+    Txn,
+    UnknownKind,
+    WatchBatch,
+    WatchEvent,
+)
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.views import PrefixView
+from kafscale.testkit.proxy import FaultProxy
+
+
+def text(kv: KeyValue) -> str | None:
+    return None if kv.value == b"skip" else kv.value.decode()
+
+
+@asynccontextmanager
+async def running(view: PrefixView[str]) -> AsyncIterator[PrefixView[str]]:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(view.run())
+        await view.ready()
+        yield view
+        task.cancel()
+
+
+async def settle(view: PrefixView[str], check: Callable[[], bool]) -> None:
+    """Waits for a change of the view after which `check` holds."""
+    changed = asyncio.Event()
+    unsubscribe = view.subscribe(lambda key, value: changed.set())
+    async with asyncio.timeout(20):
+        while not check():
+            changed.clear()
+            await changed.wait()
+    unsubscribe()
+
+
+async def test_a_view_holds_what_was_there_and_follows_what_comes(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    a, b = keyspace.topic("a"), keyspace.topic("b")
+    await etcd.put(a, b"1")
+    await etcd.put(keyspace.cluster(), b"outside the prefix")
+    seen: list[tuple[bytes, str | None]] = []
+    view = PrefixView(etcd, keyspace.topics_prefix(), text)
+    view.subscribe(lambda key, value: seen.append((key, value)))
+    async with running(view):
+        assert dict(view.items) == {a: "1"}
+        await etcd.put(b, b"2")
+        await etcd.put(b, b"skip")
+        gone = await etcd.delete(a)
+        assert await view.wait_revision(gone.revision, 5)
+        assert dict(view.items) == {}
+        last = await etcd.put(b, b"3")
+        assert await view.wait_revision(last.revision, 5)
+        assert view.revision == last.revision
+    assert seen == [(a, "1"), (b, "2"), (b, None), (a, None), (b, "3")]
+
+
+async def test_waiting_for_a_revision_that_does_not_come_says_so(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    async with running(PrefixView(etcd, keyspace.topics_prefix(), text)) as view:
+        assert not await view.wait_revision(view.revision + 10_000_000, 0.05)
+
+
+async def test_a_refresh_holds_everything_committed_before_it(
+    etcd_server: EtcdProcess, etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    """The watch is cut off for good; only the refresh can know."""
+    async with FaultProxy("127.0.0.1", etcd_server.client_port) as proxy:
+        cut_off = EtcdClient.connect([proxy.address])
+        view = PrefixView(etcd, keyspace.topics_prefix(), text)
+        view._etcd = cut_off
+        async with running(view):
+            proxy.silence()
+            view._etcd = etcd
+            await etcd.put(keyspace.topic("a"), b"1")
+            await etcd.put(keyspace.topic("b"), b"1")
+            await view.refresh()
+            assert dict(view.items) == {keyspace.topic("a"): "1", keyspace.topic("b"): "1"}
+            await etcd.delete(keyspace.topic("a"))
+            await etcd.put(keyspace.topic("b"), b"2")
+            await view.refresh_keys([keyspace.topic("a")])
+            assert dict(view.items) == {keyspace.topic("b"): "1"}, "the keys asked for, no others"
+        await cut_off.close()
+
+
+async def test_a_view_comes_right_after_history_was_compacted_under_it(
+    etcd_server: EtcdProcess, etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    kept, gone, new = (keyspace.topic(name) for name in ("kept", "gone", "new"))
+    await etcd.put(gone, b"1")
+    await etcd.put(kept, b"1")
+    async with FaultProxy("127.0.0.1", etcd_server.client_port) as proxy:
+        client = EtcdClient.connect([proxy.address])
+        async with running(PrefixView(client, keyspace.topics_prefix(), text)) as view:
+            await etcd.put(kept, b"2")
+            await settle(view, lambda: view.items.get(kept) == "2")
+            proxy.refuse()
+            proxy.reset_all()
+            await etcd.delete(gone)
+            await etcd.put(new, b"1")
+            last = await etcd.put(kept, b"3")
+            await etcd.compact(last.revision)
+            proxy.heal()
+            await settle(view, lambda: view.items.get(kept) == "3" and gone not in view.items)
+            assert dict(view.items) == {kept: "3", new: "1"}
+            assert view.resyncs == 1
+        await client.close()
+
+
+async def test_a_view_finds_by_itself_what_the_watch_never_told(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    """etcd has lost watch events before; the periodic range repairs that."""
+    a, b = keyspace.topic("a"), keyspace.topic("b")
+    await etcd.put(a, b"1")
+    view = PrefixView(etcd, keyspace.topics_prefix(), text, reconcile_s=0.2)
+    view._apply = lambda batch: None  # type: ignore[method-assign]
+    async with running(view):
+        await etcd.delete(a)
+        await etcd.put(b, b"1")
+        await settle(view, lambda: dict(view.items) == {b: "1"})
+
+
+async def test_a_value_that_cannot_be_read_ends_the_view(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    def refuse(kv: KeyValue) -> str:
+        raise ValueError("written by a newer version")
+
+    await etcd.put(keyspace.topic("a"), b"")
+    with pytest.raises(ValueError, match="newer version"):
+        await PrefixView(etcd, keyspace.topics_prefix(), refuse).run()
+
+
+async def test_the_first_range_is_awaited_through_an_outage(
+    etcd_server: EtcdProcess, etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    await etcd.put(keyspace.topic("a"), b"1")
+    async with FaultProxy("127.0.0.1", etcd_server.client_port) as proxy, asyncio.TaskGroup() as group:
+        proxy.refuse()
+        client = EtcdClient.connect([proxy.address])
+        view = PrefixView(client, keyspace.topics_prefix(), text)
+        task = group.create_task(view.run())
+        await proxy.until(lambda p: p.accepted >= 2)
+        assert not view.is_ready
+        proxy.heal()
+        await view.ready()
+        assert dict(view.items) == {keyspace.topic("a"): "1"}
+        task.cancel()
+        await asyncio.wait([task])
+        await client.close()
+
+
+class Script:
+    """Stands for etcd: answers ranges when told to, so that answers and events cross."""
+
+    def __init__(self) -> None:
+        self.ranges: asyncio.Queue[asyncio.Future[RangeResult]] = asyncio.Queue()
+
+    async def prefix(self, prefix: bytes) -> RangeResult:
+        answer: asyncio.Future[RangeResult] = asyncio.get_running_loop().create_future()
+        self.ranges.put_nowait(answer)
+        return await answer
+
+
+def kv(key: bytes, revision: int, value: bytes = b"v") -> KeyValue:
+    return KeyValue(key, value, revision, revision, 1, 0)
+
+
+def found(revision: int, *kvs: KeyValue) -> RangeResult:
+    return RangeResult(kvs, revision)
+
+
+def batch(*events: tuple[EventKind, KeyValue]) -> WatchBatch:
+    return WatchBatch(tuple(WatchEvent(kind, kv) for kind, kv in events), events[-1][1].mod_revision)
+
+
+PUT, DELETE = EventKind.PUT, EventKind.DELETE
+
+
+@asynccontextmanager
+async def refreshing(
+    view: PrefixView[str], script: Script
+) -> AsyncIterator[Callable[[RangeResult], Awaitable[None]]]:
+    """A refresh is under way inside; call what is given to answer it."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(view.refresh())
+        pending = await script.ranges.get()
+
+        async def finish(result: RangeResult) -> None:
+            pending.set_result(result)
+            await task
+
+        yield finish
+
+
+async def test_a_range_older_than_the_watch_neither_revives_nor_reverts() -> None:
+    script = Script()
+    view = PrefixView(script, b"k", text)  # type: ignore[arg-type]
+    view._apply(batch((PUT, kv(b"ka", 5)), (PUT, kv(b"kb", 6, b"old"))))
+    async with refreshing(view, script) as finish:
+        view._apply(batch((DELETE, kv(b"ka", 8)), (PUT, kv(b"kb", 9, b"new")), (PUT, kv(b"kc", 10))))
+        await finish(found(7, kv(b"ka", 5), kv(b"kb", 6, b"old")))
+    assert dict(view.items) == {b"kb": "new", b"kc": "v"}
+    assert view.revision == 10
+
+
+async def test_an_event_older_than_the_range_changes_nothing() -> None:
+    script = Script()
+    view = PrefixView(script, b"k", text)  # type: ignore[arg-type]
+    async with refreshing(view, script) as finish:
+        await finish(found(10, kv(b"ka", 9, b"new")))
+    view._apply(batch((PUT, kv(b"ka", 4, b"old")), (DELETE, kv(b"ka", 5))))
+    assert dict(view.items) == {b"ka": "new"}
+    assert view.revision == 10
+
+
+async def test_callers_during_a_refresh_share_the_next_one() -> None:
+    """A range that began before the caller came may lack what the caller must see."""
+    script = Script()
+    view = PrefixView(script, b"k", text)  # type: ignore[arg-type]
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(view.refresh())
+        answer = await script.ranges.get()
+        late = [group.create_task(view.refresh()) for _ in range(5)]
+        answer.set_result(found(10))
+        await first
+        second = await script.ranges.get()
+        assert not any(task.done() for task in late)
+        second.set_result(found(11, kv(b"ka", 11)))
+        await asyncio.wait(late)
+    assert script.ranges.empty(), "five callers, one range"
+    assert dict(view.items) == {b"ka": "v"}
+
+
+async def test_a_refresh_that_fails_fails_its_caller_and_the_next_caller_tries_again() -> None:
+    script = Script()
+    view = PrefixView(script, b"k", text)  # type: ignore[arg-type]
+    async with asyncio.TaskGroup() as group:
+        first = asyncio.gather(view.refresh(), return_exceptions=True)
+        answer = await script.ranges.get()
+        late = group.create_task(view.refresh())
+        answer.set_exception(EtcdUnknown(UnknownKind.TIMEOUT, "late"))
+        (failure,) = await first
+        assert isinstance(failure, EtcdUnknown)
+        (await script.ranges.get()).set_result(found(3))
+        await late
+
+
+async def test_etcd_restored_from_a_backup_takes_the_view_back() -> None:
+    script = Script()
+    view = PrefixView(script, b"k", text)  # type: ignore[arg-type]
+    view._apply(batch((PUT, kv(b"ka", 50, b"lost")), (PUT, kv(b"kb", 60, b"lost"))))
+    async with refreshing(view, script) as finish:
+        await finish(found(40, kv(b"ka", 30, b"restored")))
+    assert dict(view.items) == {b"ka": "restored"}
+    assert view.revision == 40
+    view._apply(batch((PUT, kv(b"ka", 41, b"goes on"))))
+    assert dict(view.items) == {b"ka": "goes on"}
+
+
+async def test_many_changes_end_in_exactly_what_etcd_holds(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    async with running(PrefixView(etcd, keyspace.topics_prefix(), text, reconcile_s=0.05)) as view:
+        last = 0
+        for number in range(60):
+            puts = tuple(Put(keyspace.topic(f"{n}"), b"%d" % number) for n in range(number % 7, 20, 3))
+            last = (await etcd.txn(Txn(success=puts))).revision
+            if number % 4 == 0:
+                last = (await etcd.delete(keyspace.topic(f"{number % 20}"))).revision or last
+            if number % 9 == 0:
+                await view.refresh()
+        await view.refresh()
+        truth = await etcd.prefix(keyspace.topics_prefix())
+        assert dict(view.items) == {kv.key: kv.value.decode() for kv in truth.kvs}
+        assert view.revision >= last
