@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from kafscale.coordinator.producer_ids import BLOCK_SIZE, ProducerIdBlocks
 from kafscale.storage.etcd import EtcdClient, EtcdUnknown, Txn, TxnResult
+from kafscale.storage.etcd_errors import UnknownKind
 from kafscale.storage.keys import Keyspace
 
 
@@ -31,7 +32,7 @@ class LosesAnswers(EtcdClient):
 
     async def txn(self, txn: Txn, *, timeout_s: float = 3.0) -> TxnResult:
         await super().txn(txn, timeout_s=timeout_s)
-        raise EtcdUnknown("the answer was lost")
+        raise EtcdUnknown(UnknownKind.TIMEOUT, "the answer was lost")
 
 
 async def test_a_block_whose_reservation_is_unknown_is_never_used(

@@ -60,6 +60,10 @@ class DataDir:
         return self.root / "tools"
 
     @property
+    def _lock_path(self) -> Path:
+        return self.root / "run" / "lock"
+
+    @property
     def _endpoints(self) -> Path:
         return self.root / "run" / "endpoints.json"
 
@@ -68,13 +72,12 @@ class DataDir:
         for folder in (self.etcd, self.objects, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
         self.etcd.chmod(0o700)
-        path = self.root / "run" / "lock"
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise DataDirBusy(self.root, path.read_text().strip()) from None
+            raise DataDirBusy(self.root, self._lock_path.read_text().strip()) from None
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
         self._lock = lock
@@ -85,14 +88,34 @@ class DataDir:
         temporary.replace(self._endpoints)
 
     def running(self) -> Endpoints | None:
-        """The cluster that runs on this directory now, or None."""
+        """The cluster that runs on this directory now, or None. A file that a dead supervisor left is not believed."""
+        if not self._is_locked():
+            return None
         try:
             return Endpoints(**json.loads(self._endpoints.read_text()))
         except FileNotFoundError:
             return None
 
+    def _is_locked(self) -> bool:
+        try:
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
     def release(self) -> None:
+        """Nothing runs here any more."""
         self._endpoints.unlink(missing_ok=True)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Gives up the lock and leaves the rest, as a kill does."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

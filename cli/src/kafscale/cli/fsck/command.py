@@ -10,7 +10,7 @@ from pathlib import Path
 from kafscale.cli.datadir import DataDir
 from kafscale.cli.fsck.run import Fsck, Progress, Verdict
 from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
-from kafscale.runtime.process import open_etcd, open_object_store
+from kafscale.runtime.outside import connect_etcd, open_object_store
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -76,7 +76,7 @@ def _dir_settings(data: DataDir, endpoint: str, namespace: str) -> ServiceSettin
 
 @asynccontextmanager
 async def _open(settings: ServiceSettings) -> AsyncIterator[Cluster]:
-    etcd = open_etcd(settings)
+    etcd = connect_etcd(settings)
     try:
         store = open_object_store(settings)
         try:

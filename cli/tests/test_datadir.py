@@ -1,0 +1,56 @@
+"""A data directory has one user at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kafscale.cli.datadir import DataDir, DataDirBusy, Endpoints
+
+ENDPOINTS = Endpoints(
+    bootstrap_servers="127.0.0.1:1", etcd="http://127.0.0.1:2", namespace="n", object_dir="o", pid=os.getpid()
+)
+
+
+def test_a_second_user_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
+    first, second = DataDir(tmp_path), DataDir(tmp_path)
+    first.acquire()
+    with pytest.raises(DataDirBusy, match=str(os.getpid())):
+        second.acquire()
+    first.release()
+    second.acquire()
+    second.release()
+
+
+def test_the_lock_goes_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib, signal\n"
+        "from kafscale.cli.datadir import DataDir\n"
+        f"DataDir(pathlib.Path({str(tmp_path)!r})).acquire()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=False, timeout=30)
+    data = DataDir(tmp_path)
+    data.acquire()
+    data.release()
+
+
+def test_endpoints_are_found_while_it_runs_and_gone_after(tmp_path: Path) -> None:
+    data = DataDir(tmp_path)
+    assert data.running() is None
+    data.acquire()
+    data.publish(ENDPOINTS)
+    assert DataDir(tmp_path).running() == ENDPOINTS
+    data.release()
+    assert data.running() is None
+
+
+def test_endpoints_left_by_a_killed_supervisor_are_not_believed(tmp_path: Path) -> None:
+    data = DataDir(tmp_path)
+    data.acquire()
+    data.publish(ENDPOINTS)
+    data.abandon()
+    assert DataDir(tmp_path).running() is None

@@ -1,0 +1,132 @@
+"""fsck finds each way in which etcd and the store can disagree, and nothing in a log that is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+from kafscale.cli.fsck.run import Fsck, Verdict
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.heads import encode_head
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import MemoryStore
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+
+Damage = Callable[[LogBuilder, MemoryStore, EtcdClient], Awaitable[None]]
+
+
+async def check(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> Verdict:
+    return await Fsck(etcd, keyspace, store, lambda *_: None).run()
+
+
+async def build(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> LogBuilder:
+    """Six segments, two of them in a manifest, over two epochs."""
+    log = LogBuilder(etcd, keyspace, store, await create_topic(etcd, keyspace, "orders"))
+    for n in range(6):
+        if n == 3:
+            await log.claim(2)
+        await log.append(records(150), records(120))
+    await log.checkpoint(keep=4)
+    return log
+
+
+async def test_a_whole_log_is_clean_and_counted(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    store = MemoryStore()
+    await build(etcd, keyspace, store)
+    verdict = await check(etcd, keyspace, store)
+    assert verdict.problems == []
+    assert (verdict.topics, verdict.partitions, verdict.segments, verdict.records) == (1, 1, 6, 6 * 270)
+    assert verdict.orphans == []
+
+
+async def flip(store: MemoryStore, key: str, at: int) -> None:
+    data = bytearray(await store.get(key))
+    data[at] ^= 1
+    await store.put(key, [bytes(data)])
+
+
+async def lose_segment(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
+    await store.delete(log.segment_key(log.segments[1]))
+
+
+async def lose_index(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
+    await store.delete(log.segment_key(log.segments[4]).replace(".kfs", ".index"))
+
+
+async def replace_object(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
+    await store.put(log.segment_key(log.segments[5]), [b"something else"])
+
+
+async def corrupt_and_commit(log: LogBuilder, store: MemoryStore, etcd: EtcdClient, at: int = 100) -> None:
+    """The commit record names the damaged object, so that only its content can tell."""
+    seg = log.segments[5]
+    key = log.segment_key(seg)
+    await flip(store, key, at)
+    info = await store.head(key)
+    assert info is not None
+    await log.replace_segment(seg, replace(seg, etag=info.etag))
+
+
+async def wrong_count(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
+    await log.replace_segment(log.segments[5], replace(log.segments[5], records=1))
+
+
+async def hole(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
+    head = replace(log.head, tail=(log.head.tail[0], *log.head.tail[2:]))
+    await etcd.put(log._keyspace.head(log.topic.topic_id, 0), encode_head(head))
+
+
+async def end_too_far(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
+    head = replace(log.head, next=log.head.next + 1)
+    await etcd.put(log._keyspace.head(log.topic.topic_id, 0), encode_head(head))
+
+
+async def epochs_fall(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
+    await log.replace_segment(log.segments[5], replace(log.segments[5], epoch=1))
+
+
+async def no_topic(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
+    await etcd.delete(log._keyspace.topic("orders"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lose_segment, "committed and not in the store"),
+        (lose_index, "committed and not in the store"),
+        (replace_object, "is not the object that was committed"),
+        (corrupt_and_commit, "checksum"),
+        (wrong_count, "records: the commit record says 1"),
+        (hole, "does not follow"),
+        (end_too_far, "the high watermark is"),
+        (epochs_fall, "epochs fall"),
+        (no_topic, "no topic record"),
+    ],
+)
+async def test_damage_is_found_and_named(
+    etcd: EtcdClient, keyspace: Keyspace, damage: Damage, sentence: str
+) -> None:
+    store = MemoryStore()
+    await damage(await build(etcd, keyspace, store), store, etcd)
+    verdict = await check(etcd, keyspace, store)
+    assert any(sentence in problem.what for problem in verdict.problems), verdict.problems
+    assert not verdict.clean
+
+
+async def test_an_uncommitted_upload_is_an_orphan_and_no_problem(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    store = MemoryStore()
+    log = await build(etcd, keyspace, store)
+    await store.put(keyspace.segment_key("orders", 0, log.next), [b"torn"])
+    verdict = await check(etcd, keyspace, store)
+    assert verdict.clean
+    assert verdict.orphans == [keyspace.segment_key("orders", 0, log.next)]
+
+
+async def test_segments_below_the_log_start_may_be_gone(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    store = MemoryStore()
+    log = await build(etcd, keyspace, store)
+    await log.retain_from(log.segments[2].base)
+    assert (await check(etcd, keyspace, store)).problems == []

@@ -1,0 +1,105 @@
+"""What producers were told, against what the log holds.
+
+Names of the laws are those of the Jepsen tests for Kafka: no lost write, no duplicate, one value per offset, no
+aborted read, session order, and an acknowledgement carries the true offset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A record as its producer knows it: who sent it, as which number, and to which partition."""
+
+    producer: str
+    number: int
+    partition: int
+
+    @property
+    def value(self) -> bytes:
+        return f"{self.producer}:{self.number}:{self.partition}".encode()
+
+
+Log = Mapping[int, Sequence[tuple[int, bytes]]]
+"""partition -> (offset, value) in the order in which a reader saw them"""
+
+
+@dataclass(slots=True)
+class History:
+    """Every record sent, and its fate: acknowledged at an offset, definitely failed, or unknown."""
+
+    idempotent: set[str] = field(default_factory=set)
+    sent: list[Sent] = field(default_factory=list)
+    acknowledged: dict[Sent, int] = field(default_factory=dict)
+    failed: list[Sent] = field(default_factory=list)
+
+    def violations(self, log: Log) -> list[str]:
+        """Sentences that say which law is broken and where; empty when none is."""
+        return [
+            *_offsets(log),
+            *self._lost(log),
+            *self._phantoms(log),
+            *self._aborted(log),
+            *self._duplicates(log),
+            *self._out_of_order(log),
+        ]
+
+    def _lost(self, log: Log) -> list[str]:
+        at = {partition: dict(records) for partition, records in log.items()}
+        return [
+            f"lost write: {sent.value!r} was acknowledged at {sent.partition}/{offset}, "
+            f"there is {at.get(sent.partition, {}).get(offset)!r}"
+            for sent, offset in self.acknowledged.items()
+            if at.get(sent.partition, {}).get(offset) != sent.value
+        ]
+
+    def _phantoms(self, log: Log) -> list[str]:
+        known = {sent.value for sent in self.sent}
+        return [
+            f"phantom: {value!r} at {partition}/{offset} was never sent"
+            for partition, records in log.items()
+            for offset, value in records
+            if value not in known
+        ]
+
+    def _aborted(self, log: Log) -> list[str]:
+        there = {value for records in log.values() for _, value in records}
+        return [
+            f"aborted read: {sent.value!r} failed and is there" for sent in self.failed if sent.value in there
+        ]
+
+    def _duplicates(self, log: Log) -> list[str]:
+        times = Counter(value for records in log.values() for _, value in records)
+        return [
+            f"duplicate: {value!r} is there {count} times"
+            for value, count in times.items()
+            if count > 1 and value.decode().split(":")[0] in self.idempotent
+        ]
+
+    def _out_of_order(self, log: Log) -> list[str]:
+        found = []
+        for partition, records in log.items():
+            numbers: dict[str, list[int]] = defaultdict(list)
+            for _, value in records:
+                producer, number, _ = value.decode().split(":")
+                if producer in self.idempotent:
+                    numbers[producer].append(int(number))
+            found += [
+                f"order: records of {producer} in partition {partition} are not in the order sent"
+                for producer, seen in numbers.items()
+                if seen != sorted(seen)
+            ]
+        return found
+
+
+def _offsets(log: Log) -> list[str]:
+    return [
+        f"offsets of partition {partition} are not dense: {before} then {after}"
+        for partition, records in log.items()
+        for (before, _), (after, _) in zip(records, records[1:], strict=False)
+        if after != before + 1
+    ]

@@ -1,0 +1,34 @@
+"""The checker itself: each anomaly, injected, is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.checkers.history import History, Log, Sent
+
+A, B, C = Sent("p", 0, 0), Sent("p", 1, 0), Sent("p", 2, 0)
+CLEAN: Log = {0: [(0, A.value), (1, B.value)]}
+
+
+def history() -> History:
+    return History(idempotent={"p"}, sent=[A, B, C], acknowledged={A: 0, B: 1}, failed=[C])
+
+
+def test_a_clean_history_has_no_violation() -> None:
+    assert history().violations(CLEAN) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "law"),
+    [
+        ({0: [(0, A.value)]}, "lost write"),
+        ({0: [(0, B.value), (1, A.value)]}, "lost write"),
+        ({0: [(0, A.value), (1, B.value), (2, b"x:9:0")]}, "phantom"),
+        ({0: [(0, A.value), (1, B.value), (2, C.value)]}, "aborted read"),
+        ({0: [(0, A.value), (1, B.value), (2, B.value)]}, "duplicate"),
+        ({0: [(0, A.value), (1, B.value), (2, A.value)]}, "order"),
+        ({0: [(0, A.value), (2, B.value)]}, "not dense"),
+    ],
+)
+def test_an_anomaly_is_found_and_named(log: Log, law: str) -> None:
+    assert any(law in sentence for sentence in history().violations(log))

@@ -1,0 +1,127 @@
+"""Producers that go on through faults, and a reader that reads everything: the two ends of a history."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from e2e.checkers.history import History, Sent
+
+MESSAGE_TIMEOUT_MS = 600_000
+IN_FLIGHT_MAX = 500
+FLUSH_TIMEOUT_S = 120.0
+READ_TIMEOUT_S = 120.0
+
+
+def _quiet(_: KafkaError) -> None:
+    """Brokers go away in these tests; librdkafka reconnects by itself."""
+
+
+@dataclass(slots=True)
+class Load:
+    """Writes to every partition of a topic, round robin, until stopped. Every outcome goes into `history`."""
+
+    bootstrap: str
+    topic: str
+    partitions: int
+    history: History
+    errors: list[str] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, name: str, *, idempotent: bool) -> None:
+        if idempotent:
+            self.history.idempotent.add(name)
+        thread = threading.Thread(target=self._produce, args=(name, idempotent), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def stop(self) -> None:
+        """Waits until every record has an outcome."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(FLUSH_TIMEOUT_S + 10)
+            assert not thread.is_alive(), f"producer {thread.name} does not come to an end"
+
+    def acknowledged(self) -> int:
+        with self._lock:
+            return len(self.history.acknowledged)
+
+    def _produce(self, name: str, idempotent: bool) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "acks": "all",
+                "enable.idempotence": idempotent,
+                "linger.ms": 2,
+                "message.timeout.ms": MESSAGE_TIMEOUT_MS,
+                "reconnect.backoff.max.ms": 500,
+                "error_cb": _quiet,
+                "log_level": 0,
+            }
+        )
+        number = 0
+        while not self._stop.is_set():
+            if len(producer) >= IN_FLIGHT_MAX:
+                producer.poll(0.01)
+                continue
+            sent = Sent(name, number, number % self.partitions)
+            number += 1
+            with self._lock:
+                self.history.sent.append(sent)
+            producer.produce(
+                self.topic, sent.value, partition=sent.partition, on_delivery=self._outcome(sent)
+            )
+            producer.poll(0)
+        producer.flush(FLUSH_TIMEOUT_S)
+
+    def _outcome(self, sent: Sent) -> Callable[[KafkaError | None, Message], None]:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            with self._lock:
+                if error is None:
+                    offset = message.offset()
+                    assert offset is not None
+                    self.history.acknowledged[sent] = offset
+                else:
+                    # librdkafka cannot always tell a failure from an unknown outcome, so none counts as failed.
+                    self.errors.append(error.str())
+
+        return delivered
+
+
+def read_everything(bootstrap: str, topic: str, partitions: int) -> dict[int, list[tuple[int, bytes]]]:
+    """Every record of the topic up to the high watermarks, per partition in order."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
+    )
+    try:
+        ends = {
+            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
+            for partition in range(partitions)
+        }
+        log: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in ends}
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
+        left = sum(ends.values())
+        while left > 0:
+            messages = consumer.consume(5000, timeout=READ_TIMEOUT_S)
+            assert messages, f"{left} records are missing below the high watermarks"
+            for message in messages:
+                if message.error():
+                    raise KafkaException(message.error())
+                log[message.partition() or 0].append((message.offset() or 0, message.value() or b""))
+                left -= 1
+        return log
+    finally:
+        consumer.close()
