@@ -100,7 +100,7 @@ def test_only_the_lane_whose_owner_changed_is_tried_at_once() -> None:
         machine.submit(each, "a", 0)
         machine.refused(each, 0)
     machine.changed(10, KEYS[1])
-    assert machine.due(lambda _: "b", 10) == [Resend(target="b", epoch=1, parts=(other,))]
+    assert machine.due(lambda _: "b", 10) == [Resend(target="b", epoch=2, parts=(other,))]
 
 
 @dataclass

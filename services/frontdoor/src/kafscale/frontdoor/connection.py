@@ -27,7 +27,8 @@ PLAIN_HEAD: Final = Struct(">ii")
 TAGGED_HEAD: Final = Struct(">iiB")
 HEADER_BYTES_MIN: Final = 8
 SCRATCH_BYTES: Final = 64 << 10
-FIRST_ALLOCATION_BYTES: Final = 1 << 20
+FIRST_ALLOCATION_BYTES: Final = 64 << 10
+FIRST_GROWTH: Final = 16
 GROWTH: Final = 4
 NOT_KAFKA: Final = {
     b"GET ": "an HTTP request",
@@ -144,6 +145,11 @@ class Connection:
         return 0 if self._frame is None else len(self._frame)
 
     @property
+    def held_bytes(self) -> int:
+        """Everything that the client's bytes occupy here."""
+        return self._request_bytes + self.allocated_bytes + len(self._backlog)
+
+    @property
     def mid_frame(self) -> bool:
         """Some of a frame has arrived and some has not."""
         return self._frame is not None or bool(self._head)
@@ -232,7 +238,7 @@ class Connection:
         return None
 
     def _begin(self, size: int, start: memoryview) -> None:
-        self._frame = bytearray(min(size, max(FIRST_ALLOCATION_BYTES, len(start))))
+        self._frame = bytearray(min(size, max(FIRST_ALLOCATION_BYTES, FIRST_GROWTH * len(start))))
         self._frame[: len(start)] = start
         self._frame_size = size
         self._filled = len(start)

@@ -12,6 +12,7 @@ from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request
 from kafscale.frontdoor.routes import Backend, Row
 from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer
 
 
@@ -90,7 +91,7 @@ class Exchange:
         self.unanswered = True
         self.error = 0
         self.out_bytes = 0
-        self.span: object | None = None
+        self.span: Span | None = None
         self.traceparent: str | None = None
 
     @property

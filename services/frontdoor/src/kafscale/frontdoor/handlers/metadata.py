@@ -4,16 +4,25 @@ client retries, under the brokers this process knows. "All topics" cannot be ans
 empty list would be a false statement, so the connection is closed, and the client asks again.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
+from kafscale.frontdoor.backends import Live
+from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.forwarding import Forwarder, Policy
 from kafscale.frontdoor.routes import Backend, Stream
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import metadata as schema
 
+NULL_NAMES_FROM: Final = 12
 
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
+
+def refuse(
+    body: memoryview, version: int, code: ErrorCode, *, brokers: Sequence[schema.MetadataResponseBroker] = ()
+) -> list[Buffer]:
     request = schema.decode_request(body, version)
     if request.topics is None or (version == 0 and not request.topics):
         raise WireError(
@@ -22,13 +31,15 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
     topics = [
         schema.MetadataResponseTopic(
             error_code=int(code),
-            name=topic.name if topic.name is not None or version >= 12 else "",
+            name=topic.name if topic.name is not None or version >= NULL_NAMES_FROM else "",
             topic_id=topic.topic_id,
             partitions=[],
         )
         for topic in request.topics
     ]
-    return schema.encode_response(schema.MetadataResponse(topics=topics, brokers=[]), version)
+    controller_id = brokers[0].node_id if brokers else -1
+    response = schema.MetadataResponse(brokers=list(brokers), controller_id=controller_id, topics=topics)
+    return schema.encode_response(response, version)
 
 
 POLICY: Final = Policy(
@@ -37,3 +48,24 @@ POLICY: Final = Policy(
     refuse=refuse,
     unavailable=ErrorCode.LEADER_NOT_AVAILABLE,
 )
+
+
+class MetadataHandler:
+    def __init__(self, *, forwarder: Forwarder, front_doors: Live) -> None:
+        self._forwarder = forwarder
+        self._front_doors = front_doors
+
+    def __call__(self, exchange: Exchange) -> None:
+        brokers = self.brokers(exchange.caller.listener)
+        self._forwarder.forward(exchange, replace(POLICY, refuse=partial(refuse, brokers=brokers)))
+
+    def brokers(self, listener: str) -> list[schema.MetadataResponseBroker]:
+        """The front doors that clients of this listener can reach."""
+        found = [(each, each.listener(listener)) for each in self._front_doors.instances() if each.is_ready]
+        return [
+            schema.MetadataResponseBroker(
+                node_id=each.node_id, host=where.host, port=where.port, rack=each.rack or None
+            )
+            for each, where in found
+            if where is not None
+        ]

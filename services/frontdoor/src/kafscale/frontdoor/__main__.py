@@ -1,0 +1,32 @@
+"""`python -m kafscale.frontdoor`: a Kafka broker to its clients."""
+
+import socket
+import sys
+from functools import partial
+
+from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
+from kafscale.frontdoor.server import ROLE, bind_all, build
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.process import run_service
+from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings
+
+
+def main() -> int:
+    settings = load_settings(FrontdoorSettings)
+    try:
+        binds = parse(settings.listeners, setting="KAFSCALE_LISTENERS")
+        doors = bind_all(binds, shared=settings.frontdoor_workers > 1)
+        shown = advertised(
+            tuple(door.where for door in doors),
+            settings.advertised_listeners,
+            setting="KAFSCALE_ADVERTISED_LISTENERS",
+            own_host=socket.gethostname(),
+        )
+    except ListenersWrong as wrong:
+        sys.stderr.write(f"{wrong}\n")
+        return USAGE_EXIT_CODE
+    return run_service(ROLE, settings, partial(build, doors=doors), listeners=shown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""The front door put together: the only place that builds its parts. Opens nothing by itself."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
+from kafscale.frontdoor.connection import Limits
+from kafscale.frontdoor.exchange import AckedRevision
+from kafscale.frontdoor.forwarding import Forwarder
+from kafscale.frontdoor.gateway import Gateway, Handler, Refuse
+from kafscale.frontdoor.handlers import (
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from kafscale.frontdoor.handlers.api_versions import ApiVersionsHandler
+from kafscale.frontdoor.lanes import LaneLimits
+from kafscale.frontdoor.lookups import TopicLookups
+from kafscale.frontdoor.metrics import FrontdoorMetrics
+from kafscale.frontdoor.produce_lanes import LaneSender
+from kafscale.frontdoor.routes import Backend
+from kafscale.frontdoor.routing import Owners, Routing
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.stream.client import StreamClient
+from kafscale.runtime.tracing import Tracer
+from kafscale.storage.topics import TopicsView
+from kafscale.wire.apis import ApiKey
+
+ROLES: Final = (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR, Backend.ADMIN)
+REQUESTS_SHARE: Final = 0.5
+FORWARDED: Final = {
+    ApiKey.LIST_OFFSETS: list_offsets.POLICY,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.POLICY,
+    ApiKey.FIND_COORDINATOR: find_coordinator.POLICY,
+    ApiKey.INIT_PRODUCER_ID: init_producer_id.POLICY,
+    ApiKey.CREATE_TOPICS: create_topics.POLICY,
+    ApiKey.DELETE_TOPICS: delete_topics.POLICY,
+    ApiKey.CREATE_PARTITIONS: create_partitions.POLICY,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs.POLICY,
+    ApiKey.ALTER_CONFIGS: alter_configs.POLICY,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.POLICY,
+}
+REFUSALS: Final[Mapping[int, Refuse]] = {
+    ApiKey.PRODUCE: produce.refuse,
+    ApiKey.FETCH: fetch.refuse,
+    ApiKey.METADATA: metadata.refuse,
+    **{key: policy.refuse for key, policy in FORWARDED.items()},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """What is known of the cluster, each kept true by a task of its own."""
+
+    topics: TopicsView
+    owners: Owners
+    live: Mapping[Backend, Live]
+    front_doors: Live
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontDoor:
+    gateway: Gateway
+    pools: Mapping[Backend, Pool]
+    sender: LaneSender
+
+    async def close(self) -> None:
+        for pool in self.pools.values():
+            await pool.close()
+
+
+def connect_streams(streams: int) -> Connect:
+    def connect(address: str, kind: Literal["bulk", "control"]) -> ServiceStream:
+        return StreamClient(address, kind=kind, streams=streams)
+
+    return connect
+
+
+def connection_base() -> int:
+    """Numbers of connections are drawn upwards from here: no other process of the cluster draws the same."""
+    return secrets.randbits(31) << 32
+
+
+def assemble(
+    settings: FrontdoorSettings,
+    views: Views,
+    *,
+    clock: Clock,
+    tasks: asyncio.TaskGroup,
+    metrics: Metrics,
+    tracer: Tracer | None,
+    connect: Connect,
+) -> FrontDoor:
+    acked = AckedRevision()
+    pools = {role: Pool(role, views.live[role], connect, tasks) for role in ROLES}
+    routing = Routing(pools, views.owners)
+    forwarder = Forwarder(routing=routing, clock=clock, acked=acked)
+    sender = LaneSender(
+        routing=routing,
+        topics=views.topics,
+        clock=clock,
+        limits=LaneLimits(hold_ms_max=settings.frontdoor_hold_ms_max),
+        acked=acked,
+    )
+    producing = produce.ProduceHandler(
+        sender=sender, topics=views.topics, lookups=TopicLookups(views.topics, clock, tasks)
+    )
+    handlers: dict[int, Handler] = {
+        ApiKey.API_VERSIONS: ApiVersionsHandler(),
+        ApiKey.PRODUCE: producing,
+        ApiKey.FETCH: fetch.FetchHandler(forwarder=forwarder, routing=routing, topics=views.topics),
+        ApiKey.METADATA: metadata.MetadataHandler(forwarder=forwarder, front_doors=views.front_doors),
+        **{key: partial(forwarder.forward, policy=policy) for key, policy in FORWARDED.items()},
+    }
+    counted = FrontdoorMetrics(metrics)
+    metrics.watch_gauge(
+        "held_parts", "Partitions' shares of requests held for an owner.", lambda: sender.held_parts
+    )
+    metrics.watch_counter(
+        "parts_resent", "Shares sent again after a definite no.", lambda: sender.resent_parts
+    )
+    gateway = Gateway(
+        handlers=handlers,
+        refusals=REFUSALS,
+        leavers=(producing,),
+        limits=limits_of(settings),
+        clock=clock,
+        budget=MemoryBudget(int(settings.memory_bytes * REQUESTS_SHARE)),
+        metrics=counted,
+        tracer=tracer,
+        request_timeout_ms=settings.frontdoor_request_timeout_ms,
+        connections_max=settings.max_connections,
+        idle_ms_max=settings.connections_max_idle_ms,
+        connection_base=connection_base(),
+    )
+    return FrontDoor(gateway=gateway, pools=pools, sender=sender)
+
+
+def limits_of(settings: FrontdoorSettings) -> Limits:
+    return Limits(
+        frame_bytes_max=settings.socket_request_max_bytes,
+        requests_max=settings.frontdoor_requests_max,
+        request_bytes_max=settings.frontdoor_request_bytes_max,
+        unsent_bytes_max=settings.frontdoor_unsent_bytes_max,
+    )

@@ -1,0 +1,234 @@
+"""Everything the connections of one process share: dispatch by the table, deadlines, memory, flushing.
+
+Laws: every request gets a deadline when it arrives, and a sweep ends those that passed it. Answers of one
+turn of the event loop leave in one write per connection. While requests hold more than the budget, no
+socket is read; reading goes on when three quarters of it are free of use again. What clients do wrong is
+logged once in a while, however often they do it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
+from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.metrics import FrontdoorMetrics
+from kafscale.frontdoor.routes import BY_KEY, Row, Status
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.tracing import Tracer
+from kafscale.wire.apis import ApiKey
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode, WireError
+
+if TYPE_CHECKING:
+    from kafscale.frontdoor.client import ClientConnection
+
+log = structlog.get_logger("kafscale.frontdoor")
+
+Handler = Callable[[Exchange], None]
+Refuse = Callable[[memoryview, int, ErrorCode], Sequence[Buffer]]
+SWEEP_S: Final = 0.25
+COMPLAINT_EVERY_MS: Final = 10_000
+RESUME_SHARE: Final = 0.75
+
+
+class Leaver(Protocol):
+    """Who keeps something for a connection and must hear that it ended."""
+
+    def left(self, caller: Caller) -> None: ...
+
+
+class Complaints:
+    """One log line per kind and interval, with the number of those that were left out."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_ms: dict[str, int] = {}
+        self._left_out: dict[str, int] = {}
+
+    def log(self, kind: str, **fields: object) -> None:
+        now_ms = self._clock.now_ms()
+        last_ms = self._last_ms.get(kind)
+        if last_ms is not None and now_ms - last_ms < COMPLAINT_EVERY_MS:
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return
+        self._last_ms[kind] = now_ms
+        log.warning("connection closed", kind=kind, left_out=self._left_out.pop(kind, 0), **fields)
+
+
+class Gateway:
+    def __init__(
+        self,
+        *,
+        handlers: Mapping[int, Handler],
+        refusals: Mapping[int, Refuse],
+        leavers: tuple[Leaver, ...],
+        limits: Limits,
+        clock: Clock,
+        budget: MemoryBudget,
+        metrics: FrontdoorMetrics,
+        tracer: Tracer | None,
+        request_timeout_ms: int,
+        connections_max: int,
+        idle_ms_max: int,
+        connection_base: int,
+    ) -> None:
+        assert set(handlers) == {key for key, row in BY_KEY.items() if row.status is Status.SERVED}
+        self._handlers = handlers
+        self._refusals = refusals
+        self._leavers = leavers
+        self._budget = budget
+        self._tracer = tracer
+        self._request_timeout_ms = request_timeout_ms
+        self._connections_max = connections_max
+        self._idle_ms_max = idle_ms_max
+        self._next_connection = connection_base
+        self._dirty: list[ClientConnection] = []
+        self._stalled: set[ClientConnection] = set()
+        self.limits = limits
+        self.clock = clock
+        self.metrics = metrics
+        self.complaints = Complaints(clock)
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.connections: set[ClientConnection] = set()
+        self.draining = False
+        self._empty: asyncio.Event | None = None
+
+    # ---- connections
+
+    def enter(self, connection: "ClientConnection") -> int | None:
+        """A number for the connection that no other of this cluster has; None: there are too many."""
+        if len(self.connections) >= self._connections_max or self.draining:
+            self.metrics.hung_up.labels("too_many").inc()
+            return None
+        self.connections.add(connection)
+        self.metrics.accepted.inc()
+        self.metrics.connections.set(len(self.connections))
+        self._next_connection += 1
+        return self._next_connection
+
+    def leave(self, connection: "ClientConnection", caller: Caller) -> None:
+        self.connections.discard(connection)
+        self._stalled.discard(connection)
+        self.metrics.connections.set(len(self.connections))
+        for leaver in self._leavers:
+            leaver.left(caller)
+        if self._empty is not None and not self.connections:
+            self._empty.set()
+
+    # ---- requests
+
+    def dispatch(self, connection: "ClientConnection", request: Request) -> None:
+        header = request.header
+        row, handler = BY_KEY.get(header.api_key), self._handlers.get(header.api_key)
+        if row is None or handler is None:
+            connection.hang_up(f"API key {header.api_key} is not served")
+            return
+        deadline_ms = request.arrived_ms + self._request_timeout_ms
+        exchange = Exchange(connection, connection.caller, request, row, deadline_ms)
+        connection.exchanges[request.slot] = exchange
+        if self._tracer is not None:
+            self._start_span(exchange, row)
+        if row.answers(header.api_version) or header.api_key == ApiKey.API_VERSIONS:
+            handler(exchange)
+        else:
+            self._refuse_version(exchange)
+
+    def _refuse_version(self, exchange: Exchange) -> None:
+        """An API we know in a version we lack: the error in a body of that version, if we can write one."""
+        key, version = exchange.request.header.api_key, exchange.version
+        if exchange.request.silent:
+            exchange.hang_up(f"{exchange.row.name} v{version} with acks=0")
+            return
+        try:
+            body = self._refusals[key](exchange.request.body, version, ErrorCode.UNSUPPORTED_VERSION)
+        except WireError as error:
+            exchange.hang_up(str(error))
+            return
+        exchange.error = int(ErrorCode.UNSUPPORTED_VERSION)
+        exchange.answer(body)
+
+    def _start_span(self, exchange: Exchange, row: Row) -> None:
+        assert self._tracer is not None
+        header = exchange.request.header
+        span = self._tracer.start_root(row.name, {"kafka.api_version": header.api_version})
+        if span is not None:
+            exchange.span = span
+            exchange.traceparent = span.traceparent
+
+    def count(self, exchange: Exchange, out_bytes: int) -> None:
+        """An exchange has ended with an answer or with silence."""
+        stats = self.metrics.by_key[exchange.request.header.api_key]
+        request = exchange.request
+        stats.requests.value += 1
+        stats.in_bytes.value += request.size
+        stats.out_bytes.value += out_bytes
+        stats.seconds.observe((self.clock.now_ms() - request.arrived_ms) / 1000)
+        if exchange.error:
+            self.metrics.errors.labels(exchange.row.name, exchange.error).inc()
+        if exchange.span is not None:
+            exchange.span.set("kafka.error_code", exchange.error)
+            exchange.span.end()
+            exchange.span = None
+
+    # ---- writing
+
+    def has_answers(self, connection: "ClientConnection") -> None:
+        if not self._dirty:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._dirty.append(connection)
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush()
+
+    # ---- memory
+
+    @property
+    def overloaded(self) -> bool:
+        return self._budget.free_bytes == 0
+
+    def account(self, delta_bytes: int) -> None:
+        if delta_bytes > 0:
+            self._budget.force(delta_bytes)
+        else:
+            self._budget.release(-delta_bytes)
+            if self._stalled and self._budget.used_bytes <= RESUME_SHARE * self._budget.bytes_max:
+                stalled, self._stalled = self._stalled, set()
+                for connection in stalled:
+                    connection.has_room()
+
+    def stall(self, connection: "ClientConnection") -> None:
+        """The connection would read but must not: it is told when there is room."""
+        if not self._stalled:
+            self.metrics.stalls.inc()
+        self._stalled.add(connection)
+
+    # ---- time
+
+    async def sweep(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.metrics.held_bytes.set(self._budget.used_bytes)
+            now_ms = self.clock.now_ms()
+            for connection in tuple(self.connections):
+                connection.sweep(now_ms, self._idle_ms_max)
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Answers what is in flight and closes; what takes longer is cut off."""
+        self.draining = True
+        self._empty = asyncio.Event()
+        for connection in tuple(self.connections):
+            connection.end_soon()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self.connections:
+                    await self._empty.wait()
+        except TimeoutError:
+            log.warning("connections are cut off", connections=len(self.connections))
+        for connection in tuple(self.connections):
+            connection.abort()

@@ -1,0 +1,73 @@
+"""`listeners` and `advertised.listeners`, written as in Kafka: NAME://host:port, separated by commas.
+
+An empty host listens on every address. Every listener that is advertised must be one that listens, and
+what is not advertised is not shown in Metadata. Several front doors behind one load balancer advertise its
+one address: Metadata then shows that address alone.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from kafscale.storage.membership import Listener
+
+ADDRESS: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})"
+)
+PORT_MAX: Final = 65_535
+ANY_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (recognised, not bound)
+NOT_PLAIN: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class ListenersWrong(ValueError):
+    """The setting cannot be used; the sentence says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """An address to listen on, by the name of its listener."""
+
+    name: str
+    host: str
+    port: int
+
+
+def parse(text: str, *, setting: str) -> tuple[Bind, ...]:
+    """The listeners in their order; each name once."""
+    binds: list[Bind] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        found = ADDRESS.fullmatch(part)
+        if found is None or int(found["port"]) > PORT_MAX:
+            raise ListenersWrong(f"{setting}: {part!r} is not NAME://host:port")
+        bind = Bind(name=found["name"].upper(), host=found["host"].strip("[]"), port=int(found["port"]))
+        if bind.name in NOT_PLAIN:
+            raise ListenersWrong(
+                f"{setting}: {bind.name} is not supported yet; use PLAINTEXT or a name of your own"
+            )
+        if any(bind.name == other.name for other in binds):
+            raise ListenersWrong(f"{setting}: {bind.name} stands there twice")
+        binds.append(bind)
+    if not binds:
+        raise ListenersWrong(f"{setting} names no listener")
+    return tuple(binds)
+
+
+def advertised(
+    listening: tuple[Bind, ...], text: str, *, setting: str, own_host: str
+) -> tuple[Listener, ...]:
+    """What clients are told to dial; without a setting where we listen, by our host's name if that is everywhere."""
+    if not text.strip():
+        return tuple(
+            Listener(name=bind.name, host=own_host if bind.host in ANY_HOSTS else bind.host, port=bind.port)
+            for bind in listening
+        )
+    shown = parse(text, setting=setting)
+    ports = {bind.name: bind.port for bind in listening}
+    for bind in shown:
+        if bind.name not in ports:
+            raise ListenersWrong(f"{setting}: {bind.name} is advertised, but no listener has that name")
+        if bind.host in ANY_HOSTS:
+            raise ListenersWrong(f"{setting}: {bind.name} needs a host that clients can dial")
+    return tuple(
+        Listener(name=bind.name, host=bind.host, port=bind.port or ports[bind.name]) for bind in shown
+    )

@@ -1,0 +1,172 @@
+"""The composition root: views of the cluster, the front door on top of them, and the listening sockets.
+
+Sockets are bound before anything else, because a registration names their ports, and listen only when the
+views are loaded: until then a client is refused, and asks the next front door.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+from kafscale.frontdoor.assembly import ROLES, FrontDoor, Views, assemble, connect_streams
+from kafscale.frontdoor.client import ClientConnection
+from kafscale.frontdoor.listeners import Bind, ListenersWrong
+from kafscale.frontdoor.owners import OwnersView
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.runtime.tracing import Tracer
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.membership import LiveView
+from kafscale.storage.topics import TopicsView
+
+log = structlog.get_logger("kafscale.frontdoor")
+
+ROLE: Final = "frontdoor"
+BACKLOG: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """A bound socket that does not listen yet."""
+
+    name: str
+    host: str
+    socket: socket.socket
+
+    @property
+    def port(self) -> int:
+        port: int = self.socket.getsockname()[1]
+        return port
+
+    @property
+    def where(self) -> Bind:
+        """With the port that we got, where 0 was asked for."""
+        return Bind(name=self.name, host=self.host, port=self.port)
+
+
+def bind_all(binds: Sequence[Bind], *, shared: bool) -> tuple[Door, ...]:
+    """`shared`: other processes of ours will listen on the same ports. Raises ListenersWrong."""
+    doors: list[Door] = []
+    for bind in binds:
+        try:
+            doors.append(Door(name=bind.name, host=bind.host, socket=_bound(bind, shared=shared)))
+        except OSError as error:
+            for door in doors:
+                door.socket.close()
+            where = f"{bind.host or '*'}:{bind.port}"
+            raise ListenersWrong(f"listener {bind.name} cannot have {where}: {error.strerror}") from error
+    return tuple(doors)
+
+
+def _bound(bind: Bind, *, shared: bool) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        bind.host or None, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind(address)
+    except OSError:
+        listening.close()
+        raise
+    listening.setblocking(False)
+    return listening
+
+
+class Service:
+    """A front door in one process."""
+
+    def __init__(
+        self,
+        settings: FrontdoorSettings,
+        *,
+        etcd: EtcdClient,
+        keyspace: Keyspace,
+        topics: TopicsView,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+        metrics: Metrics,
+        tracer: Tracer | None,
+    ) -> None:
+        self._owners = OwnersView(etcd, keyspace)
+        self._live = {role: LiveView(etcd, keyspace, role.value) for role in ROLES}
+        self._front_doors = LiveView(etcd, keyspace, ROLE)
+        self._topics = topics
+        self._tasks = tasks
+        self._servers: list[asyncio.Server] = []
+        self._settings = settings
+        views = Views(topics=topics, owners=self._owners, live=self._live, front_doors=self._front_doors)
+        self.door: FrontDoor = assemble(
+            settings,
+            views,
+            clock=clock,
+            tasks=tasks,
+            metrics=metrics,
+            tracer=tracer,
+            connect=connect_streams(settings.frontdoor_streams),
+        )
+
+    async def load(self) -> None:
+        """Returns when every view has been read once."""
+        lives = [*self._live.values(), self._front_doors]
+        self._tasks.create_task(self._owners.view.run())
+        for live in lives:
+            self._tasks.create_task(live.run())
+        self._tasks.create_task(self.door.gateway.sweep())
+        await self._topics.ready()
+        await self._owners.view.ready()
+        for live in lives:
+            await live.loaded()
+
+    async def listen(self, doors: Sequence[Door]) -> None:
+        loop = asyncio.get_running_loop()
+        for door in doors:
+            factory = partial(ClientConnection, self.door.gateway, door.name)
+            self._servers.append(await loop.create_server(factory, sock=door.socket, backlog=BACKLOG))
+            log.info("listening", listener=door.name, port=door.port)
+
+    async def drain(self) -> None:
+        for server in self._servers:
+            server.close()
+        await self.door.gateway.drain(self._settings.drain_timeout_ms)
+
+    async def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for connection in tuple(self.door.gateway.connections):
+            connection.abort()
+        await self.door.close()
+
+
+@asynccontextmanager
+async def build(runtime: Runtime[FrontdoorSettings], *, doors: Sequence[Door]) -> AsyncIterator[ServiceParts]:
+    """One process: it serves the clients itself."""
+    service = Service(
+        runtime.settings,
+        etcd=runtime.etcd,
+        keyspace=runtime.keyspace,
+        topics=runtime.topics,
+        clock=runtime.clock,
+        tasks=runtime.task_group,
+        metrics=runtime.metrics,
+        tracer=runtime.tracer,
+    )
+
+    async def before_ready() -> None:
+        await service.load()
+        await service.listen(doors)
+
+    try:
+        yield ServiceParts(before_ready=before_ready, drain=service.drain)
+    finally:
+        await service.close()
