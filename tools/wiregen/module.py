@@ -205,6 +205,9 @@ def decode_{kind}(buf: Buffer, version: int) -> {name}:
         raise WireError("{name}", "unknown version", version=version)
     try:
         return read({buffer}, len(buf))
+    except WireError as wrong:
+        wrong.inside("{name}", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("{name}", f"cut short or not text ({{broken}})", version=version) from broken
 

@@ -389,6 +389,11 @@ class WireError(ValueError):
         self.offset = offset
         self.code = code
 
+    def inside(self, message: str, version: int) -> None:
+        """Adds, on the way out, which message in which version the wrong field was in."""
+        self.what = message if self.what == message else f"{message}.{self.what}"
+        self.version = version
+
     def __str__(self) -> str:
         version = f" v{self.version}" if self.version >= 0 else ""
         place = f" at byte {self.offset}" if self.offset >= 0 else ""

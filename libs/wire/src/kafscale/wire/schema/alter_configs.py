@@ -288,6 +288,9 @@ def decode_request(buf: Buffer, version: int) -> AlterConfigsRequest:
         raise WireError("AlterConfigsRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("AlterConfigsRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("AlterConfigsRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -446,6 +449,9 @@ def decode_response(buf: Buffer, version: int) -> AlterConfigsResponse:
         raise WireError("AlterConfigsResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("AlterConfigsResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("AlterConfigsResponse", f"cut short or not text ({broken})", version=version) from broken
 

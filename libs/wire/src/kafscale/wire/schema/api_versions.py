@@ -154,6 +154,9 @@ def decode_request(buf: Buffer, version: int) -> ApiVersionsRequest:
         raise WireError("ApiVersionsRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("ApiVersionsRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("ApiVersionsRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -405,6 +408,9 @@ def decode_response(buf: Buffer, version: int) -> ApiVersionsResponse:
         raise WireError("ApiVersionsResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("ApiVersionsResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("ApiVersionsResponse", f"cut short or not text ({broken})", version=version) from broken
 

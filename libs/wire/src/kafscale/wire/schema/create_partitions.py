@@ -262,6 +262,9 @@ def decode_request(buf: Buffer, version: int) -> CreatePartitionsRequest:
         raise WireError("CreatePartitionsRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("CreatePartitionsRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("CreatePartitionsRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -419,6 +422,9 @@ def decode_response(buf: Buffer, version: int) -> CreatePartitionsResponse:
         raise WireError("CreatePartitionsResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("CreatePartitionsResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("CreatePartitionsResponse", f"cut short or not text ({broken})", version=version) from broken
 

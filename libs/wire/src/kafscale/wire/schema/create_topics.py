@@ -492,6 +492,9 @@ def decode_request(buf: Buffer, version: int) -> CreateTopicsRequest:
         raise WireError("CreateTopicsRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("CreateTopicsRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("CreateTopicsRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -987,6 +990,9 @@ def decode_response(buf: Buffer, version: int) -> CreateTopicsResponse:
         raise WireError("CreateTopicsResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("CreateTopicsResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("CreateTopicsResponse", f"cut short or not text ({broken})", version=version) from broken
 

@@ -234,6 +234,9 @@ def decode_request(buf: Buffer, version: int) -> DeleteTopicsRequest:
         raise WireError("DeleteTopicsRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("DeleteTopicsRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("DeleteTopicsRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -555,6 +558,9 @@ def decode_response(buf: Buffer, version: int) -> DeleteTopicsResponse:
         raise WireError("DeleteTopicsResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("DeleteTopicsResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("DeleteTopicsResponse", f"cut short or not text ({broken})", version=version) from broken
 

@@ -418,6 +418,9 @@ def decode_request(buf: Buffer, version: int) -> DescribeConfigsRequest:
         raise WireError("DescribeConfigsRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("DescribeConfigsRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("DescribeConfigsRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -1060,6 +1063,9 @@ def decode_response(buf: Buffer, version: int) -> DescribeConfigsResponse:
         raise WireError("DescribeConfigsResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("DescribeConfigsResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("DescribeConfigsResponse", f"cut short or not text ({broken})", version=version) from broken
 

@@ -1610,6 +1610,9 @@ def decode_request(buf: Buffer, version: int) -> FetchRequest:
         raise WireError("FetchRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("FetchRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("FetchRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -2798,6 +2801,9 @@ def decode_response(buf: Buffer, version: int) -> FetchResponse:
         raise WireError("FetchResponse", "unknown version", version=version)
     try:
         return read(memoryview(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("FetchResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("FetchResponse", f"cut short or not text ({broken})", version=version) from broken
 

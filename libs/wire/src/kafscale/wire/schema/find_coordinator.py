@@ -218,6 +218,9 @@ def decode_request(buf: Buffer, version: int) -> FindCoordinatorRequest:
         raise WireError("FindCoordinatorRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("FindCoordinatorRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("FindCoordinatorRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -459,6 +462,9 @@ def decode_response(buf: Buffer, version: int) -> FindCoordinatorResponse:
         raise WireError("FindCoordinatorResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("FindCoordinatorResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("FindCoordinatorResponse", f"cut short or not text ({broken})", version=version) from broken
 

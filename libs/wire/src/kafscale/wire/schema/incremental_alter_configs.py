@@ -290,6 +290,9 @@ def decode_request(buf: Buffer, version: int) -> IncrementalAlterConfigsRequest:
         raise WireError("IncrementalAlterConfigsRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("IncrementalAlterConfigsRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("IncrementalAlterConfigsRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -448,6 +451,9 @@ def decode_response(buf: Buffer, version: int) -> IncrementalAlterConfigsRespons
         raise WireError("IncrementalAlterConfigsResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("IncrementalAlterConfigsResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("IncrementalAlterConfigsResponse", f"cut short or not text ({broken})", version=version) from broken
 

@@ -176,6 +176,9 @@ def decode_request(buf: Buffer, version: int) -> InitProducerIdRequest:
         raise WireError("InitProducerIdRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("InitProducerIdRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("InitProducerIdRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -233,6 +236,9 @@ def decode_response(buf: Buffer, version: int) -> InitProducerIdResponse:
         raise WireError("InitProducerIdResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("InitProducerIdResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("InitProducerIdResponse", f"cut short or not text ({broken})", version=version) from broken
 

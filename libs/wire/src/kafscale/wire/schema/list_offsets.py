@@ -479,6 +479,9 @@ def decode_request(buf: Buffer, version: int) -> ListOffsetsRequest:
         raise WireError("ListOffsetsRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("ListOffsetsRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("ListOffsetsRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -803,6 +806,9 @@ def decode_response(buf: Buffer, version: int) -> ListOffsetsResponse:
         raise WireError("ListOffsetsResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("ListOffsetsResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("ListOffsetsResponse", f"cut short or not text ({broken})", version=version) from broken
 

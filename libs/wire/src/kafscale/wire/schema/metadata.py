@@ -502,6 +502,9 @@ def decode_request(buf: Buffer, version: int) -> MetadataRequest:
         raise WireError("MetadataRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("MetadataRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("MetadataRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -2547,6 +2550,9 @@ def decode_response(buf: Buffer, version: int) -> MetadataResponse:
         raise WireError("MetadataResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("MetadataResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("MetadataResponse", f"cut short or not text ({broken})", version=version) from broken
 

@@ -331,6 +331,9 @@ def decode_request(buf: Buffer, version: int) -> OffsetForLeaderEpochRequest:
         raise WireError("OffsetForLeaderEpochRequest", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("OffsetForLeaderEpochRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("OffsetForLeaderEpochRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -592,6 +595,9 @@ def decode_response(buf: Buffer, version: int) -> OffsetForLeaderEpochResponse:
         raise WireError("OffsetForLeaderEpochResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("OffsetForLeaderEpochResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("OffsetForLeaderEpochResponse", f"cut short or not text ({broken})", version=version) from broken
 

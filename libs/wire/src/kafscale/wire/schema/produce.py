@@ -552,6 +552,9 @@ def decode_request(buf: Buffer, version: int) -> ProduceRequest:
         raise WireError("ProduceRequest", "unknown version", version=version)
     try:
         return read(memoryview(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("ProduceRequest", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("ProduceRequest", f"cut short or not text ({broken})", version=version) from broken
 
@@ -1507,6 +1510,9 @@ def decode_response(buf: Buffer, version: int) -> ProduceResponse:
         raise WireError("ProduceResponse", "unknown version", version=version)
     try:
         return read(buf if type(buf) is bytes else bytes(buf), len(buf))
+    except WireError as wrong:
+        wrong.inside("ProduceResponse", version)
+        raise
     except (IndexError, error, UnicodeDecodeError) as broken:
         raise WireError("ProduceResponse", f"cut short or not text ({broken})", version=version) from broken
 
