@@ -10,6 +10,7 @@ id meanwhile is this process at its end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -44,6 +45,8 @@ TICK_S = 0.5
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
 THREAD_END_S = 3.0
+JOIN_TIMEOUT_S = 60.0
+"""For the answers to our own writes; waiting for another holder of the id is not in it."""
 
 
 class Registration:
@@ -83,25 +86,29 @@ class Registration:
     ) -> Self:
         """Takes the node id (None: the lowest free one) and registers as STARTING.
 
-        Raises `NodeIdTaken` when a live process holds the id. Serve on `address` before joining: a
-        successor tells a dead holder from a live one by whether its port answers.
+        Raises `NodeIdTaken` when a live process holds the id, `EtcdUnknown` or `TimeoutError` when
+        etcd does not answer. Serve on `address` before joining: a successor tells a dead holder from
+        a live one by whether its port answers.
         """
         pace = pace or Pace()
+        boot_id = uuid.uuid4().hex
+        started_ms = time.time_ns() // 1_000_000
         while True:
             chosen = await choose_node_id(etcd, keyspace, role=role, node_id=node_id, pace=pace)
             instance = Instance(
                 role=role,
                 node_id=chosen,
-                boot_id=uuid.uuid4().hex,
+                boot_id=boot_id,
                 address=address,
                 listeners=tuple(listeners),
                 rack=rack,
                 http_address=http_address,
-                started_ms=time.time_ns() // 1_000_000,
+                started_ms=started_ms,
             )
             registration = cls(etcd, keyspace, instance, pace)
-            if await registration._register():
-                return registration
+            async with asyncio.timeout(JOIN_TIMEOUT_S):
+                if await registration._register_surely():
+                    return registration
             # Someone else was faster: look again who it is.
 
     async def run(self) -> None:
@@ -129,9 +136,10 @@ class Registration:
         """Revokes the lease, so that everybody sees the departure at once."""
         self._left.set()
         self._lost.set()
-        await self._stop_keepalive()
-        if self.lease_id:
-            await self._etcd.lease_revoke(self.lease_id)
+        async with self._changing:
+            await self._stop_keepalive()
+            if self.lease_id:
+                await self._etcd.lease_revoke(self.lease_id)
 
     @property
     def renewed_at_s(self) -> float:
@@ -145,39 +153,42 @@ class Registration:
     # --------------------------------------------------------------------------------------------
 
     async def _come_back(self) -> None:
+        if not await self._register_surely():
+            why = "another process took it meanwhile"
+            raise NodeIdTaken(self.instance.role, self.instance.node_id, why)
+
+    async def _register_surely(self) -> bool:
+        """Until it is known whether we hold the node id, or we have left."""
         backoff_s = BACKOFF_FIRST_S
         while not self._left.is_set():
             try:
-                if await self._register():
-                    return
+                return await self._register()
             except EtcdUnknown:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
-            else:
-                raise NodeIdTaken(
-                    self.instance.role, self.instance.node_id, "another process took it meanwhile"
-                )
+        return True
 
     async def _register(self) -> bool:
         """Grants a lease and puts both keys; False when another boot holds the node id."""
-        await self._stop_keepalive()
         async with self._changing:
+            if self._left.is_set():
+                return True
+            await self._stop_keepalive()
             self._lost.clear()
-            lease = await self._etcd.lease_grant(self._pace.ttl_s)
             granted_at_s = time.monotonic()
-            node_key = self._keyspace.node(self.instance.role, self.instance.node_id)
-            held = encode_node(self.instance.boot_id)
-            revision = await self._put_keys(node_key, held, lease)
+            lease = self.lease_id = await self._etcd.lease_grant(self._pace.ttl_s)
+            revision = await self._put_keys(lease)
             if revision is None:
                 await self._etcd.lease_revoke(lease)
                 return False
-            self.lease_id = lease
             self.instance = replace(self.instance, create_revision=revision)
-        self._start_keepalive(granted_at_s)
-        return True
+            self._start_keepalive(granted_at_s)
+            return True
 
-    async def _put_keys(self, node_key: bytes, held: bytes, lease: int) -> int | None:
+    async def _put_keys(self, lease: int) -> int | None:
         """The create revision of our live key, or None. Removes what earlier boots left behind."""
+        node_key = self._keyspace.node(self.instance.role, self.instance.node_id)
+        held = encode_node(self.instance.boot_id)
         live_key = self._live_key()
         others = self._keyspace.live_node_prefix(self.instance.role, self.instance.node_id)
         take = (
@@ -187,15 +198,13 @@ class Registration:
             Delete(live_key + b"\0", prefix_end(others)),
             Put(live_key, encode_live(self.instance), lease),
         )
-        ours = Txn(compare=(Compare(node_key, "value", "=", held),), success=take)
-        free = Txn(compare=(Compare(node_key, "version", "=", 0),), success=take, failure=(ours,))
-        result = await self._etcd.txn(free)
-        if not result.succeeded:
-            nested = result.responses[0]
-            if not getattr(nested, "succeeded", False):
-                return None
-        kv = await self._etcd.get(live_key)
-        return None if kv is None else kv.create_revision
+        for taking in (Compare(node_key, "version", "=", 0), Compare(node_key, "value", "=", held)):
+            result = await self._etcd.txn(Txn((taking,), take))
+            if result.succeeded:
+                # Not the revision of this transaction when an earlier try of ours was applied.
+                kv = await self._etcd.get(live_key)
+                return result.revision if kv is None else kv.create_revision
+        return None
 
     def _live_key(self) -> bytes:
         return self._keyspace.live(self.instance.role, self.instance.node_id, self.instance.boot_id)
@@ -213,7 +222,9 @@ class Registration:
             self._tick_timer = self._loop.call_later(TICK_S, self._tick)
 
     def _lost_from_thread(self, lease: int) -> None:
-        self._loop.call_soon_threadsafe(self._lease_lost, lease)
+        # A loop that has ended needs no word of it any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._lease_lost, lease)
 
     def _lease_lost(self, lease: int) -> None:
         if lease == self.lease_id:

@@ -19,6 +19,7 @@ NODE_ID_FIRST = 1
 NODE_ID_MAX = 0x7FFF_FFFF
 PROBE_TIMEOUT_S = 1.0
 WATCH_STEP_S = 0.25
+ROUNDING_S = 1.5
 
 
 class NodeIdTaken(Exception):
@@ -83,13 +84,20 @@ async def _port_refuses(instance: Instance | None) -> bool:
 
 
 async def _renews(etcd: EtcdClient, lease: int, pace: Pace) -> bool:
-    """Whether the lease's remaining time rises, watched for two keepalives and a little."""
-    deadline_s = time.monotonic() + 2 * pace.interval_s + 0.5
-    before_s = await etcd.lease_remaining_s(lease)
-    while before_s >= 0 and time.monotonic() < deadline_s:
+    """Whether somebody keeps the lease alive, watched for two keepalives and a little.
+
+    etcd tells whole seconds, rounded down: a lease that nobody renews stands at less than what it
+    stood at, plus one, minus the time gone by.
+    """
+    first_s = await etcd.lease_remaining_s(lease)
+    started_s = time.monotonic()
+    deadline_s = started_s + 2 * pace.interval_s + ROUNDING_S
+    while first_s >= 0 and time.monotonic() < deadline_s:
         await asyncio.sleep(WATCH_STEP_S)
+        elapsed_s = time.monotonic() - started_s
         now_s = await etcd.lease_remaining_s(lease)
-        if now_s > before_s:
+        if now_s < 0:
+            return False
+        if now_s >= first_s + 1 - elapsed_s:
             return True
-        before_s = now_s
     return False

@@ -1,0 +1,98 @@
+"""A topic's record and the view of all topics."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_topic, encode_topic
+from kafscale.store.v1 import store_pb2
+
+int32 = st.integers(0, 2**31 - 1)
+topics = st.builds(
+    Topic,
+    name=st.just("orders"),
+    topic_id=st.binary(min_size=16, max_size=16).map(TopicId),
+    partitions=int32,
+    configs=st.dictionaries(st.sampled_from(["cleanup.policy", "kfs.linger.ms"]), st.text()),
+    state=st.sampled_from(TopicState),
+    epoch_floor=int32,
+    created_ms=st.integers(0, 2**62),
+    config_version=int32,
+    mod_revision=int32,
+)
+
+
+def topic(name: str, number: int, **changes: int) -> Topic:
+    return Topic(name=name, topic_id=TopicId(bytes([number]) * 16), partitions=changes.get("partitions", 1))
+
+
+@given(topics)
+def test_a_record_comes_back_as_it_went_in(given_topic: Topic) -> None:
+    assert decode_topic("orders", encode_topic(given_topic), given_topic.mod_revision) == given_topic
+
+
+def test_what_was_not_set_is_kafkas_default_and_stays_unset() -> None:
+    plain = topic("orders", 1)
+    assert (plain.retention_ms, plain.retention_bytes) == (604_800_000, -1)
+    assert (plain.segment_bytes, plain.max_message_bytes) == (1_073_741_824, 1_048_588)
+    assert decode_topic("orders", encode_topic(plain)).configs == {}
+
+
+def test_what_was_set_counts() -> None:
+    configs = {"retention.ms": "-1", "retention.bytes": "5", "segment.bytes": "6", "max.message.bytes": "7"}
+    record = Topic(name="o", topic_id=TopicId(bytes(16)), partitions=1, configs=configs)
+    read = decode_topic("o", encode_topic(record))
+    assert (read.retention_ms, read.retention_bytes, read.segment_bytes, read.max_message_bytes) == (
+        -1,
+        5,
+        6,
+        7,
+    )
+    stored = store_pb2.TopicConfig.FromString(encode_topic(record))
+    assert (stored.retention_ms, stored.retention_bytes, stored.segment_bytes) == (-1, 5, 6)
+
+
+@pytest.mark.parametrize("schema", [0, 2])
+def test_a_record_of_another_schema_is_refused_with_a_sentence(schema: int) -> None:
+    value = store_pb2.TopicConfig(schema=schema).SerializeToString()
+    with pytest.raises(UnknownSchema, match=f"'orders' has schema {schema}, this version of KafScale reads"):
+        decode_topic("orders", value)
+
+
+async def test_the_view_follows_creation_change_deletion_and_a_new_topic_of_the_name(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    first, second = topic("orders", 1), topic("orders", 2)
+    view = TopicsView(etcd, keyspace)
+    told: list[tuple[str, bytes | None]] = []
+    view.subscribe(lambda name, found: told.append((name, found.topic_id if found else None)))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(view.run())
+        await view.ready()
+        assert view.all() == ()
+        key = keyspace.topic("orders")
+        made = await etcd.put(key, encode_topic(first))
+        assert await view.wait_revision(made.revision, 5)
+        found = view.by_name("orders")
+        assert found is not None
+        assert found.mod_revision == made.revision
+        assert view.by_id(first.topic_id) is found
+        # Deleted and made again before the view looks: the old id must be gone.
+        await etcd.delete(key)
+        again = await etcd.put(key, encode_topic(second))
+        assert await view.wait_revision(again.revision, 5)
+        assert view.by_id(first.topic_id) is None
+        assert view.by_id(second.topic_id) is view.by_name("orders")
+        assert [t.name for t in view.all()] == ["orders"]
+        task.cancel()
+    assert told == [
+        ("orders", first.topic_id),
+        ("orders", None),
+        ("orders", second.topic_id),
+    ]
