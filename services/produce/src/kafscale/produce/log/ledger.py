@@ -9,9 +9,9 @@ next one compares.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from kafscale.produce.log.flight import Flight
+from kafscale.produce.log.flight import Flight, Waiters
 from kafscale.produce.log.model import CommitHead, MetaWrite
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, EpochStart, Head, Seg, encode_head
 from kafscale.storage.manifests import Manifest, epoch_starts
@@ -29,7 +29,8 @@ class CheckpointPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A transaction without an answer yet: a commit (`flights`) or a checkpoint (`plan`)."""
+    """A transaction without an answer yet: a commit (`flights`), a checkpoint (`plan`), or neither,
+    sent only to prove ownership for the `doubts` that ride on it."""
 
     txn: int
     over: int  # the revision it compares
@@ -37,6 +38,7 @@ class Sent:
     base: int
     flights: tuple[Flight, ...] = ()
     plan: CheckpointPlan | None = None
+    doubts: Waiters = field(default_factory=Waiters)
 
 
 class Ledger:
@@ -51,13 +53,14 @@ class Ledger:
         """How many segments the tail may still take."""
         return TAIL_MAX - len(self.head.tail)
 
-    def commit(self, flights: Sequence[Flight], attempt: bytes) -> CommitHead:
+    def commit(self, flights: Sequence[Flight], doubts: Waiters, attempt: bytes) -> CommitHead:
         """Fold uploaded flights, the first of which starts at `head.next`, into one put."""
         segs = tuple(flight.seg(self.head.epoch) for flight in flights)
         head = extended(self.head, segs, attempt)
-        return self._send(Sent(txn=0, over=0, head=head, base=self.head.next, flights=tuple(flights)), None)
+        sent = Sent(txn=0, over=0, head=head, base=self.head.next, flights=tuple(flights), doubts=doubts)
+        return self._send(sent, None)
 
-    def checkpoint(self, plan: CheckpointPlan, snap_key: str, meta: MetaWrite) -> CommitHead:
+    def checkpoint(self, plan: CheckpointPlan, snap_key: str, meta: MetaWrite, doubts: Waiters) -> CommitHead:
         moved = len(plan.manifest.segments) if plan.manifest is not None else 0
         head = replace(
             self.head,
@@ -65,7 +68,7 @@ class Ledger:
             snap_offset=plan.snapshot.offset,
             snap_key=snap_key,
         )
-        return self._send(Sent(txn=0, over=0, head=head, base=self.head.next, plan=plan), meta)
+        return self._send(Sent(txn=0, over=0, head=head, base=self.head.next, plan=plan, doubts=doubts), meta)
 
     def _send(self, sent: Sent, meta: MetaWrite | None) -> CommitHead:
         assert self.sent is None, "one transaction per partition"
@@ -95,6 +98,8 @@ class Ledger:
 
 def extended(head: Head, segs: Sequence[Seg], attempt: bytes) -> Head:
     """`head` with segments committed behind it. An epoch enters the history with its first record."""
+    if not segs:
+        return replace(head, attempt=attempt)
     tail = head.tail
     position = head.next
     for seg in segs:

@@ -57,12 +57,16 @@ class StoredHeader(Protocol):
 
 
 class _Producer:
-    """`batches` holds, newest last, all that are in flight and at least the five newest committed."""
+    """`batches` holds, newest last, all that are in flight and at least the five newest committed.
 
-    __slots__ = ("batches", "last_ms")
+    `first_seq` is the oldest sequence of the newest epoch that this table is sure to have seen.
+    """
+
+    __slots__ = ("batches", "first_seq", "last_ms")
 
     def __init__(self, batches: list[KnownBatch], last_ms: int) -> None:
         self.batches = batches
+        self.first_seq = batches[0].first_seq
         self.last_ms = last_ms
 
 
@@ -119,7 +123,7 @@ class ProducerTable:
         if epoch == newest.epoch:
             if first_seq == (newest.last_seq + 1) & SEQUENCE_MASK:
                 return ErrorCode.NONE
-            return _repeat(producer.batches, epoch, first_seq, last_seq)
+            return _repeat(producer, epoch, first_seq, last_seq)
         if epoch < newest.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return ErrorCode.NONE if first_seq == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -144,6 +148,8 @@ class ProducerTable:
             return
         producer.last_ms = wall_ms
         batches = producer.batches
+        if epoch != batches[-1].epoch:
+            producer.first_seq = first_seq
         batches.append(batch)
         while len(batches) > BATCHES_MAX and batches[BATCHES_MAX].base < committed:
             del batches[0]
@@ -191,10 +197,15 @@ class ProducerTable:
             del self._producers[producer_id]
 
 
-def _repeat(batches: list[KnownBatch], epoch: int, first_seq: int, last_seq: int) -> KnownBatch | ErrorCode:
-    """A sequence that is not the next one: a repeat (of one batch or several neighbours), older, or a gap."""
+def _repeat(producer: _Producer, epoch: int, first_seq: int, last_seq: int) -> KnownBatch | ErrorCode:
+    """A sequence that is not the next one: a repeat (of one batch or several neighbours), older, or a gap.
+
+    DUPLICATE_SEQUENCE_NUMBER makes a client drop the batch as written, so it is said only of sequences
+    that this table saw being written; what is older than its knowledge may never have arrived.
+    """
     last: KnownBatch | None = None
-    for batch in reversed(batches):
+    oldest = producer.batches[-1]
+    for batch in reversed(producer.batches):
         if batch.epoch != epoch:
             break
         if batch.last_seq == last_seq:
@@ -202,8 +213,15 @@ def _repeat(batches: list[KnownBatch], epoch: int, first_seq: int, last_seq: int
         if batch.first_seq == first_seq and last is not None:
             return KnownBatch(epoch, first_seq, last_seq, batch.base, last.ts)
         oldest = batch
-    behind = (batches[-1].last_seq - last_seq) & SEQUENCE_MASK
-    before_known = (oldest.first_seq - 1 - last_seq) & SEQUENCE_MASK
-    if behind < _HALF and before_known < _HALF:
+    if _at_or_before(producer.first_seq, first_seq) and _before(last_seq, oldest.first_seq):
         return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
     return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def _at_or_before(a: int, b: int) -> bool:
+    """In the circle of sequences, by the shorter way."""
+    return (b - a) & SEQUENCE_MASK < _HALF
+
+
+def _before(a: int, b: int) -> bool:
+    return a != b and _at_or_before(a, b)

@@ -49,9 +49,7 @@ def _by_history(epoch: int, base: int, end: int, current: Head) -> Outcome:
 
 
 def judge_checkpoint(sent: Head, sent_over: int, current: Head | None, revision: int) -> Outcome:
-    """COMMITTED: it is the head now. ABSENT: the head is untouched, meta moved. UNKNOWABLE: fenced."""
-    if current is None:
-        return Outcome.UNKNOWABLE
-    if current.snap_key == sent.snap_key and (current.epoch, current.attempt) == (sent.epoch, sent.attempt):
-        return Outcome.COMMITTED
-    return Outcome.ABSENT if revision == sent_over else Outcome.UNKNOWABLE
+    """COMMITTED: it is the head now. ABSENT: the head is untouched, so meta moved. UNKNOWABLE: fenced."""
+    if revision == sent_over:
+        return Outcome.ABSENT
+    return Outcome.COMMITTED if current == sent else Outcome.UNKNOWABLE

@@ -6,6 +6,10 @@ again: trouble that cannot be waited out ends the epoch (`step_down`), the one f
 failure is reported only for what no transaction ever carried, or what the head that refused the
 transaction shows to be absent; everything else is unknown and says so (REQUEST_TIMED_OUT).
 
+A sequence gap is fatal to some clients, and a writer that lost its partition without knowing it sees
+gaps that are none. So OUT_OF_ORDER_SEQUENCE_NUMBER waits as a *doubt* for a transaction of this
+writer to succeed, and for none other is one sent that changes nothing.
+
 An append only fills the open buffer and seals by size. Sealing by time happens in the other events
 and in `tick`, so that with a linger of 0 everything one turn of the loop brings becomes one segment.
 """
@@ -21,6 +25,7 @@ from kafscale.produce.log.flight import Flight, Waiter, Waiters
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import CheckpointPlan, Ledger, Sent
 from kafscale.produce.log.model import (
+    NO_OFFSET,
     NO_TIMESTAMP,
     Action,
     Checkpointed,
@@ -79,6 +84,7 @@ class PartitionWriter:
         self._uploads = Uploads(head.epoch, partition.topic_id, self._actions)
         self._intake = Intake(head, producers)
         self._checkpoints = Checkpoints(producers)
+        self._doubts = Waiters()
 
     # --- what the shell may read ---------------------------------------------------------------
 
@@ -116,6 +122,8 @@ class PartitionWriter:
         """When `tick` is due: in the past or now means at once, None means there is nothing to wait for."""
         due = min((waiters.deadline_ms for waiters in self._waiters()), default=_NEVER)
         if self._state in _WORKING:
+            if self._doubts.items and self._ledger.sent is None:
+                return 0  # the transaction that settles them can be sent at once
             plan_due_ms = self._checkpoints.due_ms(self._ledger.head, self._limits)
             due = min(due, self._seal_due_ms(), self._uploads.next_retry_ms(), plan_due_ms)
         return None if due >= _NEVER else due
@@ -137,7 +145,10 @@ class PartitionWriter:
             return
         judged = self._intake.judge(record_set, self._limits, self.bytes_held, zstd_allowed=zstd_allowed)
         if isinstance(judged, Rejection):
-            self._refuse(token, judged)
+            if judged.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and token is not None:
+                self._doubt(token, deadline_ms)
+            else:
+                self._refuse(token, judged)
         elif isinstance(judged, KnownBatch):
             self._repeat(token, judged, deadline_ms)
         else:
@@ -147,6 +158,10 @@ class PartitionWriter:
                 intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))
             if intake.open.bytes >= self._limits.seal_bytes:
                 self._seal(now)
+
+    def _doubt(self, token: Token, deadline_ms: int) -> None:
+        """A gap, if this writer is still the owner."""
+        self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms))
 
     def _repeat(self, token: Token | None, known: KnownBatch, deadline_ms: int) -> None:
         """A batch that has its offsets already shares the outcome of the original."""
@@ -253,8 +268,8 @@ class PartitionWriter:
             self._checkpoint_refused(sent, sent.plan, current, revision, now)
             return
         outcome = self._judge_commit(sent, current, ambiguous=ambiguous)
-        if current is not None and self._is_mine(current, sent):
-            self._applied(sent, current, revision, now)
+        if outcome is Outcome.COMMITTED and current == sent.head:
+            self._applied(sent, sent.head, revision, now)  # and nothing has happened since
         else:
             self._decide(sent, outcome, revision)
             self._lose(current, now)
@@ -267,18 +282,14 @@ class PartitionWriter:
         sent = self._ledger.take_sent(txn)
         if sent is None:
             return
-        for flight in sent.flights:
-            self._answer(flight.waiters.take_all(), StepDownReason.COMMIT_REJECTED.error)
+        for waiters in (sent.doubts, *(flight.waiters for flight in sent.flights)):
+            self._answer(waiters.take_all(), StepDownReason.COMMIT_REJECTED.error)
         self.step_down(StepDownReason.COMMIT_REJECTED, now)
         self._state = State.CLOSED
 
-    def _is_mine(self, current: Head, sent: Sent) -> bool:
-        """The head is exactly the one that was sent: an earlier send of it was applied, and nothing since."""
-        mine = self._ledger.head
-        return (current.epoch, current.owner, current.attempt) == (mine.epoch, mine.owner, sent.head.attempt)
-
     def _decide(self, sent: Sent, outcome: Outcome, revision: int) -> None:
         """Answer the requests of a transaction that ended this epoch."""
+        self._answer(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for flight in sent.flights:
             waiters = flight.waiters.take_all()
             if outcome is Outcome.COMMITTED:
@@ -294,6 +305,7 @@ class PartitionWriter:
         self._ledger.adopt(head, revision)
         for flight in sent.flights:
             self._acknowledge(flight.waiters.take_all(), revision)
+        self._answer(sent.doubts.take_all(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if sent.flights:
             segments = head.tail[-len(sent.flights) :]
             self._actions.append(Published(segments=segments, next=head.next, revision=revision))
@@ -321,12 +333,15 @@ class PartitionWriter:
         self, sent: Sent, plan: CheckpointPlan, current: Head | None, revision: int, now: Instant
     ) -> None:
         outcome = judge_checkpoint(sent.head, sent.over, current, revision)
-        if outcome is Outcome.COMMITTED and current is not None:
-            self._applied(sent, current, revision, now)
+        if outcome is Outcome.COMMITTED:
+            self._applied(sent, sent.head, revision, now)
         elif outcome is Outcome.ABSENT:
+            for doubt in sent.doubts.take_all():
+                self._doubts.add(doubt)
             self._checkpoints.failed(plan.number, self._limits, now)
             self._advance(now)
         else:
+            self._answer(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._lose(current, now)
 
     # --- time, and the end ---------------------------------------------------------------------
@@ -362,6 +377,7 @@ class PartitionWriter:
             self._answer(flight.waiters.take_all(), reason.error)
         self._uploads.clear()
         self._answer(self._intake.replace_open().waiters.take_all(), reason.error)
+        self._answer(self._doubts.take_all(), reason.error)
         self._state = State.CLOSING if self._ledger.sent is not None else State.CLOSED
         self._actions.append(SteppedDown(reason=reason))
 
@@ -386,11 +402,15 @@ class PartitionWriter:
         """The ledger is free: a checkpoint that is ready goes first, for it makes room in the tail."""
         ready = self._checkpoints.take_ready()
         if ready is not None:
-            self._actions.append(self._ledger.checkpoint(*ready))
+            self._actions.append(self._ledger.checkpoint(*ready, self._take_doubts()))
             return
         flights = self._uploads.take_uploaded(self._ledger.room)
-        if flights:
-            self._actions.append(self._ledger.commit(flights, self._ids()))
+        if flights or self._doubts.items:
+            self._actions.append(self._ledger.commit(flights, self._take_doubts(), self._ids()))
+
+    def _take_doubts(self) -> Waiters:
+        taken, self._doubts = self._doubts, Waiters()
+        return taken
 
     def _plan_checkpoint(self, now: Instant) -> None:
         head = self._ledger.head
@@ -416,6 +436,9 @@ class PartitionWriter:
     def _waiters(self) -> Iterator[Waiters]:
         for flight in self._flights():
             yield flight.waiters
+        if self._ledger.sent is not None:
+            yield self._ledger.sent.doubts
+        yield self._doubts
         yield self._intake.open.waiters
 
     # --- replies -------------------------------------------------------------------------------

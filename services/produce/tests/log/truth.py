@@ -1,0 +1,147 @@
+"""What is really in the log of one topic incarnation, read from the model stores alone.
+
+Every change of a head and every change of an object is checked here as it happens: the laws of the
+commit protocol are these assertions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from clients import Violation, ensure
+from kafscale.produce.log.producers import ProducerTable
+from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, Head, Meta, Seg
+from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.segment import find_position, parse_index, verify_segment, walk_batches
+from kafscale.storage.snapshots import ProducerSnapshot
+from kafscale.testkit.models import ModelS3
+from kafscale.wire.records import BatchHeader, read_batch_header, records_in
+
+TOPIC = "t"
+KEYS = Keyspace()
+
+
+@dataclass(slots=True)
+class Truth:
+    """The committed log of one incarnation of the topic."""
+
+    topic_id: TopicId
+    s3: ModelS3
+    alive: bool = True
+    values: list[bytes] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+    places: dict[bytes, list[int]] = field(default_factory=dict)
+    headers: list[BatchHeader] = field(default_factory=list)
+    etags: dict[str, str] = field(default_factory=dict)
+    bases: set[int] = field(default_factory=set)
+    failed: set[bytes] = field(default_factory=set)
+
+    def head_changed(self, old: Head | None, new: Head) -> None:
+        """etcd applied a transaction on the head."""
+        before = old or Head(epoch=0, topic=TOPIC)
+        ensure(new.next >= before.next, "next went back")
+        ensure(new.epoch >= before.epoch, "the head's epoch went back")
+        ensure(new.lso == new.next, "the last stable offset is not the end")
+        ensure(len(new.tail) <= TAIL_MAX, "the tail is longer than its bound")
+        for seg in new.tail:
+            if seg.base >= before.next:
+                ensure(seg.base == len(self.values), f"segment {seg.base} does not follow {len(self.values)}")
+                self._commit(seg, new)
+        ensure(new.next == len(self.values), f"next is {new.next} with {len(self.values)} records committed")
+        position = new.tail[0].base if new.tail else new.next
+        for seg in new.tail:
+            ensure(seg.base == position, "the tail has a hole")
+            position = seg.end
+        ensure(position == new.next, "the tail does not end at next")
+        self._check_history(new)
+
+    def _commit(self, seg: Seg, head: Head) -> None:
+        names = (KEYS.segment_key(TOPIC, 0, seg.base), KEYS.index_key(TOPIC, 0, seg.base))
+        for name, etag in zip(names, (seg.etag, seg.index_etag), strict=True):
+            self.etags[name] = etag
+            self.object_changed(name)
+        ensure(seg.epoch == head.epoch, "a commit names a segment of another epoch")
+        body = self.s3.objects[names[0]].body
+        self._check_index(body, self.s3.objects[names[1]].body)
+        verified = verify_segment(body)
+        ensure(
+            verified.footer.crc32c == seg.crc32c and len(body) == seg.size, "the commit misnames the bytes"
+        )
+        ensure(verified.footer.last_offset == seg.last, "the commit misnames the last offset")
+        self.bases.add(seg.base)
+        for span in walk_batches(body):
+            ensure(span.offset == len(self.values), "a batch does not stand at its offset")
+            ensure(span.leader_epoch == seg.epoch, "a batch carries another leader epoch")
+            batch = body[span.position : span.position + span.size]
+            self.headers.append(read_batch_header(batch))
+            for record in records_in(batch):
+                self._add(record.value or b"", seg.epoch)
+
+    def _add(self, value: bytes, epoch: int) -> None:
+        ensure(value not in self.failed, f"{value!r} was called failed and is visible")
+        places = self.places.setdefault(value, [])
+        ensure(not places, f"{value!r} is in the log twice")
+        ensure(not self.epochs or self.epochs[-1] <= epoch, "epochs fall along the log")
+        places.append(len(self.values))
+        self.values.append(value)
+        self.epochs.append(epoch)
+        if value.startswith(b"i"):
+            producer, _, seq = value.partition(b"-")
+            before = producer + b"-" + str(int(seq) - 1).encode()
+            ensure(int(seq) == 0 or before in self.places, f"{value!r} came before {before!r}")
+
+    @staticmethod
+    def _check_index(body: bytes, raw: bytes) -> None:
+        index = parse_index(raw)
+        starts = {span.position: span.offset for span in walk_batches(body)}
+        for offset in index.offsets:
+            ensure(starts.get(find_position(index, offset)) == offset, "the index points beside a batch")
+
+    def _check_history(self, head: Head) -> None:
+        starts: list[tuple[int, int]] = []
+        for offset, epoch in enumerate(self.epochs):
+            if not starts or starts[-1][0] != epoch:
+                starts.append((epoch, offset))
+        ensure(
+            [(start.epoch, start.start) for start in head.epochs] == starts[-EPOCHS_MAX:],
+            "the epoch history is not the log's",
+        )
+
+    def object_changed(self, key: str) -> None:
+        """S3 did something to an object: a committed one must be untouched."""
+        if not self.alive or key not in self.etags:
+            return
+        there = self.s3.objects.get(key)
+        ensure(there is not None, f"committed object {key} is gone")
+        assert there is not None
+        ensure(there.etag == self.etags[key], f"committed object {key} has other bytes")
+
+    def checkpointed(self, head: Head, meta: Meta) -> None:
+        position = 0
+        for chunk in meta.chunks:
+            ensure(chunk.first == position, "the manifests have a hole")
+            position = chunk.last + 1
+        ensure(position == meta.manifest_end, "meta does not end where its manifests do")
+        ensure((head.tail[0].base if head.tail else head.next) == position, "tail and manifests do not meet")
+
+    def acknowledged(self, base: int, values: list[bytes]) -> None:
+        if self.alive:
+            there = self.values[base : base + len(values)]
+            ensure(there == values, f"acknowledged {values} at {base}, where {there} stand")
+
+    def was_failed(self, values: set[bytes]) -> None:
+        self.failed |= values
+        for value in values:
+            ensure(value not in self.places, f"{value!r} was called failed and is visible")
+
+    def producers_are(self, table: ProducerTable) -> None:
+        """A recovered table is the one that the whole log gives."""
+        whole = ProducerTable()
+        whole.replay(self.headers, 0)
+        mine, theirs = (_newest(t.snapshot(len(self.values))) for t in (whole, table))
+        if mine != theirs:
+            raise Violation(f"recovered {theirs}, the log says {mine}")
+
+
+def _newest(snapshot: ProducerSnapshot) -> object:
+    return {entry.producer_id: (entry.epoch, entry.batches) for entry in snapshot.producers}
