@@ -32,7 +32,7 @@ def meta(api_key: int = PRODUCE, **fields: object) -> RequestMeta:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  (what it waits for has no event)
+        while not condition():
             await asyncio.sleep(0.002)
 
 

@@ -1,11 +1,15 @@
-"""The HTTP side of a service: /livez (the loop runs), /readyz (send me requests), /metrics."""
+"""The HTTP side of a service: /livez (the loop runs), /readyz (send me requests), /metrics.
+
+A request is read up to 8 KiB and five seconds, answered, and its connection closed: probes and scrapers
+need no more, and a web framework would cost every service a third of a second and 25 MB to import.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Final
 
-from aiohttp import web
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.exposition import CONTENT_TYPE, expose, merge_expositions
 from kafscale.runtime.health import Health
@@ -13,7 +17,13 @@ from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
 
 OWN: Final = "main"
+PLAIN: Final = "text/plain; charset=utf-8"
+REQUEST_BYTES_MAX: Final = 8 << 10
+REQUEST_TIMEOUT_S: Final = 5.0
+CONNECTIONS_MAX: Final = 64
+
 WorkerMetrics = Callable[[], Awaitable[Mapping[str, bytes]]]
+Answer = tuple[HTTPStatus, str, bytes]
 
 
 class HttpFace:
@@ -22,30 +32,65 @@ class HttpFace:
         self._watch = watch
         self._clock = clock
         self._metrics = metrics
+        self._open = 0
         self.worker_metrics: WorkerMetrics | None = None
 
-    def app(self) -> web.Application:
-        app = web.Application()
-        app.router.add_get("/livez", self._livez)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics_text)
-        return app
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        self._open += 1
+        try:
+            if self._open <= CONNECTIONS_MAX:
+                async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(response(head, await self.answer(*request_line(head))))
+                    await writer.drain()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
+            return  # the caller left, is too slow or is no HTTP client: nobody to tell
+        finally:
+            self._open -= 1
+            writer.close()
 
-    async def _livez(self, _request: web.Request) -> web.Response:
+    async def answer(self, method: str, path: str) -> Answer:
+        if method not in ("GET", "HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED, PLAIN, b"GET only\n"
+        match path.partition("?")[0]:
+            case "/livez":
+                return self._livez()
+            case "/readyz":
+                status = HTTPStatus.OK if self._health.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+                return status, PLAIN, self._health.reason.encode() + b"\n"
+            case "/metrics":
+                return HTTPStatus.OK, CONTENT_TYPE, await self._metrics_text()
+            case _:
+                return HTTPStatus.NOT_FOUND, PLAIN, b"/livez, /readyz or /metrics\n"
+
+    def _livez(self) -> Answer:
         if self._watch.alive(self._clock.now_ms()):
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text="the event loop stood still\n")
+            return HTTPStatus.OK, PLAIN, b"ok\n"
+        return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"the event loop stood still\n"
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
-        status = 200 if self._health.is_ready else 503
-        return web.Response(status=status, text=self._health.reason + "\n")
-
-    async def _metrics_text(self, _request: web.Request) -> web.Response:
+    async def _metrics_text(self) -> bytes:
         text = await asyncio.to_thread(expose, self._metrics.registry)
-        if self.worker_metrics is not None:
-            texts = {OWN: text, **await self.worker_metrics()}
-            text = await asyncio.to_thread(merge_expositions, texts)
-        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
+        if self.worker_metrics is None:
+            return text
+        texts = {OWN: text, **await self.worker_metrics()}
+        return await asyncio.to_thread(merge_expositions, texts)
+
+
+def request_line(head: bytes) -> tuple[str, str]:
+    method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+    return method, rest.partition(" ")[0]
+
+
+def response(head: bytes, answer: Answer) -> bytes:
+    status, content_type, body = answer
+    lines = (
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        f"Content-Type: {content_type}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    )
+    return "\r\n".join((*lines, "", "")).encode() + (b"" if head.startswith(b"HEAD ") else body)
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -60,12 +105,9 @@ def split_address(address: str) -> tuple[str, int]:
 async def serving(face: HttpFace, address: str) -> AsyncIterator[str]:
     """The address that it listens on. OSError when it cannot."""
     host, port = split_address(address)
-    runner = web.AppRunner(face.app(), access_log=None, handle_signals=False)
-    await runner.setup()
+    server = await asyncio.start_server(face.serve, host, port, limit=REQUEST_BYTES_MAX)
     try:
-        site = web.TCPSite(runner, host, port, shutdown_timeout=1)
-        await site.start()
-        bound_host, bound_port = runner.addresses[0][:2]
+        bound_host, bound_port = server.sockets[0].getsockname()[:2]
         yield f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
     finally:
-        await runner.cleanup()
+        server.close()

@@ -99,6 +99,7 @@ class _Process(Generic[S]):
             health=self._health, watch=self._watch, clock=self._clock, metrics=self._metrics
         )
         self._stop = asyncio.Event()
+        self._offered = False
 
     async def run(self) -> int:
         main = asyncio.current_task()
@@ -123,8 +124,8 @@ class _Process(Generic[S]):
         return exit_code
 
     def _signalled(self, main: asyncio.Task[int]) -> None:
-        """The first signal drains; a second one, or one before we are ready, ends at once."""
-        if self._stop.is_set() or self._health.phase in (Phase.WAITING, Phase.STARTING):
+        """The first signal drains; a second one, or one before anybody may send to us, ends at once."""
+        if self._stop.is_set() or not self._offered:
             main.cancel()
         self._stop.set()
 
@@ -224,6 +225,8 @@ class _Process(Generic[S]):
         self._http.worker_metrics = parts.worker_metrics
         self._face.offer(parts, tracer)
         await parts.before_ready()
+        # From here on others may see us as READY: a signal has to drain.
+        self._offered = True
         await self._wait(
             Need(
                 what="etcd to take the state READY",

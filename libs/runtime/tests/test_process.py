@@ -1,0 +1,254 @@
+"""run_service as real processes against a real etcd."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import urllib.error
+import urllib.request
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.stream.client import StreamClient
+from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.membership import Instance, InstanceState, LiveView
+from kafscale.testkit.etcd import etcd_program
+
+SERVICE = Path(__file__).with_name("echo_service.py")
+ECHO, HELD = 0, 1
+
+
+class Running:
+    """A service process and what it has logged."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.lines: list[dict[str, object]] = []
+        self._reader = asyncio.get_running_loop().create_task(self._read())
+        self._news = asyncio.Event()
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            with contextlib.suppress(json.JSONDecodeError):
+                self.lines.append(json.loads(line))
+            self._news.set()
+        self._news.set()
+
+    async def logged(self, event: str) -> dict[str, object]:
+        async with asyncio.timeout(30):
+            while True:
+                for line in self.lines:
+                    if line["event"] == event:
+                        return line
+                assert not self._reader.done(), f"ended without {event!r}: {self.lines}"
+                self._news.clear()
+                await self._news.wait()
+
+    async def http(self, path: str) -> tuple[int, str]:
+        address = (await self.logged("health and metrics"))["http"]
+        return await asyncio.to_thread(fetch, f"http://{address}{path}")
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(30):
+            code = await self.process.wait()
+            await self._reader
+            return code
+
+
+def fetch(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@asynccontextmanager
+async def service(settings: Mapping[str, str], *flags: str) -> AsyncIterator[Running]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(SERVICE), *flags, env={**environment, **settings}, stderr=PIPE
+    )
+    running = Running(process)
+    try:
+        yield running
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await running.ended()
+
+
+def settings_for(endpoint: str, keyspace: Keyspace, **more: str) -> dict[str, str]:
+    return {
+        "KAFSCALE_ETCD_ENDPOINTS": endpoint,
+        "KAFSCALE_NAMESPACE": keyspace.namespace,
+        "KAFSCALE_USE_MEMORY_S3": "1",
+        **{f"KAFSCALE_{name}": value for name, value in more.items()},
+    }
+
+
+@asynccontextmanager
+async def live_view(etcd: EtcdClient, keyspace: Keyspace) -> AsyncIterator[LiveView]:
+    view = LiveView(etcd, keyspace, "produce")
+    running = asyncio.get_running_loop().create_task(view.run())
+    await view.loaded()
+    try:
+        yield view
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+
+
+async def until_instances(view: LiveView, *states: InstanceState) -> tuple[Instance, ...]:
+    """Returns when exactly these states are registered."""
+    async with asyncio.timeout(30):
+        changed = asyncio.Event()
+        unsubscribe = view.subscribe(changed.set)
+        try:
+            while tuple(sorted(x.state.value for x in view.instances())) != tuple(
+                sorted(s.value for s in states)
+            ):
+                changed.clear()
+                await changed.wait()
+        finally:
+            unsubscribe()
+    return view.instances()
+
+
+def echo_meta(api_key: int = ECHO) -> RequestMeta:
+    return RequestMeta(connection_id=1, api_key=api_key, api_version=1)
+
+
+async def test_a_service_registers_serves_and_tells_its_health(
+    etcd: EtcdClient, etcd_server: EtcdProcess, keyspace: Keyspace
+) -> None:
+    async with (
+        live_view(etcd, keyspace) as view,
+        service(settings_for(etcd_server.endpoint, keyspace, RACK="zone-a"), "--node-id", "7") as running,
+    ):
+        ready = await running.logged("ready")
+        (instance,) = await until_instances(view, InstanceState.READY)
+        assert (instance.node_id, instance.rack, instance.address) == (7, "zone-a", ready["grpc"])
+        assert ready["instance"] == instance.id
+        assert await running.http("/readyz") == (200, "ready\n")
+        assert await running.http("/livez") == (200, "ok\n")
+        client = StreamClient(instance.address, kind="bulk")
+        assert bytes((await client.send(echo_meta(), (b"hi",)).future).body) == b"echo:hi"
+        _, metrics = await running.http("/metrics")
+        assert 'kafscale_produce_stream_requests_total{kind="bulk"} 1.0' in metrics
+        assert "kafscale_produce_loop_lag_seconds" in metrics
+        async with grpc.aio.insecure_channel(instance.address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            answer = await health.Check(health_pb2.HealthCheckRequest(service="kafscale.produce"))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        await client.close()
+
+
+async def test_sigterm_hands_over_answers_what_is_open_and_leaves_nothing_in_etcd(
+    etcd: EtcdClient, etcd_server: EtcdProcess, keyspace: Keyspace
+) -> None:
+    async with (
+        live_view(etcd, keyspace) as view,
+        service(settings_for(etcd_server.endpoint, keyspace)) as running,
+    ):
+        (instance,) = await until_instances(view, InstanceState.READY)
+        client = StreamClient(instance.address, kind="bulk")
+        held = client.send(echo_meta(HELD), ())
+        assert bytes((await client.send(echo_meta(), (b"x",)).future).body) == b"echo:x"
+        running.process.send_signal(signal.SIGTERM)
+        assert bytes((await held.future).body) == b"before we left"
+        assert await running.ended() == 0
+        assert [line["event"] for line in running.lines if line["level"] != "info"] == []
+        await until_instances(view)
+        assert not (await etcd.prefix(keyspace.live_prefix())).kvs
+        await client.close()
+
+
+async def test_a_drain_that_does_not_end_is_cut_off(
+    etcd: EtcdClient, etcd_server: EtcdProcess, keyspace: Keyspace
+) -> None:
+    settings = settings_for(etcd_server.endpoint, keyspace, RACK="stuck", DRAIN_TIMEOUT_MS="500")
+    async with live_view(etcd, keyspace) as view, service(settings) as running:
+        await until_instances(view, InstanceState.READY)
+        running.process.send_signal(signal.SIGTERM)
+        await until_instances(view, InstanceState.DRAINING)
+        assert (await running.http("/readyz"))[0] == 503
+        assert await running.ended() == 0
+        assert (await running.logged("drain did not end in time"))["level"] == "warning"
+
+
+async def test_etcd_that_is_late_is_waited_for(keyspace: Keyspace, tmp_path: Path) -> None:
+    member = EtcdProcess(etcd_program(), tmp_path / "data", log_path=tmp_path / "etcd.log")
+    async with service(settings_for(member.endpoint, keyspace)) as running:
+        waiting = await running.logged("waiting")
+        assert str(waiting["need"]) == f"etcd at {member.endpoint}"
+        assert "KAFSCALE_ETCD_ENDPOINTS" in str(waiting["do"])
+        status, reason = await running.http("/readyz")
+        assert (status, member.endpoint in reason) == (503, True)
+        assert (await running.http("/livez"))[0] == 200
+        member.launch()
+        try:
+            await running.logged("ready")
+            assert (await running.http("/readyz"))[0] == 200
+            assert [line["event"] for line in running.lines].count("waiting") == 1
+            running.process.send_signal(signal.SIGINT)
+            assert await running.ended() == 0
+        finally:
+            member.kill()
+
+
+async def test_a_store_that_is_late_is_waited_for(
+    etcd_server: EtcdProcess, keyspace: Keyspace, tmp_path: Path
+) -> None:
+    """A file stands where the directory should be."""
+    place = tmp_path / "objects"
+    place.write_bytes(b"in the way")
+    settings = settings_for(etcd_server.endpoint, keyspace, USE_MEMORY_S3="0", OBJECT_DIR=str(place))
+    async with service(settings) as running:
+        assert str((await running.logged("waiting"))["need"]) == f"directory {place}"
+        place.unlink()
+        await running.logged("ready")
+
+
+async def test_a_process_that_waits_stops_at_once(keyspace: Keyspace) -> None:
+    async with service(settings_for("http://127.0.0.1:1", keyspace)) as running:
+        await running.logged("waiting")
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.ended() == 0
+
+
+async def test_a_node_id_of_a_live_process_is_refused_in_a_sentence(
+    etcd_server: EtcdProcess, keyspace: Keyspace
+) -> None:
+    settings = settings_for(etcd_server.endpoint, keyspace, NODE_ID="3")
+    async with service(settings) as first:
+        await first.logged("ready")
+        async with service(settings) as second:
+            refusal = await second.logged("cannot serve")
+            assert "node id 3" in str(refusal["why"])
+            assert "exception" not in refusal
+            assert await second.ended() == 1
+
+
+async def test_an_address_in_use_is_refused_in_a_sentence(
+    etcd_server: EtcdProcess, keyspace: Keyspace
+) -> None:
+    taken = f"127.0.0.1:{etcd_server.client_port}"
+    async with (
+        service(settings_for(etcd_server.endpoint, keyspace, GRPC_LISTEN=taken)) as grpc_side,
+        service(settings_for(etcd_server.endpoint, keyspace, HTTP_LISTEN=taken)) as http_side,
+    ):
+        for name, running in (("GRPC_LISTEN", grpc_side), ("HTTP_LISTEN", http_side)):
+            assert f"KAFSCALE_{name}={taken}" in str((await running.logged("cannot serve"))["why"])
+            assert await running.ended() == 1
