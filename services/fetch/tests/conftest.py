@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
-from kafscale.fetch.server import FetchService, assemble
+from kafscale.fetch.service import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
@@ -70,9 +70,7 @@ class Client:
     def send(self, key: ApiKey, version: int, body: Sequence[Buffer], *, revision: int = 0) -> Call:
         meta = RequestMeta(connection_id=1, api_key=key, api_version=version, revision=revision)
         sink = Sink()
-        request = InboundRequest(
-            meta, memoryview(b"".join(body)), arrived_ms=self._clock.now_ms(), sink=sink
-        )
+        request = InboundRequest(meta, memoryview(b"".join(body)), arrived_ms=self._clock.now_ms(), sink=sink)
         self._handlers[key](request)
         return Call(request, sink, version)
 

@@ -193,6 +193,12 @@ class LogBuilder:
                 if seg.last < log_start:
                     await self._store.delete(self.segment_key(seg))
 
+    async def remove_objects(self) -> None:
+        """Every segment and index that was committed, as after the topic's deletion."""
+        for seg in self.segments:
+            await self._store.delete(self.segment_key(seg))
+            await self._store.delete(self._keyspace.index_key(self.topic.name, self.partition, seg.base))
+
     async def replace_segment(self, seg: Seg, by: Seg) -> None:
         """The tail names another object for the same offsets, as after a rewrite."""
         self.head = replace(self.head, tail=tuple(by if one == seg else one for one in self.head.tail))

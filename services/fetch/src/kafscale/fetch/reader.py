@@ -35,6 +35,14 @@ class ReadLimits:
     wait_ms: int  # for all loads of one partition together
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult:
+    """`full`: limits keep the rest away, so that waiting for more data would bring none."""
+
+    size: int
+    full: bool
+
+
 class Ask:
     """One partition of a Fetch: where it starts, how much it may have, and in the end its record set."""
 
@@ -55,6 +63,11 @@ class Ask:
         return self.spot.offset
 
     @property
+    def left_some(self) -> bool:
+        """The log holds more than the cut took."""
+        return self.spot.readable and max(self.offset, self.cut.next_offset) < self.upper
+
+    @property
     def state(self) -> LogState:
         assert self.spot.state is not None
         return self.spot.state
@@ -73,8 +86,8 @@ class Reader:
 
     async def read(
         self, asks: Sequence[Ask], max_bytes: int, lease: Lease, *, unreadable: int | None = None
-    ) -> int:
-        """Fill every ask's cut within max_bytes; the bytes of all. Failures are in the spots' errors."""
+    ) -> ReadResult:
+        """Fill every ask's cut within max_bytes. Failures are in the spots' errors."""
         self._plan(asks, max_bytes)
         missing = [ask for ask in asks if ask.planned and not self._take_ready(ask, lease)]
         if len(missing) == 1:
@@ -83,11 +96,11 @@ class Reader:
             async with asyncio.TaskGroup() as tasks:
                 for ask in missing:
                     tasks.create_task(self._load(ask, lease))
-        total = self._cut(asks, max_bytes, unreadable)
+        result = self._cut(asks, max_bytes, unreadable)
         for ask in asks:
             if ask.cut.size:
                 self._read_ahead(ask)
-        return total
+        return result
 
     async def view(self, spot: Spot, seg: Seg, lease: Lease) -> SegmentView:
         """One segment. Raises one of ReadFailure; a missing object is lost unless retention took it."""
@@ -221,36 +234,37 @@ class Reader:
 
     # -- what is served --------------------------------------------------------------------------
 
-    def _cut(self, asks: Sequence[Ask], max_bytes: int, unreadable: int | None) -> int:
+    def _cut(self, asks: Sequence[Ask], max_bytes: int, unreadable: int | None) -> ReadResult:
         left = ResponseLimit(max_bytes)
         total = 0
+        squeezed = False
         for ask in asks:
-            if not ask.views:
-                continue
-            try:
-                ask.cut = cut(
-                    ask.views,
-                    ask.offset,
-                    ask.upper,
-                    left.allow(ask.max_bytes),
-                    at_least_one=left.at_least_one,
-                    unreadable=unreadable,
-                )
-            except SegmentError as failure:
-                lost = LostSegment(key=self.object_key(ask.spot, ask.views[0].seg), reason=str(failure))
-                self._report(lost)
-                ask.spot.error = code_for(lost, Asked.FETCH)
-                continue
-            left.take(ask.cut.size)
-            total += ask.cut.size
-        return total
+            allowed = left.allow(ask.max_bytes)
+            if ask.views:
+                self._cut_one(ask, allowed, unreadable, at_least_one=left.at_least_one)
+                left.take(ask.cut.size)
+                total += ask.cut.size
+            squeezed = squeezed or (allowed < ask.max_bytes and ask.left_some)
+        return ReadResult(size=total, full=squeezed or all(ask.left_some for ask in asks))
+
+    def _cut_one(self, ask: Ask, allowed: int, unreadable: int | None, *, at_least_one: bool) -> None:
+        try:
+            ask.cut = cut(
+                ask.views, ask.offset, ask.upper, allowed, at_least_one=at_least_one, unreadable=unreadable
+            )
+        except SegmentError as failure:
+            lost = LostSegment(key=self.object_key(ask.spot, ask.views[0].seg), reason=str(failure))
+            self._report(lost)
+            ask.spot.error = code_for(lost, Asked.FETCH)
 
     def _read_ahead(self, ask: Ask) -> None:
         """Who left data behind comes back for it: load as much again, at least the setting's number."""
-        reached = ask.cut.next_offset
-        if reached >= ask.upper or not self._limits.readahead_segments:
+        if not ask.left_some or not self._limits.readahead_segments:
             return
+        reached = ask.cut.next_offset
         count = max(self._limits.readahead_segments, len(ask.views))
-        segs = self._locator.choose_now(ask.state, reached, 1 << 62, count_max=count + 1)
-        for seg in segs or ():
+        segs = self._locator.choose_now(ask.state, reached, 1 << 62, count_max=count + 1) or []
+        if segs and segs[0].base < reached:
+            segs = segs[1:]  # the rest of it is in memory
+        for seg in segs[:count]:
             self._cache.read_ahead(self.object_key(ask.spot, seg), seg)

@@ -23,7 +23,7 @@ from kafscale.fetch.reader import Ask, Reader
 from kafscale.fetch.session import NO_SESSION, session_error
 from kafscale.fetch.wait import Act, FetchWait, Offer, Step
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.stream.server import InboundRequest
+from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import fetch as api
@@ -99,8 +99,9 @@ class FetchHandler:
         self, asks: list[Ask], message: api.FetchRequest, request: InboundRequest, lease: Lease
     ) -> int:
         """Hold the request as long as it wants to be held, then read; the throttle time to answer."""
+        max_bytes = min(message.max_bytes, self._limits.response_bytes_max)
         wait = FetchWait(
-            min_bytes=message.min_bytes if asks else 0,
+            min_bytes=min(message.min_bytes, max_bytes) if asks else 0,
             max_wait_ms=min(message.max_wait_ms, self._limits.max_wait_ms),
             now_ms=self._clock.now_ms(),
         )
@@ -143,21 +144,23 @@ class FetchHandler:
             state = ask.spot.state
             if ask.spot.readable and state is not None:
                 ask.upper = min(state.next, state.lso) if committed_only else state.next
-        step = wait.step(self._offer(asks, poll, ready_bytes=_at_most(asks)), self._clock.now_ms())
+        promised = [_at_most(ask) for ask in asks]
+        full = all(size >= max(1, ask.max_bytes) for size, ask in zip(promised, asks, strict=True))
+        offer = self._offer(asks, poll, ready_bytes=sum(promised), full=full)
+        step = wait.step(offer, self._clock.now_ms())
         if step.act is not Act.ANSWER:
             return step
         lease.release()
         max_bytes = min(message.max_bytes, self._limits.response_bytes_max)
         unreadable = ZSTD if request.meta.api_version < ZSTD_FROM else None
-        ready_bytes = await self._reader.read(asks, max_bytes, lease, unreadable=unreadable)
-        full = any(ask.cut.size and ask.cut.next_offset < ask.upper for ask in asks)
-        offer = self._offer(asks, poll, ready_bytes=ready_bytes, full=full)
+        result = await self._reader.read(asks, max_bytes, lease, unreadable=unreadable)
+        offer = self._offer(asks, poll, ready_bytes=result.size, full=result.full)
         step = wait.step(offer, self._clock.now_ms())
         if step.act is not Act.ANSWER:
             lease.release()
         return step
 
-    def _offer(self, asks: list[Ask], poll: "_Poll", *, ready_bytes: int, full: bool = False) -> Offer:
+    def _offer(self, asks: list[Ask], poll: "_Poll", *, ready_bytes: int, full: bool) -> Offer:
         heads = self._heads
         return Offer(
             ready_bytes=ready_bytes,
@@ -214,18 +217,14 @@ def _asks(message: api.FetchRequest, version: int) -> list[Ask]:
     ]
 
 
-def _at_most(asks: list[Ask]) -> int:
+def _at_most(ask: Ask) -> int:
     """An upper bound from the metadata: what a manifest lists is taken to fill the limit."""
-    total = 0
-    for ask in asks:
-        if not ask.spot.readable or ask.offset >= ask.upper:
-            continue
-        limit = max(1, ask.max_bytes)
-        if ask.offset < ask.state.tail_start:
-            total += limit
-        else:
-            total += min(limit, bytes_at_most(ask.state.tail, ask.offset, limit))
-    return total
+    if not ask.spot.readable or ask.offset >= ask.upper:
+        return 0
+    limit = max(1, ask.max_bytes)
+    if ask.offset < ask.state.tail_start:
+        return limit
+    return min(limit, bytes_at_most(ask.state.tail, ask.offset, limit))
 
 
 def _response(message: api.FetchRequest, asks: list[Ask], throttle_ms: int) -> api.FetchResponse:

@@ -18,7 +18,7 @@ from kafscale.fetch.errors import Asked, ReadFailure, code_for
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.offsets import NOWHERE, OffsetFinder, Point
-from kafscale.runtime.stream.server import InboundRequest
+from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import list_offsets as api

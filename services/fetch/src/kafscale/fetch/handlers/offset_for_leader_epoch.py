@@ -14,7 +14,7 @@ from kafscale.fetch.errors import Asked, ReadFailure, code_for
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.offsets import NO_EPOCH, NO_OFFSET, EpochEnd, OffsetFinder
-from kafscale.runtime.stream.server import InboundRequest
+from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import offset_for_leader_epoch as api
 

@@ -1,0 +1,124 @@
+"""The service's parts put together over whatever etcd, store and clock it is given."""
+
+import asyncio
+from dataclasses import dataclass
+
+from kafscale.fetch.cache import CacheLimits, SegmentCache
+from kafscale.fetch.handlers.fetch import FetchHandler, FetchLimits
+from kafscale.fetch.handlers.list_offsets import ListOffsetsHandler
+from kafscale.fetch.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from kafscale.fetch.heads import Heads, HeadTimes
+from kafscale.fetch.locator import Locator, ManifestCache
+from kafscale.fetch.lookup import Lookup
+from kafscale.fetch.metrics import FetchCollector, FetchMetrics
+from kafscale.fetch.offsets import OffsetFinder
+from kafscale.fetch.reader import Reader, ReadLimits
+from kafscale.fetch.settings import FetchSettings
+from kafscale.runtime.clock import Clock
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import ObjectStore
+from kafscale.storage.topics import TopicsView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchService:
+    """The parts that a shell, or a test, talks to."""
+
+    heads: Heads
+    cache: SegmentCache
+    fetch: FetchHandler
+    list_offsets: ListOffsetsHandler
+    offset_for_leader_epoch: OffsetForLeaderEpochHandler
+    metrics: FetchMetrics
+    reader: Reader
+    manifests: ManifestCache
+
+    @property
+    def collector(self) -> FetchCollector:
+        """For a prometheus registry."""
+        return FetchCollector(
+            metrics=self.metrics,
+            cache=self.cache,
+            heads=self.heads,
+            manifests=self.manifests,
+            reader=self.reader,
+            held_requests=lambda: self.fetch.held_requests,
+        )
+
+
+def assemble(
+    settings: FetchSettings,
+    *,
+    etcd: EtcdClient,
+    keyspace: Keyspace,
+    store: ObjectStore,
+    topics: TopicsView,
+    clock: Clock,
+    tasks: asyncio.TaskGroup,
+) -> FetchService:
+    metrics = FetchMetrics()
+    heads = Heads(etcd, keyspace, clock=clock, tasks=tasks, times=_times(settings))
+    cache = SegmentCache(store, _cache_limits(settings), tasks)
+    manifests = ManifestCache(
+        store,
+        tasks,
+        segments_max=settings.fetch_manifest_segments,
+        timeout_ms=settings.fetch_read_timeout_ms,
+    )
+    locator = Locator(manifests)
+    lookup = Lookup(topics, heads, clock)
+    reader = Reader(
+        keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=_read_limits(settings)
+    )
+    finder = OffsetFinder(reader, locator, cache)
+    fetch = FetchHandler(
+        lookup=lookup,
+        heads=heads,
+        reader=reader,
+        cache=cache,
+        clock=clock,
+        limits=_fetch_limits(settings),
+        metrics=metrics,
+    )
+    return FetchService(
+        heads=heads,
+        cache=cache,
+        fetch=fetch,
+        list_offsets=ListOffsetsHandler(lookup=lookup, finder=finder, metrics=metrics),
+        offset_for_leader_epoch=OffsetForLeaderEpochHandler(lookup=lookup, finder=finder, metrics=metrics),
+        metrics=metrics,
+        reader=reader,
+        manifests=manifests,
+    )
+
+
+def _times(settings: FetchSettings) -> HeadTimes:
+    return HeadTimes(
+        refresh_timeout_ms=settings.fetch_refresh_timeout_ms, idle_ms=settings.fetch_idle_topic_ms
+    )
+
+
+def _cache_limits(settings: FetchSettings) -> CacheLimits:
+    return CacheLimits(
+        keep_bytes=settings.cache_bytes,
+        hold_bytes_max=settings.hold_bytes,
+        gets_max=settings.fetch_gets,
+        read_timeout_ms=settings.fetch_read_timeout_ms,
+    )
+
+
+def _read_limits(settings: FetchSettings) -> ReadLimits:
+    return ReadLimits(
+        join_segments_max=settings.fetch_join_segments,
+        readahead_segments=settings.readahead_segments,
+        wait_ms=settings.fetch_read_timeout_ms,
+    )
+
+
+def _fetch_limits(settings: FetchSettings) -> FetchLimits:
+    return FetchLimits(
+        response_bytes_max=settings.fetch_response_bytes,
+        held_requests_max=settings.fetch_held_requests,
+        max_wait_ms=settings.fetch_max_wait_ms,
+    )

@@ -1,0 +1,225 @@
+"""ListOffsets and OffsetForLeaderEpoch tell the truth about a log's history."""
+
+import pytest
+from kafscale.fetch.handlers.list_offsets import KNOWN_FROM
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.topics import Topic
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.objects import FaultyStore
+from kafscale.wire.crc import crc32c
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.records import Codec, Record, build_batch, has_valid_crc, read_batch_header
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    return FaultyStore(MemoryStore())
+
+
+@pytest.fixture
+async def topic(etcd, keyspace) -> Topic:
+    return await create_topic(etcd, keyspace, "t", partitions=2)
+
+
+@pytest.fixture
+def log(etcd, keyspace, store, topic: Topic) -> LogBuilder:
+    return LogBuilder(etcd, keyspace, store, topic, epoch=3)
+
+
+def at(*timestamps: int) -> list[Record]:
+    return [Record(timestamp=t, key=b"k", value=b"v%d" % t) for t in timestamps]
+
+
+async def test_latest_and_earliest_of_a_log_with_a_past(etcd, keyspace, store, topic, log, serve) -> None:
+    for epoch in (3, 5, 6):
+        await log.claim(epoch)
+        await log.append(records(4))
+    await log.checkpoint(keep=1)
+    await log.retain_from(5)
+    await log.claim(8)
+    async with serve(etcd, keyspace, store) as client:
+        latest = await client.list_offsets(topic, LATEST)
+        assert (latest.offset, latest.timestamp, latest.leader_epoch) == (12, -1, 8)
+        for kind in (EARLIEST, EARLIEST_LOCAL):
+            earliest = await client.list_offsets(topic, kind)
+            assert (earliest.offset, earliest.timestamp, earliest.leader_epoch) == (5, -1, 5)
+
+
+async def test_an_empty_log_starts_and_ends_at_zero(etcd, keyspace, store, topic, serve) -> None:
+    async with serve(etcd, keyspace, store) as client:
+        assert (await client.list_offsets(topic, LATEST)).offset == 0
+        assert (await client.list_offsets(topic, EARLIEST)).offset == 0
+        for kind in (MAX_TIMESTAMP, 0, 1_000):
+            nowhere = await client.list_offsets(topic, kind)
+            assert (nowhere.error_code, nowhere.offset, nowhere.timestamp) == (0, -1, -1)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+async def test_by_time_is_the_first_record_at_or_after_it_in_every_codec(
+    etcd, keyspace, store, topic, log, serve, codec: Codec
+) -> None:
+    await log.append(at(100, 110, 120), at(130, 140, 150), codec=codec)
+    await log.append(at(160, 170, 180), codec=codec)
+    await log.checkpoint(keep=1)
+    await log.append(at(190, 200), codec=codec)
+    times = [*range(100, 201, 10)]
+    async with serve(etcd, keyspace, store) as client:
+        for wanted in [0, 99, *times, *(t + 1 for t in times)]:
+            found = await client.list_offsets(topic, wanted)
+            expected = next(((n, t) for n, t in enumerate(times) if t >= wanted), (-1, -1))
+            assert found.error_code == ErrorCode.NONE
+            assert (found.offset, found.timestamp) == expected, wanted
+            assert found.leader_epoch == (3 if expected[0] >= 0 else -1)
+
+
+async def test_by_time_is_right_when_timestamps_are_out_of_order(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    times = [500, 100, 300, 700, 200, 900, 50]
+    await log.append(at(*times[:3]), at(*times[3:5]))
+    await log.append(at(*times[5:]))
+    async with serve(etcd, keyspace, store) as client:
+        for wanted in (0, 100, 400, 500, 501, 700, 701, 900):
+            found = await client.list_offsets(topic, wanted)
+            expected = next((n, t) for n, t in enumerate(times) if t >= wanted)
+            assert (found.offset, found.timestamp) == expected, wanted
+        assert (await client.list_offsets(topic, 901)).offset == -1
+        newest = await client.list_offsets(topic, MAX_TIMESTAMP)
+        assert (newest.offset, newest.timestamp) == (5, 900)
+
+
+async def test_by_time_reads_only_segments_that_can_hold_it(etcd, keyspace, store, topic, log, serve) -> None:
+    for n in range(6):
+        await log.append(at(100 * n, 100 * n + 50))
+    async with serve(etcd, keyspace, store) as client:
+        store.requests.clear()
+        assert (await client.list_offsets(topic, 420)).offset == 9
+        assert [key for _, key in store.requests] == [log.segment_key(log.segments[4])]
+
+
+async def test_by_time_never_answers_below_the_log_start(etcd, keyspace, store, topic, log, serve) -> None:
+    await log.append(at(100, 110, 120), at(130, 140))
+    await log.retain_from(2)
+    async with serve(etcd, keyspace, store) as client:
+        found = await client.list_offsets(topic, 0)
+        assert (found.offset, found.timestamp) == (2, 120)
+
+
+async def test_the_newest_is_the_first_record_with_the_greatest_timestamp(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    await log.append(at(100, 900, 300), at(900, 100))
+    await log.checkpoint()
+    await log.append(at(900))
+    async with serve(etcd, keyspace, store) as client:
+        newest = await client.list_offsets(topic, MAX_TIMESTAMP)
+        assert (newest.offset, newest.timestamp, newest.leader_epoch) == (1, 900, 3)
+
+
+async def test_log_append_time_counts_for_every_record_of_its_batch(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    await log.append_raw([build_batch(at(10, 20), log_append_time_ms=t) for t in (1_000, 2_000)])
+    async with serve(etcd, keyspace, store) as client:
+        found = await client.list_offsets(topic, 1_001)
+        assert (found.offset, found.timestamp) == (2, 2_000)
+
+
+async def test_a_batch_that_cannot_be_opened_answers_its_first_offset(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    """Its CRC is right, its compressed body is rubbish: brokers that store batches unread accept it."""
+    broken = bytearray(build_batch(at(500, 600), codec=Codec.ZSTD))
+    broken[61] ^= 0xFF
+
+    broken[17:21] = crc32c(memoryview(broken)[21:]).to_bytes(4, "big")
+    assert has_valid_crc(read_batch_header(broken), broken)
+    await log.append_raw([build_batch(at(100)), bytes(broken)])
+    async with serve(etcd, keyspace, store) as client:
+        found = await client.list_offsets(topic, 550)
+        assert (found.error_code, found.offset, found.timestamp) == (0, 1, 600)
+
+
+async def test_nothing_is_tiered(etcd, keyspace, store, topic, log, serve) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        for kind in (LATEST_TIERED, PENDING_UPLOAD):
+            nowhere = await client.list_offsets(topic, kind)
+            assert (nowhere.error_code, nowhere.offset, nowhere.leader_epoch) == (0, -1, -1)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+async def test_special_timestamps_are_known_from_their_version_on(
+    etcd, keyspace, store, topic, log, serve, version: int
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        for kind in range(-7, 0):
+            answer = await client.list_offsets(topic, kind, version=version)
+            known = version >= KNOWN_FROM.get(kind, 99)
+            assert answer.error_code == (0 if known else ErrorCode.UNSUPPORTED_VERSION), kind
+        assert (await client.list_offsets(topic, LATEST, version=version)).offset == 3
+
+
+async def test_a_partition_named_twice_is_an_invalid_request(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    async with serve(etcd, keyspace, store) as client:
+        answer = await client.list_offsets(topic, LATEST, partitions=(0, 0))
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_offsets_of_unknown_partitions_and_wrong_epochs(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        unknown = await client.list_offsets(topic, LATEST, partitions=(7,))
+        assert (unknown.error_code, unknown.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        for held, code in ((2, 74), (4, 75), (3, 0)):
+            assert (await client.list_offsets(topic, LATEST, leader_epoch=held)).error_code == code
+            assert (await client.epoch_end(topic, 3, leader_epoch=held)).error_code == code
+        assert (
+            await client.epoch_end(topic, 3, partition=7)
+        ).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+async def test_an_epoch_ends_where_the_next_one_with_records_begins(
+    etcd, keyspace, store, topic, log, serve, version: int
+) -> None:
+    """Epochs 3, 5, 6 and 9 wrote four records each; 4, 7, 8 and 10 wrote none."""
+    for epoch in (3, 5, 6, 9):
+        await log.claim(epoch)
+        await log.append(records(4))
+    await log.claim(10)
+    async with serve(etcd, keyspace, store) as client:
+        for epoch, expected in {
+            2: (2, 0), 3: (3, 4), 4: (3, 4), 5: (5, 8), 6: (6, 12), 8: (6, 12), 9: (9, 16), 10: (10, 16), 11: (10, 16),
+        }.items():  # fmt: skip
+            end = await client.epoch_end(topic, epoch, version=version)
+            assert (end.error_code, end.leader_epoch, end.end_offset) == (0, *expected), epoch
+
+
+async def test_the_whole_history_is_known_beyond_what_the_head_keeps(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    for epoch in range(3, 43):
+        await log.claim(epoch)
+        await log.append(records(2))
+        if epoch % 8 == 0:
+            await log.checkpoint(keep=2)
+    assert len(log.head.epochs) == 16
+    async with serve(etcd, keyspace, store) as client:
+        for epoch in range(3, 43):
+            end = await client.epoch_end(topic, epoch)
+            assert (end.leader_epoch, end.end_offset) == (epoch, 2 * (epoch - 2)), epoch
+
+
+async def test_no_epoch_has_no_end(etcd, keyspace, store, topic, log, serve) -> None:
+    await log.append(records(2))
+    async with serve(etcd, keyspace, store) as client:
+        end = await client.epoch_end(topic, -1)
+        assert (end.error_code, end.leader_epoch, end.end_offset) == (0, -1, -1)

@@ -1,0 +1,291 @@
+"""What is answered while the watch is late or dead, and while etcd cannot be read at all.
+
+The watch is made deaf by throwing its news away, which looks to the service like a connection that is
+silently dead; reads still work. etcd behind a silent proxy is the other half.
+"""
+
+import asyncio
+from urllib.parse import urlsplit
+
+import pytest
+from kafscale.fetch.heads import Heads
+from kafscale.fetch.logstate import PartitionKey
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.topics import Topic
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.objects import Fault, FaultyStore, scripted
+from kafscale.testkit.proxy import FaultProxy
+from kafscale.wire.errors import ErrorCode
+
+LATEST = -1
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    return FaultyStore(MemoryStore())
+
+
+@pytest.fixture
+async def topic(etcd, keyspace) -> Topic:
+    return await create_topic(etcd, keyspace, "t", partitions=200)
+
+
+@pytest.fixture
+def log(etcd, keyspace, store, topic: Topic) -> LogBuilder:
+    return LogBuilder(etcd, keyspace, store, topic)
+
+
+@pytest.fixture
+def deafen(monkeypatch):
+    """From now on no watch event arrives."""
+    return lambda: monkeypatch.setattr(Heads, "_apply", lambda self, follower, batch: None)
+
+
+async def test_an_empty_fetch_that_does_not_wait_sees_what_was_committed_before_it(
+    etcd, keyspace, store, topic, log, serve, deafen
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 3)
+        deafen()
+        await log.append(records(2))
+        assert bytes((await client.fetch(topic, 3)).records) == log.expected(3)
+
+
+async def test_a_fetch_reads_what_its_front_door_has_acked(
+    etcd, keyspace, store, topic, log, serve, deafen
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 3)
+        deafen()
+        await log.append(records(2))
+        async with asyncio.timeout(5):
+            answer = await client.fetch(topic, 3, max_wait_ms=60_000, revision=log.revision)
+        assert bytes(answer.records) == log.expected(3)
+
+
+async def test_a_revision_that_the_watch_has_reached_costs_no_read(
+    etcd, keyspace, store, topic, log, serve, until
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        await client.fetch(topic, 0)
+        await log.append(records(2))
+        await until(lambda: heads.revision(key) >= log.revision)
+        reads = heads.reads
+        call = client.start_fetch(topic, 5, max_wait_ms=60_000, revision=log.revision)
+        await until(lambda: client.service.fetch.held_requests == 1)
+        call.cancel()
+        assert heads.reads == reads
+
+
+async def test_an_offset_past_a_stale_end_is_not_out_of_range(
+    etcd, keyspace, store, topic, log, serve, deafen
+) -> None:
+    """Another instance served this client up to an end that this one has not heard of."""
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 3)
+        deafen()
+        await log.append(records(2))
+        answer = await client.fetch(topic, 5)
+        assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 5)
+
+
+async def test_latest_and_epoch_ends_are_never_stale(
+    etcd, keyspace, store, topic, log, serve, deafen
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        assert (await client.list_offsets(topic, LATEST)).offset == 3
+        deafen()
+        await log.append(records(2))
+        assert (await client.list_offsets(topic, LATEST)).offset == 5
+        await log.append(records(2))
+        assert (await client.epoch_end(topic, 1)).end_offset == 7
+
+
+async def test_a_newer_epoch_than_the_known_one_is_looked_up_before_it_is_refused(
+    etcd, keyspace, store, topic, log, serve, deafen
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 0)
+        deafen()
+        await log.claim(2)
+        assert (await client.fetch(topic, 0, leader_epoch=2)).error_code == ErrorCode.NONE
+        assert (await client.fetch(topic, 0, leader_epoch=1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_an_idle_reader_on_a_dead_watch_notices_within_seconds(
+    etcd, keyspace, store, topic, log, serve, deafen, monkeypatch
+) -> None:
+    monkeypatch.setattr("kafscale.fetch.wait.CONFIRMED_MAX_MS", 200)
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 3)
+        deafen()
+        await log.append(records(2))
+        async with asyncio.timeout(5):
+            while not (answer := await client.fetch(topic, 3, max_wait_ms=150)).records:
+                pass
+        assert bytes(answer.records) == log.expected(3)
+
+
+async def test_refreshes_of_many_partitions_share_transactions(etcd, keyspace, store, topic, serve) -> None:
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 0)
+        heads = client.service.heads
+        reads = heads.reads
+        keys = [PartitionKey(topic.topic_id, n) for n in range(100)]
+        async with asyncio.TaskGroup() as tasks:
+            for key in keys:
+                tasks.create_task(heads.refresh([key]))
+        assert heads.reads - reads == 2  # 60 partitions fit in one
+        assert all(heads.revision(key) for key in keys)
+
+
+async def test_a_refresh_never_answers_for_a_request_that_came_after_it_began(
+    etcd, keyspace, store, topic, log, serve, deafen, monkeypatch
+) -> None:
+    async with serve(etcd, keyspace, store) as client:
+        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        await heads.refresh([key])
+        deafen()
+        read, went_out, go_on = heads._read, asyncio.Event(), asyncio.Event()
+
+        async def slow_read(keys) -> None:
+            await read(keys)
+            went_out.set()
+            await go_on.wait()
+
+        monkeypatch.setattr(heads, "_read", slow_read)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(heads.refresh([key]))
+            await went_out.wait()
+            await log.append(records(2))
+            second = tasks.create_task(heads.refresh([key]))
+            go_on.set()
+            await second
+            assert heads.known(key).next == 2
+
+
+async def test_a_topic_nobody_reads_is_no_longer_watched(etcd, keyspace, store, topic, log, serve) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store, fetch_idle_topic_ms=1_000) as client:
+        heads = client.service.heads
+        await client.fetch(topic, 0)
+        assert heads.topics_followed == 1
+        now_ms = heads._clock.now_ms()
+        heads._clock = type("Later", (), {"now_ms": lambda self: now_ms + 5_000})()
+        with heads.wakeup([PartitionKey(topic.topic_id, 0)]):
+            heads.drop_idle()
+            assert heads.topics_followed == 1, "a held request keeps it"
+        heads.drop_idle()
+        assert heads.topics_followed == 0
+        await log.append(records(2))
+        assert bytes((await client.fetch(topic, 3)).records) == log.expected(3)
+
+
+async def test_a_deleted_and_recreated_topic_is_another_log(etcd, keyspace, store, topic, log, serve) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
+        await log.delete_head()
+        await log.remove_objects()
+        again = await create_topic(etcd, keyspace, "t", epoch_floor=1)
+        relog = LogBuilder(etcd, keyspace, store, again, epoch=2)
+        await relog.append(records(4, label="again"))
+        await client.topics.refresh()
+        assert bytes((await client.fetch(again, 0)).records) == relog.expected(0)
+        assert (await client.fetch(topic, 0, version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class TestEtcdSilent:
+    """etcd neither answers nor breaks the connection."""
+
+    @pytest.fixture
+    async def proxy(self, etcd_server):
+        url = urlsplit(etcd_server.endpoint)
+        async with FaultProxy(url.hostname, url.port) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    async def far_etcd(self, proxy):
+        client = EtcdClient.connect([f"http://{proxy.address}"])
+        yield client
+        proxy.heal()
+        await client.close()
+
+    async def test_committed_data_is_served_and_nothing_is_claimed_about_the_end(
+        self, far_etcd, proxy, keyspace, store, topic, log, serve
+    ) -> None:
+        await log.append(records(3))
+        async with serve(far_etcd, keyspace, store, fetch_refresh_timeout_ms=100) as client:
+            await client.fetch(topic, 0)
+            proxy.silence()
+            assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
+            empty = await client.fetch(topic, 3)
+            assert (empty.error_code, empty.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 3)
+            assert (await client.fetch(topic, 9)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (
+                await client.fetch(topic, 0, leader_epoch=7)
+            ).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            latest = await client.list_offsets(topic, LATEST)
+            assert (latest.error_code, latest.offset) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+            end = await client.epoch_end(topic, 1)
+            assert (end.error_code, end.end_offset) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+
+    async def test_a_partition_never_seen_is_unavailable_and_not_empty(
+        self, far_etcd, proxy, keyspace, store, topic, serve
+    ) -> None:
+        async with serve(far_etcd, keyspace, store, fetch_refresh_timeout_ms=100) as client:
+            proxy.silence()
+            answer = await client.fetch(topic, 0)
+            assert (answer.error_code, answer.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    async def test_everything_is_as_before_when_etcd_speaks_again(
+        self, far_etcd, proxy, keyspace, store, topic, log, serve
+    ) -> None:
+        await log.append(records(3))
+        async with serve(far_etcd, keyspace, store, fetch_refresh_timeout_ms=100) as client:
+            await client.fetch(topic, 0)
+            proxy.silence()
+            assert (await client.fetch(topic, 3)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            await log.append(records(2))
+            proxy.heal()
+            async with asyncio.timeout(20):
+                while (answer := await client.fetch(topic, 3)).error_code:
+                    pass
+            assert bytes(answer.records) == log.expected(3)
+
+
+async def test_with_the_store_down_what_is_in_memory_is_served_and_the_rest_is_retriable(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    await log.append(records(3))
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store, readahead_segments=0) as client:
+        await client.fetch(topic, 0, partition_max_bytes=1)
+        store.plan = lambda operation, key: Fault.UNAVAILABLE
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0, 2)
+        answer = await client.fetch(topic, 3)
+        assert (answer.error_code, answer.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, 6)
+        assert client.service.reader.lost_segments == 0, "no alarm: the store is down, nothing is lost"
+        found = await client.list_offsets(topic, 1_000 + 1)
+        assert found.error_code == ErrorCode.NONE
+        assert (await client.list_offsets(topic, LATEST)).offset == 6
+        store.plan = lambda operation, key: None
+        assert bytes((await client.fetch(topic, 3)).records) == log.expected(3)
+
+
+async def test_a_store_that_hangs_ends_in_a_retriable_error(etcd, keyspace, store, topic, log, serve) -> None:
+    await log.append(records(3))
+    store.plan = scripted(("get", ".kfs", Fault.HOLD))
+    async with serve(etcd, keyspace, store, fetch_read_timeout_ms=50) as client:
+        answer = await client.fetch(topic, 0)
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)

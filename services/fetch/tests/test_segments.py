@@ -1,0 +1,189 @@
+"""Segments in memory: read ahead, bounded, pinned by answers; and what is not the committed object is never served."""
+
+import pytest
+from kafscale.fetch.logstate import LogTable, PartitionKey
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.topics import Topic
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.objects import Fault, FaultyStore, scripted
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.records import build_batch
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    return FaultyStore(MemoryStore())
+
+
+@pytest.fixture
+async def topic(etcd: EtcdClient, keyspace: Keyspace) -> Topic:
+    return await create_topic(etcd, keyspace, "t", partitions=3)
+
+
+@pytest.fixture
+def log(etcd: EtcdClient, keyspace: Keyspace, store: FaultyStore, topic: Topic) -> LogBuilder:
+    return LogBuilder(etcd, keyspace, store, topic)
+
+
+@pytest.fixture
+def gets(store: FaultyStore):
+    """How often segments were read, by the base offset in their names."""
+
+    def count(base: int | None = None) -> int:
+        suffix = ".kfs" if base is None else f"{base:020d}.kfs"
+        return sum(1 for operation, key in store.requests if operation == "get" and key.endswith(suffix))
+
+    return count
+
+
+async def test_the_next_segments_are_read_ahead_of_a_reader_who_left_some(
+    etcd, keyspace, store, topic, log, serve, gets, until
+) -> None:
+    for n in range(6):
+        await log.append(records(5, size=200, label=f"s{n}-"))
+    async with serve(etcd, keyspace, store, readahead_segments=2) as client:
+        await client.fetch(topic, 0, partition_max_bytes=1)
+        await until(lambda: gets() == 3)
+        assert [gets(base) for base in (0, 5, 10, 15)] == [1, 1, 1, 0]
+        assert client.service.cache.counters.readaheads == 2
+        await client.fetch(topic, 5, partition_max_bytes=1)
+        await until(lambda: gets(15) == 1)
+        assert gets(5) == 1
+
+
+async def test_memory_holds_no_more_than_its_budget_however_much_is_read(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    for n in range(20):
+        await log.append(records(10, size=1_000, label=f"s{n}-"))
+    keep = 60_000
+    async with serve(etcd, keyspace, store, cache_bytes=keep, readahead_segments=4) as client:
+        cache = client.service.cache
+        for offset in range(0, log.next, 10):
+            answer = await client.fetch(topic, offset, partition_max_bytes=25_000)
+            assert bytes(answer.records) == log.expected(offset, offset + 19)
+            assert cache.held_bytes <= keep
+        assert cache.counters.evictions > 0
+
+
+async def test_an_answer_under_way_pins_its_segments_and_its_end_frees_them(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    await log.append(records(10, size=1_000))
+    async with serve(etcd, keyspace, store, cache_bytes=0) as client:
+        body = await client.service.fetch(client.start_fetch(topic, 0).request)
+        assert client.service.cache.held_bytes > 10_000
+        assert log.expected(0) in b"".join(body)
+        del body
+        # The other answer, the one that went out by itself, is gone as well.
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
+        assert client.service.cache.held_bytes == 0
+
+
+async def test_when_answers_hold_all_memory_a_read_is_refused_with_a_retriable_code(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    second = LogBuilder(etcd, keyspace, store, topic, 1)
+    await log.append(records(10, size=1_000_000))
+    await second.append(records(10, size=1_000_000))
+    async with serve(etcd, keyspace, store, cache_bytes=0, memory_bytes=16 << 20) as client:
+        held = await client.service.fetch(client.start_fetch(topic, 0).request)
+        response = await client.start_fetch(topic, 10, 0).fetched()
+        assert response.responses[0].partitions[1].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert client.service.cache.counters.refused == 1
+        del held
+        response = await client.start_fetch(topic, 10, 0).fetched()
+        assert bytes(response.responses[0].partitions[1].records) == second.expected(0)
+
+
+async def test_a_flipped_bit_is_read_again_and_never_served(etcd, keyspace, store, topic, log, serve) -> None:
+    await log.append(records(5))
+    async with serve(etcd, keyspace, store) as client:
+        store.plan = scripted(("get", ".kfs", Fault.BIT_FLIP))
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
+        assert client.service.cache.counters.corrupt == 1
+        assert client.service.reader.lost_segments == 0
+
+
+@pytest.mark.parametrize("fault", [Fault.BIT_FLIP, Fault.TRUNCATE])
+async def test_an_object_that_stays_corrupt_is_an_alarm_and_a_retriable_error(
+    etcd, keyspace, store, topic, log, serve, fault: Fault
+) -> None:
+    await log.append(records(5))
+    await log.append(records(5))
+    store.plan = lambda operation, key: fault if operation == "get" and key.endswith("5.kfs") else None
+    async with serve(etcd, keyspace, store) as client:
+        # The intact segment before it is served without it.
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0, 4)
+        answer = await client.fetch(topic, 5)
+        assert (answer.error_code, len(answer.records)) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
+        assert client.service.reader.lost_segments == 1
+        assert client.service.cache.held_bytes < 10_000
+
+
+async def test_a_replaced_object_is_explained_by_newer_metadata(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    """The head that is known names an etag that is gone; etcd names the new one."""
+    seg = await log.append(records(5))
+    async with serve(etcd, keyspace, store) as client:
+        heads = client.service.heads
+        assert (await client.fetch(topic, 5)).error_code == ErrorCode.NONE
+        stale = heads.known
+        await log.remove_objects()
+        log.batches.clear()
+        rewritten = await log.upload([build_batch(records(1, label="again"))] * 5, base=0)
+        old = stale(PartitionKey(topic.topic_id, 0))
+        heads.known = lambda key: old if heads.refreshes == refreshes else stale(key)
+        refreshes = heads.refreshes
+        await log.replace_segment(seg, rewritten)
+        answer = await client.fetch(topic, 0)
+        assert bytes(answer.records) == log.expected(0)
+        assert heads.refreshes == refreshes + 1
+        assert client.service.reader.lost_segments == 0
+
+
+async def test_an_object_that_etcd_still_names_but_is_gone_is_an_alarm(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    seg = await log.append(records(5))
+    await store.delete(log.segment_key(seg))
+    async with serve(etcd, keyspace, store) as client:
+        answer = await client.fetch(topic, 0)
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert client.service.reader.lost_segments == 1
+        assert client.service.heads.refreshes >= 1
+
+
+async def test_an_overwritten_object_is_an_alarm_and_is_not_served(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    seg = await log.append(records(5))
+    await store.put(log.segment_key(seg), [b"something else"])
+    async with serve(etcd, keyspace, store) as client:
+        answer = await client.fetch(topic, 0)
+        assert (answer.error_code, len(answer.records)) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
+        assert client.service.reader.lost_segments == 1
+
+
+async def test_a_half_seen_checkpoint_is_looked_at_again(
+    etcd, keyspace, store, topic, log, serve, monkeypatch
+) -> None:
+    for n in range(4):
+        await log.append(records(3, label=f"s{n}-"))
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 12)
+        heads = client.service.heads
+        key = PartitionKey(topic.topic_id, 0)
+        with monkeypatch.context() as patch:
+            # The watch of metas is late: only the head's half of the checkpoint has arrived.
+            patch.setattr(LogTable, "learn_meta", lambda self, *known: None)
+            await log.checkpoint(keep=1)
+            with heads.wakeup([key]) as wakeup:
+                while heads.known(key).tail_start != 9:
+                    wakeup.clear()
+                    await wakeup.wait(1_000)
+        assert not heads.known(key).covers(0)
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
