@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from wiregen.model import Api, load
-from wiregen.module import module_source
+from tools.wiregen.model import Api, load
+from tools.wiregen.module import module_source
 
 DEFINITIONS = Path(__file__).parent / "wire_schema"
 TARGET = Path(__file__).parent.parent / "libs/wire/src/kafscale/wire/schema"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from wiregen.model import FIXED, Field
+from tools.wiregen.model import FIXED, Field
 
 INTS_UNROLLED = 8
 INT_ARRAYS = {"int16": "h", "int32": "i", "int64": "q", "int8": "b"}

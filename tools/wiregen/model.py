@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,12 @@ class Field:
     tag: int
     default: str | None
     struct: Struct | None
+
+    @property
+    def element(self) -> Field:
+        """One element of an array as a field of its own."""
+        none = range(0)
+        return replace(self, array=False, nullable=none, tagged=none, tag=-1, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wiregen.code import Module, constant, default_source, shareable
-from wiregen.model import Api, Field, Layout, Message, Struct, layouts
-from wiregen.reading import Reader
-from wiregen.writing import Writer
+from tools.wiregen.code import Module, constant, default_source, shareable
+from tools.wiregen.model import Api, Field, Layout, Message, Struct, layouts
+from tools.wiregen.reading import Reader
+from tools.wiregen.writing import Writer
 
 PYTHON_TYPES = {
     "bool": "bool",

@@ -7,8 +7,8 @@ anything is allocated for them.
 
 from __future__ import annotations
 
-from wiregen.code import INT_ARRAYS, INTS_UNROLLED, Code, Module, default_source, format_size, squeeze
-from wiregen.model import FIXED, Field, Item, Layout
+from tools.wiregen.code import INT_ARRAYS, INTS_UNROLLED, Code, Module, default_source, format_size, squeeze
+from tools.wiregen.model import FIXED, Field, Item, Layout
 
 
 class Reader:
@@ -163,7 +163,7 @@ class Reader:
         if item.field.kind in FIXED:
             self._fixed(FIXED[item.field.kind][0], value)
         else:
-            self._text(_single(item.field), value, nullable=False, flexible=flexible)
+            self._text(item.field.element, value, nullable=False, flexible=flexible)
         return value
 
     def _ints(self, field: Field, target: str, count: str, size: int) -> None:
@@ -209,21 +209,6 @@ class Reader:
 def _all_items(layout: Layout) -> list[Item]:
     nested = [inner for item in layout.items if item.layout for inner in _all_items(item.layout)]
     return [*layout.items, *nested]
-
-
-def _single(field: Field) -> Field:
-    """The element of an array of strings or bytes as a field of its own."""
-    return Field(
-        name=field.name,
-        kind=field.kind,
-        array=False,
-        versions=field.versions,
-        nullable=range(0),
-        tagged=range(0),
-        tag=-1,
-        default=None,
-        struct=None,
-    )
 
 
 def _element_size_min(item: Item, flexible: bool) -> int:

@@ -6,8 +6,8 @@ were given. Nothing here copies records.
 
 from __future__ import annotations
 
-from wiregen.code import INT_ARRAYS, INTS_UNROLLED, Code, Module, default_source, shareable, squeeze
-from wiregen.model import FIXED, Field, Item, Layout
+from tools.wiregen.code import INT_ARRAYS, INTS_UNROLLED, Code, Module, default_source, shareable, squeeze
+from tools.wiregen.model import FIXED, Field, Item, Layout
 
 
 class Writer:
@@ -160,7 +160,7 @@ class Writer:
             elif field.kind in FIXED:
                 self._fixed(FIXED[field.kind][0], element)
             else:
-                self._text(_element_of(field), element, nullable=False, flexible=flexible)
+                self._text(field.element, element, nullable=False, flexible=flexible)
             self._flush()
 
     def _ints(self, field: Field, target: str) -> None:
@@ -193,21 +193,6 @@ class Writer:
         self._flush()
         inner, self._out = self._out, outer
         self.code.line(f"{outer} += encode_uvarint({item.tag}) + encode_uvarint(len({inner})) + {inner}")
-
-
-def _element_of(field: Field) -> Field:
-    """The element of an array of strings as a field of its own: its length is then a string's, not an array's."""
-    return Field(
-        name=field.name,
-        kind=field.kind,
-        array=False,
-        versions=field.versions,
-        nullable=range(0),
-        tagged=range(0),
-        tag=-1,
-        default=None,
-        struct=None,
-    )
 
 
 def _differs(field: Field, target: str) -> str:

@@ -59,7 +59,7 @@ def _client_id(buf: Buffer, length: int) -> tuple[str | None, int]:
 
 
 def encode_request_header(
-    api_key: int, api_version: int, correlation_id: int, client_id: str | None
+    api_key: int, api_version: int, correlation_id: int, client_id: str | None = None
 ) -> bytes:
     """The header of a request, as clients send it; tagged fields empty."""
     header_version = request_header_version(api_key, api_version)
