@@ -30,8 +30,11 @@ from kafscale.storage.objects import disk_tree as disk_tree_module
 from kafscale.storage.objects.directory import DirectoryStore
 from kafscale.storage.objects.disk_files import write_body
 from kafscale.storage.objects.disk_pool import DiskPool
+from kafscale.storage.objects.disk_records import RecordTree
+from kafscale.storage.objects.disk_tree import DiskTree
 from kafscale.storage.objects.durability import names_follow_fsync
 from kafscale.storage.objects.locks import KeyLocks
+from kafscale.storage.objects.sidecar import Record
 
 WRITER = Path(__file__).with_name("directory_writer.py")
 KEY = "default/orders/0/segment-00000000000000000000.kfs"
@@ -46,6 +49,10 @@ def files_below(root: Path) -> set[str]:
     return {
         str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and not path.is_symlink()
     }
+
+
+def lock_files(root: Path) -> set[str]:
+    return {name for name in files_below(root) if name.startswith(".store/locks/")}
 
 
 async def test_an_object_is_a_plain_file_under_its_key(tmp_path: Path) -> None:
@@ -150,9 +157,7 @@ async def test_a_full_disk_refuses_definitely_and_passes_when_there_is_room(smal
         with pytest.raises(StoreFull):
             await store.put(key, [b"b" * (2 << 20)], condition=condition)
     assert [info.key async for info in store.list("")] == ["ns/0"]
-    assert files_below(small_disk) - {"ns/0"} == {
-        name for name in files_below(small_disk) if name.startswith(".store/locks/")
-    }
+    assert files_below(small_disk) - lock_files(small_disk) == {"ns/0"}
     assert names_in(small_disk / ".store/meta/ns") == [f"0.{(small_disk / 'ns/0').stat().st_ino:x}"]
     assert await store.delete("ns/0", if_match=first)
     await store.put("ns/1", [b"b" * (2 << 20)], condition=IfAbsent())
@@ -192,6 +197,71 @@ async def test_an_fsync_that_fails_otherwise_leaves_the_outcome_unknown_to_the_c
         await store.put(KEY, [b"x"], condition=IfAbsent())
     monkeypatch.undo()
     assert await store.head(KEY) is None
+    await store.close()
+
+
+async def test_a_replacement_that_finds_the_disk_full_leaves_the_old_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DirectoryStore(tmp_path)
+    etag = await store.put(KEY, [b"old"], metadata=METADATA)
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreFull):
+        await store.put(KEY, [b"new"], condition=IfMatch(etag))
+    monkeypatch.undo()
+    assert await store.get(KEY, if_match=etag) == b"old"
+    assert files_below(tmp_path) - lock_files(tmp_path) == {KEY}
+    await store.close()
+
+
+async def test_each_object_has_one_record_and_a_refused_put_leaves_none(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    etag = await store.put(KEY, [b"1"], condition=IfAbsent())
+    for condition in (IfMatch(etag), None):
+        await store.put(KEY, [b"2"], condition=condition)
+    for refused in (IfAbsent(), IfMatch(etag)):
+        with pytest.raises(PreconditionFailed):
+            await store.put(KEY, [b"3"], condition=refused)
+    name = KEY.rpartition("/")[2]
+    assert names_in(tmp_path / ".store/meta/default/orders/0") == [
+        f"{name}.{(tmp_path / KEY).stat().st_ino:x}"
+    ]
+    await store.close()
+
+
+async def test_a_reader_that_opened_replaced_bytes_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.put(KEY, [b"old"], metadata={"kfs-epoch": "1"})
+    writer = DiskTree(str(tmp_path), lock_wait_s=1)
+    read = RecordTree.read
+
+    def replaced_just_before(tree: RecordTree, key: str, inode: int) -> Record | None:
+        monkeypatch.setattr(RecordTree, "read", read)
+        writer.put(key, [b"newer"], None, {"kfs-epoch": "2"})
+        return read(tree, key, inode)
+
+    monkeypatch.setattr(RecordTree, "read", replaced_just_before)
+    info = await store.head(KEY)
+    assert info is not None
+    assert (info.size, dict(info.metadata)) == (5, {"kfs-epoch": "2"})
+    assert len(names_in(tmp_path / ".store/meta/default/orders/0")) == 1
+    writer.close()
+    await store.close()
+
+
+async def test_a_delete_that_returned_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DirectoryStore(tmp_path)
+    await store.put(KEY, [b"x"])
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    await store.delete(KEY)
+    assert synced == [str((tmp_path / KEY).parent)]
     await store.close()
 
 
@@ -372,6 +442,9 @@ async def test_a_lock_that_another_process_does_not_give_back_is_waited_for_with
     with KeyLocks(str(tmp_path / ".store/locks"), wait_s=1).held(KEY):
         with pytest.raises(StoreUnavailable):
             await store.delete(KEY, if_match=etag)
+        for condition in (IfMatch(etag), None):
+            with pytest.raises(StoreUnavailable):
+                await store.put(KEY, [b"c"], condition=condition)
         await store.put("default/elsewhere", [b"b"], condition=IfAbsent())
     assert await store.delete(KEY, if_match=etag)
     await store.close()
