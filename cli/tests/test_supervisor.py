@@ -21,7 +21,12 @@ DRAINS = (
     "print('up', flush=True)\n"
     "while True: signal.pause()\n"
 )
-STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\nwhile True: signal.pause()\n"
+STUBBORN = (
+    "import signal\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "print('up', flush=True)\n"
+    "while True: signal.pause()\n"
+)
 
 
 def spec(tmp_path: Path, script: str, **more: object) -> ChildSpec:

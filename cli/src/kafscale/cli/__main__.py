@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -95,6 +96,8 @@ def up(
             store=store,
             scale=_scale(scale or []),
         )
+        # Children are spawned by fork and exec; gRPC's own fork handlers would only complain.
+        os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
         try:
             asyncio.run(Up(plan, _report).run())
         except (CannotStart, DataDirBusy, EtcdMissing, EtcdFailed) as trouble:

@@ -231,8 +231,9 @@ class EtcdProcess:
         if platform.machine() == "aarch64":
             env["ETCD_UNSUPPORTED_ARCH"] = "arm64"  # 3.4 asks for it
         with self.log_path.open("ab") as log:
+            # A group of its own: a terminal's Ctrl-C must not end etcd before its clients have drained.
             self._process = subprocess.Popen(  # noqa: S603 -- our own command line
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, process_group=0
             )
 
     def wait_until_healthy(self, timeout_s: float = START_TIMEOUT_S) -> tuple[str, ...]:

@@ -104,7 +104,9 @@ class _Process(Generic[S]):
     async def run(self) -> int:
         main = asyncio.current_task()
         assert main is not None, "a coroutine runs in a task"
-        for number in (signal.SIGTERM, signal.SIGINT):
+        # A supervisor that wants to order the drains itself starts its children with SIGINT ignored.
+        ours = [signal.SIGTERM] + [signal.SIGINT] * (signal.getsignal(signal.SIGINT) is not signal.SIG_IGN)
+        for number in ours:
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, main)
         exit_code = 0
         try:
