@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kafscale.produce.log.answers import Answers
 from kafscale.produce.log.flight import Flight, Waiter
 from kafscale.produce.log.model import CommitHead, FoundObject, Instant, Part, PutObject, Reply
 from kafscale.produce.log.producers import ProducerTable
@@ -87,7 +88,7 @@ class _EagerWriter(PartitionWriter):
         self._uploads.done(base, part, etag)
         for flight in self._uploads:
             if flight.uploaded:
-                self._acknowledge(flight.waiters.take_all(), 0)
+                self._answers.acknowledge(flight.waiters.take_all(), 0)
         self._advance(now)
 
 
@@ -191,16 +192,17 @@ class NoEvidence(World):
     writer_type = _ForgetfulWriter
 
 
-class _ImpatientWriter(PartitionWriter):
-    def _answer(self, waiters: Sequence[Waiter], error: ErrorCode) -> None:
+class _Impatient(Answers):
+    def fail(self, waiters: Sequence[Waiter], error: ErrorCode) -> None:
         certain = ErrorCode.NOT_ENOUGH_REPLICAS if error is ErrorCode.REQUEST_TIMED_OUT else error
-        super()._answer(waiters, certain)
+        super().fail(waiters, certain)
 
 
 class TimeoutIsFailure(World):
     """A request at its deadline is called failed although its bytes are under way."""
 
-    writer_type = _ImpatientWriter
+    def plant(self, owner: Owner) -> None:
+        owner.writer._answers.__class__ = _Impatient
 
 
 class _HastyWriter(PartitionWriter):

@@ -9,7 +9,7 @@ transaction whose compared meta revision was read before its upload began.
 from __future__ import annotations
 
 from kafscale.produce.log.ledger import CheckpointPlan, plan_manifest
-from kafscale.produce.log.model import Instant, Limits, MetaWrite, TakeCheckpoint
+from kafscale.produce.log.model import Checkpointed, Instant, Limits, MetaWrite, TakeCheckpoint
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.storage.heads import Head
 
@@ -69,7 +69,10 @@ class Checkpoints:
             self._ready = None
             self._not_before_ms = now.mono_ms + limits.checkpoint_retry_ms
 
-    def applied(self, plan: CheckpointPlan) -> None:
+    def applied(self, plan: CheckpointPlan, head: Head, old_snap_key: str, revision: int) -> Checkpointed:
         """The plan is in etcd: memory may forget the producers that its snapshot left out."""
         self._plan = None
         self._producers.forget(plan.snapshot)
+        return Checkpointed(
+            plan=plan.number, revision=revision, snap_key=head.snap_key, old_snap_key=old_snap_key
+        )

@@ -14,8 +14,8 @@ from kafscale.produce.log.batches import (
     stamp_append_time,
     stored_header,
 )
-from kafscale.produce.log.flight import OpenBuffer
-from kafscale.produce.log.model import NO_TIMESTAMP, Instant, Limits
+from kafscale.produce.log.flight import Flight, OpenBuffer
+from kafscale.produce.log.model import NO_TIMESTAMP, Instant, Limits, ObjectNames, PartitionId
 from kafscale.produce.log.producers import KnownBatch, ProducerTable, sequence_after
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
@@ -92,8 +92,20 @@ class Intake:
         self._append_time_ms = max(self._append_time_ms, now.wall_ms)
         return self._append_time_ms
 
+    def seal(self, partition: PartitionId, names: ObjectNames, attempt: bytes, now: Instant) -> Flight:
+        """Fix the open buffer's bytes for ever."""
+        buffer = self.replace_open()
+        return Flight(
+            buffer,
+            attempt=attempt,
+            epoch=self.epoch,
+            created_ms=now.wall_ms,
+            segment_key=names.segment_key(partition.topic, partition.partition, buffer.base),
+            index_key=names.index_key(partition.topic, partition.partition, buffer.base),
+        )
+
     def replace_open(self) -> OpenBuffer:
-        """The filled buffer, for sealing; a new one goes on at its end."""
+        """The filled buffer; a new one goes on at its end."""
         filled = self.open
         self.open = OpenBuffer(filled.end)
         return filled

@@ -139,8 +139,12 @@ _STEP_DOWN_ERROR = dict.fromkeys(
 class PutFailure(Enum):
     """A PUT that the store definitely did not do, and that is not a failed condition."""
 
-    FULL = auto()
-    REFUSED = auto()
+    FULL = StepDownReason.STORE_FULL
+    REFUSED = StepDownReason.STORE_REFUSED
+
+    @property
+    def reason(self) -> StepDownReason:
+        return self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

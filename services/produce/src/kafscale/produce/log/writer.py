@@ -16,9 +16,10 @@ and in `tick`, so that with a linger of 0 everything one turn of the loop brings
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
+from kafscale.produce.log.answers import Answers
 from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.checkpoints import Checkpoints
 from kafscale.produce.log.flight import Flight, Waiter, Waiters
@@ -28,7 +29,6 @@ from kafscale.produce.log.model import (
     NO_OFFSET,
     NO_TIMESTAMP,
     Action,
-    Checkpointed,
     Drained,
     FoundObject,
     IdSource,
@@ -40,7 +40,6 @@ from kafscale.produce.log.model import (
     PartitionId,
     Published,
     PutFailure,
-    Reply,
     SealWanted,
     State,
     StepDownReason,
@@ -74,11 +73,11 @@ class PartitionWriter:
         ids: IdSource,
     ) -> None:
         self._partition = partition
-        self._log_start = log_start
         self._limits = limits
         self._names = names
         self._ids = ids
         self._actions: list[Action] = []
+        self._answers = Answers(self._actions, log_start)
         self._state = State.SERVING
         self._ledger = Ledger(head, revision)
         self._uploads = Uploads(head.epoch, partition.topic_id, self._actions)
@@ -99,10 +98,6 @@ class PartitionWriter:
     @property
     def revision(self) -> int:
         return self._ledger.revision
-
-    @property
-    def epoch(self) -> int:
-        return self._ledger.head.epoch
 
     @property
     def bytes_held(self) -> int:
@@ -128,8 +123,6 @@ class PartitionWriter:
             due = min(due, self._seal_due_ms(), self._uploads.next_retry_ms(), plan_due_ms)
         return None if due >= _NEVER else due
 
-    # --- appending -----------------------------------------------------------------------------
-
     def append(
         self,
         token: Token | None,
@@ -141,14 +134,14 @@ class PartitionWriter:
     ) -> None:
         """Answer `token` now or when the commit decides; see `Reply`."""
         if self._state is not State.SERVING:
-            self._refuse(token, Rejection(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self._answers.refuse(token, Rejection(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         judged = self._intake.judge(record_set, self._limits, self.bytes_held, zstd_allowed=zstd_allowed)
         if isinstance(judged, Rejection):
             if judged.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and token is not None:
                 self._doubt(token, deadline_ms)
             else:
-                self._refuse(token, judged)
+                self._answers.refuse(token, judged)
         elif isinstance(judged, KnownBatch):
             self._repeat(token, judged, deadline_ms)
         else:
@@ -170,7 +163,7 @@ class PartitionWriter:
         append_time_ms = known.ts if self._limits.log_append_time else NO_TIMESTAMP
         waiter = Waiter(token, known.base, append_time_ms, deadline_ms)
         if known.base < self._ledger.head.next:
-            self._acknowledge((waiter,), self._ledger.revision)
+            self._answers.acknowledge((waiter,), self._ledger.revision)
         else:
             self._waiters_of(known.base).add(waiter)
 
@@ -182,37 +175,21 @@ class PartitionWriter:
         assert buffer.base <= offset < buffer.end, "an assigned batch is in flight or committed"
         return buffer.waiters
 
-    # --- sealing -------------------------------------------------------------------------------
-
     def _seal(self, now: Instant) -> None:
         """Fix the open buffer's bytes for ever and give them a place in the pipeline."""
-        buffer = self._intake.replace_open()
-        names, partition = self._names, self._partition
-        flight = Flight(
-            buffer,
-            attempt=self._ids(),
-            epoch=self._ledger.head.epoch,
-            created_ms=now.wall_ms,
-            segment_key=names.segment_key(partition.topic, partition.partition, buffer.base),
-            index_key=names.index_key(partition.topic, partition.partition, buffer.base),
-        )
+        flight = self._intake.seal(self._partition, self._names, self._ids(), now)
         self._uploads.add(flight)
         self._uploads.start(self._limits.pipeline_max)
 
     def _seal_due_ms(self) -> int:
-        if self._state is State.DRAINING:
-            return self._intake.open.opened_ms
-        return self._intake.seal_due_ms(
-            self._limits,
-            uploading=self._uploads.under_way,
-            pipeline_full=len(self._uploads) >= self._limits.pipeline_max,
-        )
+        full = len(self._uploads) >= self._limits.pipeline_max
+        return self._intake.seal_due_ms(self._limits, uploading=self._uploads.under_way, pipeline_full=full)
 
     def _seal_if_due(self, now: Instant) -> None:
         if self._seal_due_ms() > now.mono_ms:
             return
         buffer = self._intake.open
-        if self._state is State.DRAINING or self._intake.may_seal(self._limits, now):
+        if self._intake.may_seal(self._limits, now):
             self._seal(now)
         elif not buffer.seal_asked:
             buffer.seal_asked = True
@@ -222,8 +199,6 @@ class PartitionWriter:
         """The governor's answer to SealWanted."""
         self._intake.open.granted = True
         self._advance(now)
-
-    # --- uploads -------------------------------------------------------------------------------
 
     def upload_done(self, base: int, part: Part, etag: str, now: Instant) -> None:
         self._uploads.done(base, part, etag)
@@ -241,8 +216,7 @@ class PartitionWriter:
 
     def upload_failed(self, base: int, part: Part, failure: PutFailure, now: Instant) -> None:
         if self._uploads.expects(base, part):
-            full = failure is PutFailure.FULL
-            self.step_down(StepDownReason.STORE_FULL if full else StepDownReason.STORE_REFUSED, now)
+            self.step_down(failure.reason, now)
 
     def _stop_or_advance(self, reason: StepDownReason | None, now: Instant) -> None:
         if reason is None:
@@ -271,7 +245,7 @@ class PartitionWriter:
         if outcome is Outcome.COMMITTED and current == sent.head:
             self._applied(sent, sent.head, revision, now)  # and nothing has happened since
         else:
-            self._decide(sent, outcome, revision)
+            self._answers.decide(sent, outcome, revision)
             self._lose(current, now)
 
     def _judge_commit(self, sent: Sent, current: Head | None, *, ambiguous: bool) -> Outcome:
@@ -280,46 +254,26 @@ class PartitionWriter:
     def commit_rejected(self, txn: int, now: Instant) -> None:
         """etcd refused to propose it, so it is not applied; that is our bug or our rights."""
         sent = self._ledger.take_sent(txn)
-        if sent is None:
-            return
-        for waiters in (sent.doubts, *(flight.waiters for flight in sent.flights)):
-            self._answer(waiters.take_all(), StepDownReason.COMMIT_REJECTED.error)
-        self.step_down(StepDownReason.COMMIT_REJECTED, now)
-        self._state = State.CLOSED
-
-    def _decide(self, sent: Sent, outcome: Outcome, revision: int) -> None:
-        """Answer the requests of a transaction that ended this epoch."""
-        self._answer(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        for flight in sent.flights:
-            waiters = flight.waiters.take_all()
-            if outcome is Outcome.COMMITTED:
-                self._acknowledge(waiters, revision)
-            elif outcome is Outcome.ABSENT:
-                self._answer(waiters, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            else:
-                self._answer(waiters, ErrorCode.REQUEST_TIMED_OUT)
+        if sent is not None:
+            self._answers.reject(sent, StepDownReason.COMMIT_REJECTED.error)
+            self.step_down(StepDownReason.COMMIT_REJECTED, now)
+            self._state = State.CLOSED
 
     def _applied(self, sent: Sent, head: Head, revision: int, now: Instant) -> None:
-        """The transaction is in etcd. Only here, and in `_decide`, are requests acknowledged."""
+        """The transaction is in etcd. Only here and in `Answers.decide` are requests acknowledged."""
         old_snap_key = self._ledger.head.snap_key
         self._ledger.adopt(head, revision)
         for flight in sent.flights:
-            self._acknowledge(flight.waiters.take_all(), revision)
-        self._answer(sent.doubts.take_all(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            self._answers.acknowledge(flight.waiters.take_all(), revision)
+        self._answers.fail(sent.doubts.take_all(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if sent.flights:
             segments = head.tail[-len(sent.flights) :]
             self._actions.append(Published(segments=segments, next=head.next, revision=revision))
         if sent.plan is not None:
-            number, snap_key = sent.plan.number, head.snap_key
-            self._checkpoints.applied(sent.plan)
-            self._actions.append(
-                Checkpointed(plan=number, revision=revision, snap_key=snap_key, old_snap_key=old_snap_key)
-            )
+            self._actions.append(self._checkpoints.applied(sent.plan, head, old_snap_key, revision))
         if self._state is State.CLOSING:
             self._state = State.CLOSED
         self._advance(now)
-
-    # --- checkpoints ---------------------------------------------------------------------------
 
     def checkpoint_ready(self, plan: int, snap_key: str, meta: MetaWrite, now: Instant) -> None:
         self._checkpoints.uploaded(plan, snap_key, meta)
@@ -341,7 +295,7 @@ class PartitionWriter:
             self._checkpoints.failed(plan.number, self._limits, now)
             self._advance(now)
         else:
-            self._answer(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._answers.fail(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._lose(current, now)
 
     # --- time, and the end ---------------------------------------------------------------------
@@ -349,7 +303,7 @@ class PartitionWriter:
     def tick(self, now: Instant) -> None:
         """Time has passed: expire requests, retry uploads, seal what is due."""
         for waiters in self._waiters():
-            self._answer(waiters.take_expired(now.mono_ms), ErrorCode.REQUEST_TIMED_OUT)
+            self._answers.fail(waiters.take_expired(now.mono_ms), ErrorCode.REQUEST_TIMED_OUT)
         self._advance(now)
 
     def configure(self, limits: Limits, now: Instant) -> None:
@@ -357,12 +311,14 @@ class PartitionWriter:
         self._advance(now)
 
     def moved_log_start(self, log_start: int) -> None:
-        self._log_start = max(self._log_start, log_start)
+        self._answers.log_start = max(self._answers.log_start, log_start)
 
     def begin_handoff(self, now: Instant) -> None:
         """Refuse appends from now on, commit what there is, then say Drained."""
         if self._state is State.SERVING:
             self._state = State.DRAINING
+            if self._intake.open.parts:
+                self._seal(now)
             self._advance(now)
 
     def released_head(self, handoff_to: str) -> Head:
@@ -374,10 +330,10 @@ class PartitionWriter:
         if self._state not in _OPEN:
             return
         for flight in self._uploads:
-            self._answer(flight.waiters.take_all(), reason.error)
+            self._answers.fail(flight.waiters.take_all(), reason.error)
         self._uploads.clear()
-        self._answer(self._intake.replace_open().waiters.take_all(), reason.error)
-        self._answer(self._doubts.take_all(), reason.error)
+        self._answers.fail(self._intake.replace_open().waiters.take_all(), reason.error)
+        self._answers.fail(self._doubts.take_all(), reason.error)
         self._state = State.CLOSING if self._ledger.sent is not None else State.CLOSED
         self._actions.append(SteppedDown(reason=reason))
 
@@ -440,25 +396,3 @@ class PartitionWriter:
             yield self._ledger.sent.doubts
         yield self._doubts
         yield self._intake.open.waiters
-
-    # --- replies -------------------------------------------------------------------------------
-
-    def _acknowledge(self, waiters: Sequence[Waiter], revision: int) -> None:
-        self._actions.extend(
-            Reply(
-                token=waiter.token,
-                error=ErrorCode.NONE,
-                base_offset=waiter.base_offset,
-                log_append_time_ms=waiter.log_append_time_ms,
-                log_start_offset=self._log_start,
-                revision=revision,
-            )
-            for waiter in waiters
-        )
-
-    def _answer(self, waiters: Sequence[Waiter], error: ErrorCode) -> None:
-        self._actions.extend(Reply(token=waiter.token, error=error) for waiter in waiters)
-
-    def _refuse(self, token: Token | None, why: Rejection) -> None:
-        if token is not None:
-            self._actions.append(Reply(token=token, error=why.error, message=why.message))
