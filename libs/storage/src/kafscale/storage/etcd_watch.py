@@ -145,7 +145,7 @@ class Watch:
         return "" if self._member is None else self._member.endpoint.target
 
 
-def _message(answer: pb.WatchResponse | grpc.aio._typing.EOFType) -> pb.WatchResponse:
+def _message(answer: object) -> pb.WatchResponse:
     if not isinstance(answer, pb.WatchResponse):
         raise EtcdUnknown(UnknownKind.UNAVAILABLE, "etcd ended the watch")
     return answer

@@ -121,8 +121,10 @@ class KeepaliveThread:
             response_deserializer=LEASE_KEEPALIVE.answer.FromString,
         )
         answered = threading.Event()
+        # With one endpoint there is nothing to fail over to: wait for its connection instead.
+        alone = len(self._access.endpoints) == 1
         answers = stream(
-            self._request(answered), timeout=TRY_TIMEOUT_S, metadata=metadata, wait_for_ready=True
+            self._request(answered), timeout=TRY_TIMEOUT_S, metadata=metadata, wait_for_ready=alone
         )
         try:
             for answer in answers:
