@@ -93,6 +93,8 @@ def _snappy(data: Buffer, bytes_max: int) -> bytes:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _snappy_block(view, bytes_max)
+    if len(view) < len(_XERIAL_HEADER):
+        raise WireError("compressed records", "snappy: the header is cut short")
     out = bytearray()
     position = len(_XERIAL_HEADER)
     while position < len(view):
