@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from kafscale.fetch.service import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
+from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
@@ -185,14 +186,16 @@ async def serving(
             topics = TopicsView(etcd, keyspace)
             tasks.create_task(topics.run())
             await topics.ready()
+            values = FetchSettings(**settings)
             service = assemble(
-                FetchSettings(**settings),
+                values,
                 etcd=etcd,
                 keyspace=keyspace,
                 store=store,
                 topics=topics,
                 clock=SystemClock(),
                 tasks=tasks,
+                budget=MemoryBudget(values.memory_bytes),
             )
             try:
                 yield Client(service, topics, tasks)

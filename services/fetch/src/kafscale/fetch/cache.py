@@ -2,8 +2,8 @@
 
 An answer is views of segments held here, so an entry that some answer uses is pinned and counts until the
 answer is gone: what the cache keeps and what answers hold obey one budget. Unpinned entries go, least
-recently used first, when `keep_bytes` is passed; pinned ones may fill up to `hold_bytes_max`, and then a
-load is refused rather than queued. At most `gets_max` GETs run at a time.
+recently used first, when `keep_bytes` is passed; pinned ones may take HOLD_SHARE of the process's budget, and then
+a load is refused rather than queued. At most `gets_max` GETs run at a time.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from kafscale.fetch.errors import LostSegment, MemoryExhausted
 from kafscale.fetch.segment_view import SegmentView
+from kafscale.runtime.budget import MemoryBudget
 from kafscale.storage.heads import Seg
 from kafscale.storage.objects import (
     ObjectNotFound,
@@ -28,6 +29,7 @@ INDEX_WORTH_BATCHES: Final = 4_096
 """A segment of more batches than this is read with its index: walking all its headers costs more."""
 ENTRY_COST_BYTES: Final = 1_024
 """What an entry holds beside its object, so that a cache of tiny segments is bounded too."""
+HOLD_SHARE: Final = 0.75
 READS_OF_CORRUPT: Final = 2
 """A damaged transfer is read once more before the object is called corrupt."""
 
@@ -37,7 +39,6 @@ BlobKey: TypeAlias = tuple[str, str]  # object key and etag
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLimits:
     keep_bytes: int
-    hold_bytes_max: int
     gets_max: int = 32
     read_timeout_ms: int = 10_000
 
@@ -101,10 +102,12 @@ class Lease:
 class SegmentCache:
     """For one event loop; `tasks` owns the loads."""
 
-    def __init__(self, store: ObjectStore, limits: CacheLimits, tasks: asyncio.TaskGroup) -> None:
-        assert limits.hold_bytes_max >= limits.keep_bytes, limits
+    def __init__(
+        self, store: ObjectStore, limits: CacheLimits, tasks: asyncio.TaskGroup, budget: MemoryBudget
+    ) -> None:
         self._store = store
         self._limits = limits
+        self._budget = budget
         self._tasks = tasks
         self._entries: OrderedDict[BlobKey, _Entry] = OrderedDict()
         self._gets = asyncio.Semaphore(limits.gets_max)
@@ -143,7 +146,8 @@ class SegmentCache:
         if blob in self._entries or self._ahead_bytes + size > self._limits.keep_bytes // 4:
             return False
         self._evict(self._limits.keep_bytes - size)
-        if self._held_bytes + size > self._limits.keep_bytes:
+        fits = self._held_bytes + size <= self._limits.keep_bytes
+        if not fits or not self._budget.reserve(size, share=HOLD_SHARE):
             return False
         self._ahead_bytes += size
         self.counters.readaheads += 1
@@ -155,9 +159,12 @@ class SegmentCache:
 
     def _make_room(self, size: int) -> None:
         self._evict(self._limits.keep_bytes - size)
-        if self._held_bytes and self._held_bytes + size > self._limits.hold_bytes_max:
+        if self._budget.reserve(size, share=HOLD_SHARE):
+            return
+        if self._held_bytes:
             self.counters.refused += 1
             raise MemoryExhausted(wanted_bytes=size, held_bytes=self._held_bytes)
+        self._budget.force(size)  # larger than everything: alone it must be readable all the same
 
     def _evict(self, target_bytes: int) -> None:
         if self._held_bytes <= target_bytes:
@@ -172,6 +179,7 @@ class SegmentCache:
     def _drop(self, entry: _Entry) -> None:
         del self._entries[entry.blob]
         self._held_bytes -= entry.size
+        self._budget.release(entry.size)
 
     def _start(self, blob: BlobKey, seg: Seg, load: Callable[[str, Seg], Awaitable[SegmentView]]) -> _Entry:
         entry = _Entry(blob, seg.size + ENTRY_COST_BYTES, asyncio.get_running_loop().create_future())

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from kafscale.fetch.metrics_page import publish
 from kafscale.fetch.service import assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.process import Runtime, ServiceParts
@@ -26,8 +27,9 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
         topics=runtime.topics,
         clock=runtime.clock,
         tasks=tasks,
+        budget=runtime.budget,
     )
-    runtime.registry.register(service.collector)
+    publish(runtime.metrics, service)
     sweeper = tasks.create_task(service.heads.run())
 
     async def drain() -> None:

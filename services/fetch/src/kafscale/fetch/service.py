@@ -10,10 +10,11 @@ from kafscale.fetch.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
 from kafscale.fetch.heads import Heads, HeadTimes
 from kafscale.fetch.locator import Locator, ManifestCache
 from kafscale.fetch.lookup import Lookup
-from kafscale.fetch.metrics import FetchCollector, FetchMetrics
+from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.offsets import OffsetFinder
 from kafscale.fetch.reader import Reader, ReadLimits
 from kafscale.fetch.settings import FetchSettings
+from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -34,18 +35,6 @@ class FetchService:
     reader: Reader
     manifests: ManifestCache
 
-    @property
-    def collector(self) -> FetchCollector:
-        """For a prometheus registry."""
-        return FetchCollector(
-            metrics=self.metrics,
-            cache=self.cache,
-            heads=self.heads,
-            manifests=self.manifests,
-            reader=self.reader,
-            held_requests=lambda: self.fetch.held_requests,
-        )
-
 
 def assemble(
     settings: FetchSettings,
@@ -56,21 +45,16 @@ def assemble(
     topics: TopicsView,
     clock: Clock,
     tasks: asyncio.TaskGroup,
+    budget: MemoryBudget,
 ) -> FetchService:
     metrics = FetchMetrics()
     heads = Heads(etcd, keyspace, clock=clock, tasks=tasks, times=_times(settings))
-    cache = SegmentCache(store, _cache_limits(settings), tasks)
-    manifests = ManifestCache(
-        store,
-        tasks,
-        segments_max=settings.fetch_manifest_segments,
-        timeout_ms=settings.fetch_read_timeout_ms,
-    )
+    cache = SegmentCache(store, _cache_limits(settings), tasks, budget)
+    manifests = _manifests(settings, store, tasks)
     locator = Locator(manifests)
     lookup = Lookup(topics, heads, clock)
-    reader = Reader(
-        keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=_read_limits(settings)
-    )
+    limits = _read_limits(settings)
+    reader = Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
     finder = OffsetFinder(reader, locator, cache)
     fetch = FetchHandler(
         lookup=lookup,
@@ -93,6 +77,15 @@ def assemble(
     )
 
 
+def _manifests(settings: FetchSettings, store: ObjectStore, tasks: asyncio.TaskGroup) -> ManifestCache:
+    return ManifestCache(
+        store,
+        tasks,
+        segments_max=settings.fetch_manifest_segments,
+        timeout_ms=settings.fetch_read_timeout_ms,
+    )
+
+
 def _times(settings: FetchSettings) -> HeadTimes:
     return HeadTimes(
         refresh_timeout_ms=settings.fetch_refresh_timeout_ms, idle_ms=settings.fetch_idle_topic_ms
@@ -102,7 +95,6 @@ def _times(settings: FetchSettings) -> HeadTimes:
 def _cache_limits(settings: FetchSettings) -> CacheLimits:
     return CacheLimits(
         keep_bytes=settings.cache_bytes,
-        hold_bytes_max=settings.hold_bytes,
         gets_max=settings.fetch_gets,
         read_timeout_ms=settings.fetch_read_timeout_ms,
     )

@@ -26,8 +26,3 @@ class FetchSettings(ServiceSettings):
     fetch_idle_topic_ms: int = Field(
         300_000, ge=1_000, description="A topic's watch is dropped when nobody asked for it this long."
     )
-
-    @property
-    def hold_bytes(self) -> int:
-        """What cache and answers under way may hold together."""
-        return max(self.cache_bytes, self.memory_bytes * 3 // 4)
