@@ -1,8 +1,9 @@
 """The object store in an S3 bucket, by aiobotocore.
 
-One request, one answer: writes are not repeated here, since only the caller knows whether a repeated
-conditional PUT found its own earlier attempt. Reads are repeated once when the connection breaks. Bodies are
-neither hashed nor signed by default: their integrity is the segment's own checksum.
+A write is not repeated after any answer, since only the caller knows whether a second conditional PUT met its
+own first. (The HTTP client does send it again when a kept-alive connection turns out closed; the caller then
+finds its own attempt behind a 412.) Reads are repeated once. Bodies are neither hashed nor signed by default:
+their integrity is the segment's own checksum.
 """
 
 import asyncio
