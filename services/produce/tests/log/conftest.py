@@ -1,4 +1,4 @@
-"""Lets the tests of this folder share `world` and `clients`."""
+"""Lets the tests of this folder share the modules `writer_*`."""
 
 import sys
 from pathlib import Path

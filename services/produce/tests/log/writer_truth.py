@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from clients import Violation, ensure
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, Head, Meta, Seg
 from kafscale.storage.keys import Keyspace, TopicId
@@ -16,6 +15,7 @@ from kafscale.storage.segment import find_position, parse_index, verify_segment,
 from kafscale.storage.snapshots import ProducerSnapshot
 from kafscale.testkit.models import ModelS3
 from kafscale.wire.records import BatchHeader, read_batch_header, records_in
+from writer_clients import Violation, ensure
 
 TOPIC = "t"
 KEYS = Keyspace()

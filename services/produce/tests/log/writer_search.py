@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from clients import Violation
-from world import World
+from writer_clients import Violation
+from writer_world import World
 
 STEPS = 120
 

@@ -19,8 +19,8 @@ from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.heads import Head
 from kafscale.storage.snapshots import ProducerSnapshot
 from kafscale.wire.errors import ErrorCode
-from truth import Truth
-from world import Owner, World
+from writer_truth import Truth
+from writer_world import Owner, World
 
 
 class _Unconditional(Uploads):

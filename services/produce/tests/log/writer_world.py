@@ -2,7 +2,7 @@
 
 A world is a set of moves: send, deliver a request (any, any time later, twice, or never), lose an
 answer, claim, crash, pause, checkpoint, collect orphans, delete the topic and create it again. The
-laws are checked with each move (`truth`). A search picks moves at random or by Hypothesis; a
+laws are checked with each move (`writer_truth`). A search picks moves at random or by Hypothesis; a
 script picks them by name.
 """
 
@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from clients import Idempotent, Plain, Send, ensure, told
 from kafscale.produce.log.model import (
     Action,
     Checkpointed,
@@ -44,7 +43,8 @@ from kafscale.storage.snapshots import decode_snapshot, encode_snapshot
 from kafscale.testkit.models import ModelEtcd, ModelS3
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import read_batch_header
-from truth import KEYS, TOPIC, Truth
+from writer_clients import Idempotent, Plain, Send, ensure, told
+from writer_truth import KEYS, TOPIC, Truth
 
 LIMITS = Limits(
     seal_bytes_max=400,
