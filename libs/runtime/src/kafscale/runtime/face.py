@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
+from kafscale.runtime.addresses import join_address, split_address
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.health import Health
-from kafscale.runtime.http import split_address
 from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.service import ServiceParts
 from kafscale.runtime.stream.inbound import Handler
@@ -89,4 +89,4 @@ def advertised(listen: str, advertise: str | None, port: int) -> str:
     host, wanted_port = split_address(advertise or listen)
     if host in EVERY_INTERFACE:
         host = socket.gethostname()
-    return f"[{host}]:{wanted_port or port}" if ":" in host else f"{host}:{wanted_port or port}"
+    return join_address(host, wanted_port or port)

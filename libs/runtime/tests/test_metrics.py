@@ -1,0 +1,145 @@
+"""Metrics: cheap to count, right when scraped, bounded, and one answer for several workers."""
+
+import asyncio
+from http import HTTPStatus
+
+import pytest
+from kafscale.runtime.addresses import split_address
+from kafscale.runtime.clock import ManualClock
+from kafscale.runtime.exposition import expose, merge_expositions
+from kafscale.runtime.health import Health, Phase
+from kafscale.runtime.http import HttpFace, serving
+from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.metrics import CHILDREN_MAX, Metrics
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def some_metrics(count: int, lag: float, seconds: float) -> Metrics:
+    metrics = Metrics("fetch")
+    metrics.counters("reads", "Reads.", ("kind",)).labels("hot").inc(count)
+    metrics.gauge("lag_seconds", "Lag.").set(lag)
+    metrics.histogram("wait_seconds", "Waits.", (0.1, 1.0)).observe(seconds)
+    metrics.watch_counter("stalls", "Stalls.", lambda: count)
+    return metrics
+
+
+def test_what_is_counted_is_shown_under_the_service_s_name() -> None:
+    shown = samples(expose(some_metrics(3, 0.25, 0.5).registry))
+    assert shown["kafscale_fetch_reads_total", (("kind", "hot"),)] == 3
+    assert shown["kafscale_fetch_lag_seconds", ()] == 0.25
+    assert shown["kafscale_fetch_stalls_total", ()] == 3
+    buckets = [shown["kafscale_fetch_wait_seconds_bucket", (("le", le),)] for le in ("0.1", "1.0", "+Inf")]
+    assert buckets == [0, 1, 1]
+    assert shown["kafscale_fetch_wait_seconds_sum", ()] == 0.5
+
+
+def test_a_value_on_a_bucket_s_bound_belongs_to_the_bucket() -> None:
+    metrics = Metrics("fetch")
+    histogram = metrics.histogram("wait_seconds", "Waits.", (0.1, 1.0))
+    for value in (0.1, 1.0, 1.1):
+        histogram.observe(value)
+    assert histogram.counts == [1, 1, 1]
+
+
+def test_two_metrics_of_one_name_are_a_bug() -> None:
+    metrics = Metrics("fetch")
+    metrics.counter("reads", "Reads.")
+    with pytest.raises(AssertionError):
+        metrics.gauge("reads", "Reads.")
+
+
+def test_a_client_cannot_grow_the_number_of_children() -> None:
+    family = Metrics("frontdoor").counters("requests", "Requests.", ("client_id",))
+    for number in range(CHILDREN_MAX + 50):
+        family.labels(number).inc()
+    rows = family.rows()
+    assert len(rows) == CHILDREN_MAX + 1
+    assert dict(rows)[("other",)].value == 50
+
+
+def test_workers_answer_as_one_sums_added_and_gauges_kept_apart() -> None:
+    texts = {
+        "1": expose(some_metrics(3, 0.25, 0.05).registry),
+        "2": expose(some_metrics(4, 0.5, 0.5).registry),
+    }
+    shown = samples(merge_expositions(texts))
+    assert shown["kafscale_fetch_reads_total", (("kind", "hot"),)] == 7
+    assert shown["kafscale_fetch_wait_seconds_count", ()] == 2
+    assert shown["kafscale_fetch_wait_seconds_bucket", (("le", "0.1"),)] == 1
+    assert shown["kafscale_fetch_lag_seconds", (("worker", "1"),)] == 0.25
+    assert shown["kafscale_fetch_lag_seconds", (("worker", "2"),)] == 0.5
+
+
+def face(clock: ManualClock) -> tuple[HttpFace, Health, LoopWatch]:
+    watch = LoopWatch(clock)
+    health = Health("fetch")
+    return HttpFace(health=health, watch=watch, clock=clock, metrics=some_metrics(1, 0, 0)), health, watch
+
+
+async def test_ready_is_only_what_is_ready_and_a_phase_never_goes_back() -> None:
+    http, health, _ = face(ManualClock())
+    seen = []
+    for phase in (Phase.WAITING, Phase.STARTING, Phase.READY, Phase.DRAINING, Phase.STOPPED):
+        await health.enter(phase)
+        seen.append((await http.answer("GET", "/readyz"))[0])
+    refused = HTTPStatus.SERVICE_UNAVAILABLE
+    assert seen == [refused, refused, HTTPStatus.OK, refused, refused]
+    with pytest.raises(AssertionError):
+        await health.enter(Phase.READY)
+
+
+async def test_a_loop_that_stood_still_is_not_alive() -> None:
+    clock = ManualClock()
+    http, _, watch = face(clock)
+    assert (await http.answer("GET", "/livez"))[0] is HTTPStatus.OK
+    clock.advance(10_001)
+    assert (await http.answer("GET", "/livez"))[0] is HTTPStatus.SERVICE_UNAVAILABLE
+    watch.tick()
+    assert (await http.answer("GET", "/livez"))[0] is HTTPStatus.OK
+
+
+async def test_the_metrics_of_workers_are_merged_into_the_answer() -> None:
+    http, _, _ = face(ManualClock())
+
+    async def workers() -> dict[str, bytes]:
+        return {"1": expose(some_metrics(5, 0, 0).registry)}
+
+    http.worker_metrics = workers
+    _, _, text = await http.answer("GET", "/metrics")
+    assert samples(text)["kafscale_fetch_reads_total", (("kind", "hot"),)] == 6
+
+
+async def ask(address: str, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(*split_address(address))
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_http_answers_what_is_asked_and_survives_what_is_not_http() -> None:
+    http, _, _ = face(ManualClock())
+    async with serving(http, "127.0.0.1:0") as address:
+        answer = await ask(address, b"GET /livez?verbose HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert answer.endswith(b"\r\n\r\nok\n")
+        assert (await ask(address, b"HEAD /livez HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")
+        assert b" 404 " in await ask(address, b"GET /etc/passwd HTTP/1.1\r\n\r\n")
+        assert b" 405 " in await ask(address, b"POST /livez HTTP/1.1\r\n\r\n")
+        assert await ask(address, b"GET / HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n") == b""
+        assert b" 200 " in await ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")
+
+
+@pytest.mark.parametrize("wrong", ["", "9092", "host:", ":1", "host:99999", "host:port"])
+def test_an_address_without_host_and_port_is_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        split_address(wrong)
+    assert split_address("[::1]:80") == ("::1", 80)

@@ -1,0 +1,122 @@
+"""Settings: the documents' variables, flags of the same names, and a sentence for each mistake."""
+
+import os
+from pathlib import Path
+
+import pytest
+from kafscale.runtime.outside import connect_etcd, open_object_store, store_config
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.settings_load import BadSettings, load_settings, parse_flags, read_settings
+from kafscale.storage.objects import S3Config
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in tuple(os.environ):
+        if name.startswith("KAFSCALE_"):
+            monkeypatch.delenv(name)
+
+
+def test_the_documented_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFSCALE_ETCD_ENDPOINTS", "http://a:1, https://b:2,")
+    monkeypatch.setenv("KAFSCALE_S3_BUCKET", "records")
+    monkeypatch.setenv("KAFSCALE_SEGMENT_BYTES", "8388608")
+    monkeypatch.setenv("KAFSCALE_FLUSH_INTERVAL_MS", "100")
+    monkeypatch.setenv("KAFSCALE_READAHEAD_SEGMENTS", "5")
+    settings = read_settings(ServiceSettings)
+    assert settings.etcd_endpoints == ("http://a:1", "https://b:2")
+    assert settings.s3_bucket == "records"
+    assert (settings.segment_bytes, settings.flush_interval_ms) == (8388608, 100)
+    assert settings.readahead_segments == 5
+    assert [x.target for x in connect_etcd(settings).access.endpoints] == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "kind"),
+    [
+        ({}, "s3"),
+        ({"OBJECT_DIR": "/data"}, "dir"),
+        ({"USE_MEMORY_S3": "1"}, "memory"),
+        ({"USE_MEMORY_S3": "1", "OBJECT_DIR": "/data"}, "memory"),
+        ({"USE_MEMORY_S3": "1", "OBJECT_STORE": "s3"}, "s3"),
+    ],
+)
+def test_the_object_store_follows_from_what_is_given(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], kind: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"KAFSCALE_{name}", value)
+    assert read_settings(ServiceSettings).object_store_kind == kind
+
+
+def test_a_directory_store_needs_its_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFSCALE_OBJECT_STORE", "dir")
+    with pytest.raises(BadSettings, match="KAFSCALE_OBJECT_DIR"):
+        read_settings(ServiceSettings)
+
+
+def test_a_flag_wins_over_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFSCALE_RACK", "from-environment")
+    flags = parse_flags(ServiceSettings, ["--rack", "from-flag", "--etcd-endpoints", "x:1,y:2"])
+    settings = read_settings(ServiceSettings, flags)
+    assert settings.rack == "from-flag"
+    assert settings.etcd_endpoints == ("x:1", "y:2")
+
+
+def test_each_mistake_is_one_sentence_that_names_its_variable_and_value(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KAFSCALE_CACHE_BYTES", "plenty")
+    monkeypatch.setenv("KAFSCALE_LOG_LEVEL", "loud")
+    monkeypatch.setenv("KAFSCALE_GRPC_LISTEN", "somewhere")
+    monkeypatch.setenv("KAFSCALE_ETCD_ENDPOINTS", "ftp://nowhere")
+    with pytest.raises(SystemExit) as ended:
+        load_settings(ServiceSettings, [])
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4
+    for variable, value in (
+        ("CACHE_BYTES", "plenty"),
+        ("LOG_LEVEL", "loud"),
+        ("GRPC_LISTEN", "somewhere"),
+        ("ETCD_ENDPOINTS", "ftp://nowhere"),
+    ):
+        assert any(line.startswith(f"KAFSCALE_{variable}=") and value in line for line in lines), lines
+
+
+def test_a_secret_is_never_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFSCALE_S3_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("KAFSCALE_S3_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv("KAFSCALE_ETCD_USER", "root")
+    monkeypatch.setenv("KAFSCALE_ETCD_PASSWORD", "quiet")
+    settings = read_settings(ServiceSettings)
+    assert "hush" not in repr(settings)
+    assert "quiet" not in repr(settings)
+    s3 = store_config(settings).s3
+    assert isinstance(s3, S3Config)
+    assert s3.secret_access_key == "hush"
+    assert "hush" not in repr(s3)
+
+
+def test_an_etcd_user_without_a_password_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFSCALE_ETCD_USER", "root")
+    with pytest.raises(BadSettings, match="KAFSCALE_ETCD_PASSWORD"):
+        read_settings(ServiceSettings)
+
+
+def test_settings_are_values_that_do_not_change() -> None:
+    settings = read_settings(ServiceSettings)
+    with pytest.raises(ValueError, match="frozen"):
+        settings.rack = "other"
+
+
+async def test_the_memory_store_of_the_settings_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFSCALE_USE_MEMORY_S3", "true")
+    monkeypatch.setenv("KAFSCALE_OBJECT_DIR", str(tmp_path))
+    store = open_object_store(read_settings(ServiceSettings))
+    await store.probe()
+    await store.put("a", (b"b",))
+    assert await store.get("a") == b"b"
+    await store.close()

@@ -1,0 +1,166 @@
+"""Time and bounds: budgets, stalls, backoff, and waiting for what is not there yet."""
+
+import random
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+from kafscale.runtime import waits
+from kafscale.runtime.backoff import Backoff
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import ManualClock
+from kafscale.runtime.loopwatch import CATCH_UP_MS, STALL_MS, TICK_MS, LoopWatch
+from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
+from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.waits import Need, wait_for
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=40))
+def test_a_budget_never_holds_more_than_its_bytes(steps: list[tuple[bool, int]]) -> None:
+    budget = MemoryBudget(100)
+    held: list[int] = []
+    for reserve, size in steps:
+        if reserve and budget.reserve(size):
+            held.append(size)
+        elif not reserve and held:
+            budget.release(held.pop())
+        assert budget.used_bytes == sum(held) <= 100
+        assert budget.free_bytes == 100 - sum(held)
+        assert budget.peak_bytes >= budget.used_bytes
+
+
+def test_a_share_of_a_budget_refuses_before_the_whole_is_used() -> None:
+    budget = MemoryBudget(100)
+    assert budget.reserve(25, share=0.25)
+    assert not budget.reserve(1, share=0.25)
+    assert budget.reserve(75)
+    assert not budget.reserve(1)
+    assert budget.refusals == 2
+
+
+def test_what_is_already_held_is_counted_though_it_passes_the_budget() -> None:
+    budget = MemoryBudget(100)
+    budget.force(150)
+    assert (budget.free_bytes, budget.reserve(0)) == (0, False)
+    budget.release(150)
+    with pytest.raises(AssertionError):
+        budget.release(1)
+
+
+def test_a_backoff_doubles_to_its_cap_and_starts_over_after_success() -> None:
+    backoff = Backoff(first_ms=100, cap_ms=400, source=random.Random(1))
+    for most_ms in (100, 200, 400, 400):
+        assert most_ms / 2000 <= backoff.next_s() <= most_ms / 1000
+    backoff.reset()
+    assert backoff.next_s() <= 0.1
+
+
+def test_a_process_that_stood_still_says_since_when_while_it_catches_up() -> None:
+    clock = ManualClock(now_ms=1000)
+    watch = LoopWatch(clock)
+    for _ in range(3):
+        clock.advance(TICK_MS)
+        watch.tick()
+    assert watch.stalled_since_ms(clock.now_ms()) is None
+    stopped_ms = clock.now_ms()
+    clock.advance(STALL_MS + 1)
+    assert watch.stalled_since_ms(clock.now_ms()) == stopped_ms
+    watch.tick()
+    assert watch.stalls == 1
+    assert watch.stalled_since_ms(clock.now_ms()) == stopped_ms
+    for _ in range(CATCH_UP_MS // TICK_MS + 1):
+        clock.advance(TICK_MS)
+        watch.tick()
+    assert watch.stalled_since_ms(clock.now_ms()) is None
+
+
+def test_the_worst_lag_is_kept_until_it_is_read() -> None:
+    clock = ManualClock()
+    watch = LoopWatch(clock)
+    for gap_ms in (TICK_MS, TICK_MS + 70, TICK_MS):
+        clock.advance(gap_ms)
+        watch.tick()
+    assert watch.take_lag_max_ms() == 70
+    assert watch.take_lag_max_ms() == 0
+
+
+class NoSink:
+    def answer(self, *_anything: object) -> None:
+        raise AssertionError("nothing is answered here")
+
+
+@given(st.integers(0, 1000), st.integers(0, 2000))
+def test_a_request_expires_when_its_age_reaches_its_budget(budget_ms: int, age_ms: int) -> None:
+    meta = RequestMeta(connection_id=1, api_key=0, api_version=0, age_budget_ms=budget_ms)
+    request = InboundRequest(meta, memoryview(b""), arrived_ms=50, sink=NoSink())
+    assert request.expired(50 + age_ms) == (0 < budget_ms <= age_ms)
+
+
+def test_a_cancelled_request_calls_back_once_and_its_reply_goes_nowhere() -> None:
+    meta = RequestMeta(connection_id=1, api_key=0, api_version=0)
+    request = InboundRequest(meta, memoryview(b""), arrived_ms=0, sink=NoSink())
+    called: list[str] = []
+    request.on_cancel(lambda: called.append("before"))
+    for callback in request.cancel():
+        callback()
+    assert request.cancel() == ()
+    request.on_cancel(lambda: called.append("after"))
+    assert called == ["before", "after"]
+    request.reply((b"late",), status=ReplyStatus.FINAL)
+    with pytest.raises(AssertionError):
+        request.reply((b"twice",))
+
+
+class NotYet(Exception):
+    pass
+
+
+async def test_waiting_says_so_once_per_reason_and_says_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "RETRY_FIRST_MS", 1)
+    monkeypatch.setattr(waits, "RETRY_CAP_MS", 2)
+    clock = ManualClock()
+    tries = 0
+    told: list[str] = []
+
+    async def probe() -> str:
+        nonlocal tries
+        tries += 1
+        clock.advance(100)
+        if tries < 5:
+            raise NotYet("nobody listens")
+        if tries < 8:
+            raise ConnectionError("refused")
+        return "here"
+
+    need = Need(what="etcd", remedy="start it", probe=probe, not_yet=(NotYet, ConnectionError))
+    with structlog.testing.capture_logs() as logs:
+        assert await wait_for(need, clock=clock, say=told.append) == "here"
+    assert [(line["event"], line.get("why")) for line in logs] == [
+        ("waiting", "nobody listens"),
+        ("waiting", "refused"),
+        ("there it is", None),
+    ]
+    assert [line["waited_ms"] for line in logs] == [100, 500, 800]
+    assert logs[0]["do"] == "start it"
+    assert len(told) == 7
+
+
+async def test_waiting_reminds_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "RETRY_FIRST_MS", 1)
+    monkeypatch.setattr(waits, "RETRY_CAP_MS", 1)
+    clock = ManualClock()
+    tries = 0
+
+    async def probe() -> None:
+        nonlocal tries
+        tries += 1
+        clock.advance(20_000)
+        if tries < 7:
+            raise NotYet("no")
+
+    with structlog.testing.capture_logs() as logs:
+        await wait_for(
+            Need(what="x", remedy="y", probe=probe, not_yet=(NotYet,)), clock=clock, say=lambda _text: None
+        )
+    assert [line["waited_ms"] for line in logs] == [20_000, 80_000, 140_000]
