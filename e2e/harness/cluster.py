@@ -72,8 +72,9 @@ class Cluster:
 
     def _read(self, process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            lines.put(line)
+        with process.stdout as output:
+            for line in output:
+                lines.put(line)
         lines.put(None)
 
     def wait_for(self, text: str, timeout_s: float = READY_TIMEOUT_S) -> str:
