@@ -161,9 +161,16 @@ class Connection:
             self._scratch[:head] = self._head
             return self._scratch[head:]
         if self._filled == len(self._frame):
-            more = min(self._frame_size - self._filled, (GROWTH - 1) * self._filled)
-            self._frame += bytes(more)
+            self._grow(self._frame)
         return memoryview(self._frame)[self._filled :]
+
+    def _grow(self, frame: bytearray) -> None:
+        more = min(self._frame_size - self._filled, (GROWTH - 1) * self._filled)
+        try:
+            frame += bytes(more)
+        except BufferError:
+            # The event loop still holds the view that we gave it last: it stays as it is.
+            self._frame = frame + bytes(more)
 
     def buffer_updated(self, count: int, now_ms: int) -> list[Event]:
         """`count` bytes were put at the start of what get_buffer gave."""

@@ -1,0 +1,200 @@
+"""Fetch through the front door: forwarded whole, split over instances, joined, and where sessions go."""
+
+import pytest
+from door_harness import Cluster, FakeClient, Sent, settled, until
+from kafscale.frontdoor.handlers.fetch import max_wait_ms
+from kafscale.frontdoor.routes import Backend
+from kafscale.storage.claims import rendezvous
+from kafscale.wire.schema import fetch
+
+NODES = (1, 2)
+
+
+def split_over_two(cluster: Cluster) -> tuple[int, int]:
+    """Two partitions whose fetch instances differ: the first for node 1, the second for node 2."""
+    topic = cluster.topics.add("t", 1, 16)
+    cluster.serve(Backend.FETCH, *NODES)
+    by_node = {rendezvous(topic.topic_id, p, NODES): p for p in range(16)}
+    return by_node[1], by_node[2]
+
+
+def asked(sent: Sent) -> list[tuple[str, int]]:
+    return [(topic.topic, entry.partition) for topic in sent.fetched.topics for entry in topic.partitions]
+
+
+async def test_one_instance_gets_the_request_as_it_came(cluster: Cluster) -> None:
+    cluster.serve(Backend.FETCH, 1)
+    client = cluster.client()
+    client.fetch(("t", 0), ("u", 3))
+    (sent,) = cluster.fetcher(1).sent
+    assert asked(sent) == [("t", 0), ("u", 3)]
+    sent.give(b"records")
+    await settled()
+    assert client.fetched() == [("t", 0, 0, b"records"), ("u", 3, 0, b"records")]
+
+
+async def test_partitions_go_where_their_cache_is_warm(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", second))
+    assert cluster.fetcher(1).sent == []
+    assert asked(cluster.fetcher(2).sent[0]) == [("t", second)]
+    assert first != second
+
+
+async def test_the_first_part_with_data_ends_the_wait_of_the_others(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", second), ("t", first))
+    one, two = cluster.fetcher(1).sent[0], cluster.fetcher(2).sent[0]
+    assert (one.fetched.max_wait_ms, two.fetched.max_wait_ms) == (500, 500)
+    assert one.fetched.session_epoch == -1
+    two.give(b"data")
+    await settled()
+    assert one.cancelled
+    again = cluster.fetcher(1).sent[1]
+    assert again.fetched.max_wait_ms == 0
+    again.give(b"")
+    await settled()
+    assert client.fetched() == [("t", second, 0, b"data"), ("t", first, 0, b"")]
+
+
+async def test_an_error_ends_the_wait_too(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", first), ("t", second))
+    cluster.fetcher(1).sent[0].give(code=1)
+    await settled()
+    cluster.fetcher(2).sent[1].give(b"x")
+    await settled()
+    assert client.fetched() == [("t", first, 1, b""), ("t", second, 0, b"x")]
+
+
+async def test_parts_without_data_wait_for_each_other(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", first), ("t", second))
+    cluster.fetcher(1).sent[0].give(b"")
+    await settled()
+    assert client.answers == []
+    assert not cluster.fetcher(2).sent[0].cancelled
+    cluster.fetcher(2).sent[0].give(b"")
+    await settled()
+    assert client.fetched() == [("t", first, 0, b""), ("t", second, 0, b"")]
+
+
+async def both_answer(cluster: Cluster, client: FakeClient, sizes: tuple[int, int]) -> None:
+    cluster.fetcher(1).sent[0].give(b"1" * sizes[0])
+    await settled()
+    cluster.fetcher(2).sent[-1].give(b"2" * sizes[1])
+    await settled()
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "sizes", "expected"),
+    [(100, (60, 40), (60, 40)), (100, (60, 41), (60, 0)), (10, (60, 5), (60, 0)), (10, (0, 60), (0, 60))],
+)
+async def test_a_joined_answer_obeys_max_bytes_but_lets_the_first_records_through(
+    cluster: Cluster, max_bytes: int, sizes: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", first), ("t", second), max_bytes=max_bytes)
+    if sizes[0]:
+        await both_answer(cluster, client, sizes)
+    else:
+        cluster.fetcher(1).sent[0].give(b"")
+        cluster.fetcher(2).sent[0].give(b"2" * sizes[1])
+        await settled()
+    assert tuple(len(records) for *_, records in client.fetched()) == expected
+
+
+async def test_a_lost_part_sends_its_client_to_the_metadata(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", first), ("t", second))
+    cluster.fetcher(1).sent[0].lose(sent=True)
+    await settled()
+    cluster.fetcher(2).sent[1].give(b"x")
+    await settled()
+    assert client.fetched() == [("t", first, 6, b""), ("t", second, 0, b"x")]
+
+
+async def test_a_request_that_one_instance_lost_is_repeated_at_another(cluster: Cluster) -> None:
+    cluster.serve(Backend.FETCH, 1)
+    client = cluster.client()
+    client.fetch(("t", 0))
+    cluster.fetcher(1).sent[0].lose(sent=True)
+    cluster.serve(Backend.FETCH, 2)
+    await until(lambda: bool(cluster.fetcher(2).sent))
+    cluster.fetcher(2).sent[0].give(b"x")
+    await settled()
+    assert client.fetched() == [("t", 0, 0, b"x")]
+
+
+async def test_without_a_fetch_service_consumers_are_sent_to_the_metadata(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafscale.frontdoor.forwarding.WAIT_MS_MAX", 20)
+    client = cluster.client()
+    client.fetch(("t", 0))
+    await until(lambda: bool(client.answers))
+    assert client.fetched() == [("t", 0, 6, b"")]
+
+
+async def test_a_session_follows_the_instance_that_opened_it(cluster: Cluster) -> None:
+    _, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", second), session=(0, 0))
+    cluster.fetcher(2).sent[0].give(b"", session_id=55)
+    await settled()
+    client.fetch(session=(55, 1))
+    assert cluster.fetcher(2).sent[1].fetched.session_id == 55
+    cluster.serve(Backend.FETCH, 1, 3)
+    client.fetch(session=(55, 2))
+    cluster.fetcher(2).sent[1].give(b"", session_id=55)
+    await settled()
+    response = fetch.decode_response(client.answers[2].body, 12)
+    assert (response.error_code, response.session_id, response.responses) == (70, 0, [])
+
+
+async def test_what_is_split_has_no_session(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", first), ("t", second), session=(0, 0))
+    cluster.fetcher(1).sent[0].give(b"", session_id=5)
+    cluster.fetcher(2).sent[0].give(b"", session_id=6)
+    await settled()
+    assert fetch.decode_response(client.answers[0].body, 12).session_id == 0
+
+
+async def test_a_leaving_client_cancels_every_part(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", first), ("t", second))
+    client.leave()
+    assert all(cluster.fetcher(node).sent[0].cancelled for node in NODES)
+
+
+async def test_every_version_can_be_split(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    for version in range(4, 13):
+        client = cluster.client()
+        client.fetch(("t", first), ("t", second), version=version)
+        cluster.fetcher(1).sent[-1].give(b"a")
+        await settled()
+        cluster.fetcher(2).sent[-1].give(b"b")
+        await settled()
+        assert client.fetched() == [("t", first, 0, b"a"), ("t", second, 0, b"b")]
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 14, 15, 18])
+def test_the_wait_is_read_where_each_version_has_it(version: int) -> None:
+    body = b"".join(map(bytes, fetch.encode_request(fetch.FetchRequest(max_wait_ms=1234), version)))
+    assert max_wait_ms(memoryview(body), version) == 1234
+
+
+async def test_a_long_poll_does_not_time_out_before_its_own_wait_is_over(cluster: Cluster) -> None:
+    cluster.serve(Backend.FETCH, 1)
+    cluster.client().fetch(("t", 0), max_wait_ms=30_000)
+    assert cluster.fetcher(1).sent[0].meta.age_budget_ms > 30_000

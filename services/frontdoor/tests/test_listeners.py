@@ -1,0 +1,86 @@
+"""Listeners as people write them, and sockets that are bound for them."""
+
+import pytest
+from kafscale.frontdoor.listeners import Bind, ListenersWrong, advertised, parse
+from kafscale.frontdoor.server import bind_all
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.storage.membership import Listener
+from pydantic import ValidationError
+
+PLAIN = Bind(name="PLAINTEXT", host="127.0.0.1", port=9092)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PLAINTEXT://127.0.0.1:9092", (PLAIN,)),
+        (" plaintext://127.0.0.1:9092 , ", (PLAIN,)),
+        ("A://:1,B://[::1]:2", (Bind(name="A", host="", port=1), Bind(name="B", host="::1", port=2))),
+        ("IN-SIDE_1://kafka.example:65535", (Bind(name="IN-SIDE_1", host="kafka.example", port=65535),)),
+    ],
+)
+def test_listeners_are_written_as_in_kafka(text: str, expected: tuple[Bind, ...]) -> None:
+    assert parse(text, setting="S") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no listener"),
+        ("127.0.0.1:9092", "not NAME://host:port"),
+        ("PLAINTEXT://127.0.0.1", "not NAME://host:port"),
+        ("PLAINTEXT://h:70000", "not NAME://host:port"),
+        ("PLAINTEXT://::1:9092", "not NAME://host:port"),
+        ("A://h:1,a://h:2", "twice"),
+        ("SASL_SSL://h:1", "not supported yet"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_a_sentence_that_names_it(text: str, says: str) -> None:
+    with pytest.raises(ListenersWrong, match=says) as refused:
+        parse(text, setting="KAFSCALE_LISTENERS")
+    assert "KAFSCALE_LISTENERS" in str(refused.value)
+
+
+def test_what_is_not_advertised_otherwise_is_advertised_as_it_listens() -> None:
+    listening = (PLAIN, Bind(name="ALL", host="", port=9093), Bind(name="V6", host="::", port=9094))
+    shown = advertised(listening, " ", setting="S", own_host="me")
+    assert shown == (
+        Listener(name="PLAINTEXT", host="127.0.0.1", port=9092),
+        Listener(name="ALL", host="me", port=9093),
+        Listener(name="V6", host="me", port=9094),
+    )
+
+
+def test_one_load_balancer_can_stand_for_all() -> None:
+    shown = advertised((PLAIN,), "PLAINTEXT://lb.example:443", setting="S", own_host="me")
+    assert shown == (Listener(name="PLAINTEXT", host="lb.example", port=443),)
+
+
+def test_an_advertised_port_0_is_the_port_that_was_bound() -> None:
+    shown = advertised((PLAIN,), "PLAINTEXT://lb.example:0", setting="S", own_host="me")
+    assert shown == (Listener(name="PLAINTEXT", host="lb.example", port=9092),)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("OTHER://h:1", "no listener has that name"), ("PLAINTEXT://:1", "clients can dial")]
+)
+def test_what_cannot_be_dialled_is_not_advertised(text: str, says: str) -> None:
+    with pytest.raises(ListenersWrong, match=says):
+        advertised((PLAIN,), text, setting="S", own_host="me")
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    (door,) = bind_all((Bind(name="A", host="127.0.0.1", port=0),), shared=False)
+    door.socket.listen()
+    try:
+        assert door.where.port == door.port > 0
+        with pytest.raises(ListenersWrong, match=f"listener B cannot have 127.0.0.1:{door.port}"):
+            bind_all((Bind(name="B", host="127.0.0.1", port=door.port),), shared=False)
+    finally:
+        door.socket.close()
+
+
+def test_the_settings_refuse_listeners_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFSCALE_LISTENERS", "nonsense")
+    with pytest.raises(ValidationError, match="KAFSCALE_LISTENERS"):
+        FrontdoorSettings()

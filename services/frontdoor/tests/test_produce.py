@@ -1,0 +1,466 @@
+"""Produce through the front door: what is forwarded, split, joined, held, sent again, and what is not."""
+
+from door_harness import Cluster, settled, until
+from kafscale.frontdoor.routes import Backend
+from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.storage.etcd import EtcdUnknown
+from kafscale.storage.etcd_errors import UnknownKind
+from kafscale.wire.schema import produce
+
+ONE, TWO = 1, 2
+
+
+def two_owners(cluster: Cluster) -> None:
+    topic = cluster.topics.add("t", 1, 4)
+    cluster.serve(Backend.PRODUCE, ONE, TWO)
+    for partition in range(4):
+        cluster.own(topic, partition, ONE if partition < 2 else TWO)
+
+
+async def test_a_request_for_one_owner_is_forwarded_byte_by_byte_and_so_is_its_answer(
+    cluster: Cluster,
+) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a" * 100), ("t", 1, b"b"))
+    (sent,) = cluster.producer(ONE).sent
+    assert sent.buffers[0].obj is not None  # type: ignore[union-attr]
+    assert len(sent.buffers) == 1
+    assert sent.produced == [("t", 0, b"a" * 100), ("t", 1, b"b")]
+    assert (sent.meta.listener, sent.meta.peer, sent.meta.client_id) == ("PLAINTEXT", "127.0.0.1:5", "test")
+    assert 0 < sent.meta.age_budget_ms <= 5_000
+    sent.append(offset=42)
+    await settled()
+    assert client.produced() == [("t", 0, 0, 42), ("t", 1, 0, 42)]
+    assert cluster.producer(TWO).sent == []
+
+
+async def test_a_request_over_two_owners_is_split_and_joined_in_its_own_order(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 3, b"d"), ("t", 0, b"a"), ("t", 2, b"c"))
+    (one,), (two,) = cluster.producer(ONE).sent, cluster.producer(TWO).sent
+    assert one.produced == [("t", 0, b"a")]
+    assert two.produced == [("t", 3, b"d"), ("t", 2, b"c")]
+    two.append(0, 10, offset=5)
+    await settled()
+    assert client.answers == []
+    one.append(offset=6)
+    await settled()
+    assert client.produced() == [("t", 3, 0, 5), ("t", 0, 0, 6), ("t", 2, 10, -1)]
+
+
+async def test_records_are_not_copied_on_the_way_to_several_owners(cluster: Cluster) -> None:
+    two_owners(cluster)
+    records = bytes(200_000)
+    cluster.client().produce(("t", 0, records), ("t", 2, b"c"))
+    (one,) = cluster.producer(ONE).sent
+    (large,) = [buffer for buffer in one.buffers if len(buffer) == len(records)]
+    assert isinstance(large, memoryview)
+    assert isinstance(large.obj, bytearray), "a slice of the receive buffer"
+
+
+async def test_answers_of_one_connection_stand_in_request_order_however_they_come(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"))
+    client.produce(("t", 2, b"c"))
+    cluster.producer(TWO).sent[0].append(offset=2)
+    await settled()
+    assert client.answers == []
+    cluster.producer(ONE).sent[0].append(offset=1)
+    await settled()
+    assert [client.produced(0), client.produced(1)] == [[("t", 0, 0, 1)], [("t", 2, 0, 2)]]
+    assert client.transport.writes == 1
+
+
+async def test_an_unknown_topic_is_looked_up_once_and_then_refused_alone(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"), ("nope", 0, b"x"), ("t", 9, b"y"), ("t", -1, b"z"))
+    await settled()
+    assert cluster.topics.refreshes == 1
+    cluster.producer(ONE).sent[0].append(offset=1)
+    await settled()
+    assert client.produced() == [("t", 0, 0, 1), ("t", 9, 3, -1), ("t", -1, 3, -1), ("nope", 0, 3, -1)]
+    client.produce(("nope", 0, b"x"))
+    await settled()
+    assert client.produced(1) == [("nope", 0, 3, -1)]
+    assert cluster.topics.refreshes == 1, "a wrong name does not read etcd each time"
+
+
+async def test_an_unknown_topic_id_has_its_own_error(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("", 0, b"a"), version=13, number=99)
+    await settled()
+    assert client.produced() == [("", 0, 100, -1)]
+    client.produce(("", 0, b"a"), version=13, number=1)
+    cluster.producer(ONE).sent[0].append(offset=3)
+    await settled()
+    assert client.produced(1) == [("", 0, 0, 3)]
+
+
+async def test_a_topic_that_the_view_does_not_have_yet_is_found_and_nothing_overtakes_it(
+    cluster: Cluster,
+) -> None:
+    two_owners(cluster)
+    cluster.topics.add("new", 2, 1, hidden=True)
+    client = cluster.client()
+    client.produce(("new", 0, b"first"))
+    client.produce(("t", 0, b"second"))
+    cluster.topics.topics["new"] = cluster.topics.hidden["new"]
+    client.produce(("new", 0, b"third"))
+    await settled()
+    sent = [one.produced[0][2] for stream in cluster.streams.values() for one in stream.sent]
+    assert sorted(sent) == [b"first", b"second", b"third"]
+    assert sent.index(b"first") < sent.index(b"third")
+
+
+async def test_when_etcd_cannot_say_a_topic_is_not_called_unknown(cluster: Cluster) -> None:
+    cluster.topics.fails = EtcdUnknown(UnknownKind.UNAVAILABLE, "down")
+    client = cluster.client()
+    client.produce(("nope", 0, b"x"))
+    await settled()
+    assert client.produced() == [("nope", 0, 5, -1)]
+
+
+async def test_a_topic_that_is_being_deleted_is_unknown(cluster: Cluster) -> None:
+    two_owners(cluster)
+    cluster.delete("t")
+    client = cluster.client()
+    client.produce(("t", 0, b"x"))
+    await settled()
+    assert client.produced() == [("t", 0, 3, -1)]
+
+
+async def test_of_a_partition_named_twice_the_last_entry_counts_and_is_answered_once(
+    cluster: Cluster,
+) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"first"), ("t", 1, b"other"), ("t", 0, b"last"))
+    (sent,) = cluster.producer(ONE).sent
+    assert sent.produced == [("t", 0, b"last"), ("t", 1, b"other")]
+    sent.append(offset=1)
+    await settled()
+    assert client.produced() == [("t", 0, 0, 1), ("t", 1, 0, 1)]
+
+
+async def test_acks_that_do_not_exist_are_refused_here(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"), ("t", 2, b"b"), acks=2)
+    await settled()
+    assert client.produced() == [("t", 0, 21, -1), ("t", 2, 21, -1)]
+    assert cluster.streams == {}
+
+
+async def test_five_in_flight_keep_their_order_over_a_change_of_owner(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    for number in range(5):
+        client.produce(("t", 0, b"%d" % number))
+    old = list(cluster.producer(ONE).sent)
+    assert [one.produced[0][2] for one in old] == [b"0", b"1", b"2", b"3", b"4"]
+    old[0].append(offset=10)
+    for one in reversed(old[1:]):
+        one.refuse()
+    await settled()
+    assert cluster.producer(TWO).sent == []
+    cluster.own(cluster.topics.topics["t"], 0, TWO)
+    new = cluster.producer(TWO).sent
+    assert [one.produced[0][2] for one in new] == [b"1", b"2", b"3", b"4"]
+    assert {one.meta.lane_epoch for one in new} == {1}
+    client.produce(("t", 0, b"5"))
+    assert [one.meta.lane_epoch for one in new] == [1] * 5
+    for offset, one in enumerate(new):
+        one.append(offset=11 + offset)
+    await settled()
+    assert [client.produced(n) for n in range(6)] == [[("t", 0, 0, 10 + n)] for n in range(6)]
+
+
+async def test_nothing_is_sent_again_while_an_earlier_one_is_still_out(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"0"))
+    client.produce(("t", 0, b"1"))
+    first, second = cluster.producer(ONE).sent
+    second.refuse()
+    await settled()
+    cluster.own(cluster.topics.topics["t"], 0, TWO)
+    assert cluster.producer(TWO).sent == []
+    first.refuse()
+    await until(lambda: len(cluster.producer(TWO).sent) == 2)
+    assert [one.produced[0][2] for one in cluster.producer(TWO).sent] == [b"0", b"1"]
+
+
+async def test_only_the_refused_partitions_go_again(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"), ("t", 1, b"b"))
+    cluster.producer(ONE).sent[0].append(0, 6, offset=4, status=ReplyStatus.NOT_OWNER)
+    await settled()
+    assert client.answers == []
+    cluster.own(cluster.topics.topics["t"], 1, TWO)
+    (again,) = cluster.producer(TWO).sent
+    assert again.produced == [("t", 1, b"b")]
+    again.append(offset=9)
+    await settled()
+    assert client.produced() == [("t", 0, 0, 4), ("t", 1, 0, 9)]
+
+
+async def test_without_any_change_a_refused_part_is_tried_again_and_then_given_up(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"))
+    stream = cluster.producer(ONE)
+
+    def refuse_all() -> bool:
+        for one in stream.sent:
+            if not one.future.done():
+                one.refuse()
+        return bool(client.answers)
+
+    await until(refuse_all)
+    tried = len(stream.sent)
+    assert 3 <= tried <= 8
+    assert [one.meta.lane_epoch for one in stream.sent] == list(range(tried))
+    assert client.produced() == [("t", 0, 5, -1)]
+
+
+async def test_without_a_producer_records_wait_for_one(cluster: Cluster) -> None:
+    cluster.topics.add("t", 1, 1)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"))
+    assert cluster.door.sender.held_parts == 1
+    cluster.serve(Backend.PRODUCE, ONE)
+    cluster.producer(ONE).sent[0].append(offset=0)
+    await settled()
+    assert client.produced() == [("t", 0, 0, 0)]
+
+
+async def test_without_a_producer_for_long_records_are_refused_as_certainly_not_appended(
+    cluster: Cluster,
+) -> None:
+    cluster.topics.add("t", 1, 1)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"))
+    await until(lambda: bool(client.answers))
+    assert client.produced() == [("t", 0, 5, -1)]
+    assert cluster.door.sender.held_parts == 0
+
+
+async def test_what_a_lost_stream_may_have_carried_times_out_and_is_never_sent_again(
+    cluster: Cluster,
+) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"))
+    cluster.producer(ONE).sent[0].lose(sent=True)
+    await settled()
+    assert client.produced() == [("t", 0, 7, -1)]
+    cluster.own(cluster.topics.topics["t"], 0, TWO)
+    await settled()
+    assert cluster.producer(TWO).sent == []
+    assert len(cluster.producer(ONE).sent) == 1
+
+
+async def test_what_was_never_sent_goes_to_the_next_owner(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"))
+    cluster.producer(ONE).sent[0].lose(sent=False)
+    await settled()
+    assert client.answers == []
+    cluster.own(cluster.topics.topics["t"], 0, TWO)
+    cluster.producer(TWO).sent[0].append(offset=1)
+    await settled()
+    assert client.produced() == [("t", 0, 0, 1)]
+
+
+async def test_a_small_request_does_not_slip_past_a_large_one_that_found_the_queue_full(
+    cluster: Cluster,
+) -> None:
+    two_owners(cluster)
+    stream = cluster.producer(ONE)
+    stream.fails = lambda size: size > 1000
+    client = cluster.client()
+    client.produce(("t", 0, b"L" * 2000))
+    client.produce(("t", 0, b"s"))
+    assert stream.sent == []
+    await until(lambda: cluster.door.sender.resent_parts > 0)
+    assert stream.sent == [], "also not when both are tried again"
+    stream.fails = lambda size: False
+    await until(lambda: len(stream.sent) == 2)
+    assert [one.produced[0][2][:1] for one in stream.sent] == [b"L", b"s"]
+
+
+async def test_a_service_that_died_in_the_middle_leaves_an_unknown_outcome(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"), ("t", 1, b"b"))
+    cluster.producer(ONE).sent[0].reply(status=ReplyStatus.FAILED)
+    await settled()
+    assert client.produced() == [("t", 0, 7, -1), ("t", 1, 7, -1)]
+
+
+async def test_a_leaving_service_refuses_and_its_successor_gets_it(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"))
+    cluster.producer(ONE).sent[0].reply(status=ReplyStatus.REFUSED)
+    await settled()
+    cluster.serve(Backend.PRODUCE, TWO)
+    cluster.producer(TWO).sent[0].append(offset=1)
+    await settled()
+    assert client.produced() == [("t", 0, 0, 1)]
+
+
+async def test_a_request_that_gets_no_answer_times_out_and_is_cancelled(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"), ("t", 2, b"c"), timeout_ms=1)
+    cluster.producer(TWO).sent[0].append(offset=8)
+    await until(lambda: bool(client.answers))
+    assert client.produced() == [("t", 0, 7, -1), ("t", 2, 0, 8)]
+    assert cluster.producer(ONE).sent[0].cancelled
+
+
+async def test_a_deleted_topic_frees_what_its_lanes_hold(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"))
+    cluster.producer(ONE).sent[0].refuse()
+    await settled()
+    del cluster.topics.topics["t"]
+    await until(lambda: bool(client.answers))
+    assert client.produced() == [("t", 0, 3, -1)]
+
+
+async def test_acks_0_is_sent_and_never_answered(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"), acks=0)
+    client.produce(("t", 1, b"b"))
+    quiet, loud = cluster.producer(ONE).sent
+    loud.append(offset=1)
+    await settled()
+    assert client.produced() == [("t", 1, 0, 1)]
+    quiet.reply(status=ReplyStatus.NO_REPLY)
+    await settled()
+    assert len(client.answers) == 1
+    assert not client.hung_up
+    assert client.connection.exchanges == {}
+
+
+async def test_acks_0_that_failed_ends_the_connection_as_in_kafka(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"), acks=0)
+    cluster.producer(ONE).sent[0].append(10)
+    await settled()
+    assert client.hung_up
+    assert client.answers == []
+
+
+async def test_acks_0_without_partitions_is_just_silence(cluster: Cluster) -> None:
+    client = cluster.client()
+    client.produce(acks=0, version=3)
+    await settled()
+    assert not client.hung_up
+    assert client.connection.exchanges == {}
+    client.produce(version=3)
+    await settled()
+    assert client.produced() == []
+
+
+async def test_a_client_that_leaves_cancels_everything_it_had_open(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"), ("t", 2, b"c"))
+    client.produce(("t", 1, b"b"))
+    cluster.producer(ONE).sent[1].refuse()
+    await settled()
+    client.leave()
+    await settled()
+    assert cluster.producer(ONE).sent[0].cancelled
+    assert cluster.producer(TWO).sent[0].cancelled
+    assert cluster.door.sender.held_parts == 0
+    cluster.own(cluster.topics.topics["t"], 1, TWO)
+    await settled()
+    assert len(cluster.producer(TWO).sent) == 1
+
+
+async def test_old_message_sets_are_refused_in_a_body_of_their_version(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    for version in (0, 1, 2):
+        client.produce(("t", 0, b"old"), version=version)
+    await settled()
+    for number in range(3):
+        assert client.produced(number) == [("t", 0, 35, -1)]
+    assert cluster.streams == {}
+
+
+async def test_bytes_that_are_no_produce_request_end_the_connection(cluster: Cluster) -> None:
+    client = cluster.client()
+    client.ask(0, 9, b"\x00\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff\x0f")
+    await settled()
+    assert client.hung_up
+
+
+async def test_the_requests_of_a_connection_share_one_stream_and_carry_its_number(cluster: Cluster) -> None:
+    two_owners(cluster)
+    one, other = cluster.client(), cluster.client()
+    for client in (one, other, one):
+        client.produce(("t", 0, b"a"))
+    lanes = [sent.lane for sent in cluster.producer(ONE).sent]
+    assert lanes[0] == lanes[2] != lanes[1]
+    assert lanes == [sent.meta.connection_id for sent in cluster.producer(ONE).sent]
+
+
+async def test_the_owner_is_asked_while_it_lives_then_its_heir_then_the_preferred(cluster: Cluster) -> None:
+    topic = cluster.topics.add("t", 1, 1)
+    cluster.serve(Backend.PRODUCE, 1, 2, 3)
+    key = (topic.topic_id, 0)
+    cluster.owners.set(key, "2/gone", handoff_to="3")
+    cluster.client().produce(("t", 0, b"a"))
+    assert len(cluster.producer(3).sent) == 1
+    cluster.owners.set(key, "1/a", handoff_to="3")
+    cluster.client().produce(("t", 0, b"b"))
+    assert len(cluster.producer(1).sent) == 1
+    cluster.owners.set(key, "9/gone")
+    cluster.client().produce(("t", 0, b"c"))
+    assert sum(len(cluster.producer(node).sent) for node in (1, 2, 3)) == 3
+
+
+async def test_the_revision_of_an_ack_is_what_later_reads_must_have_seen(cluster: Cluster) -> None:
+    two_owners(cluster)
+    cluster.serve(Backend.FETCH, 1)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"))
+    cluster.producer(ONE).sent[0].append(revision=77)
+    await settled()
+    client.fetch(("t", 0))
+    assert cluster.fetcher(1).sent[0].meta.revision == 77
+
+
+async def test_every_version_from_3_on_can_be_split(cluster: Cluster) -> None:
+    two_owners(cluster)
+    for version in range(3, 13):
+        client = cluster.client()
+        client.produce(("t", 0, b"a"), ("t", 2, b"b"), version=version)
+        for node in (ONE, TWO):
+            cluster.producer(node).sent[-1].append(offset=version)
+        await settled()
+        assert client.produced() == [("t", 0, 0, version), ("t", 2, 0, version)]
+
+
+def test_the_offsets_of_a_failed_part_are_never_zero() -> None:
+    from kafscale.frontdoor.produce_call import failed
+    from kafscale.wire.errors import ErrorCode
+
+    assert failed(1, ErrorCode.REQUEST_TIMED_OUT) == produce.ProduceResponsePartition(
+        index=1, error_code=7, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1
+    )
