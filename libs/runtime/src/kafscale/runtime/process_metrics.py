@@ -11,7 +11,7 @@ from kafscale.runtime.stream.server import StreamServer
 from kafscale.runtime.stream.stats import StreamStats
 from kafscale.storage.membership import Registration
 
-_TEXTS: Final[Mapping[str, str]] = {
+STREAM_TEXTS: Final[Mapping[str, str]] = {
     "requests": "Requests received on streams.",
     "replies": "Replies given to streams.",
     "messages_in": "gRPC messages received; requests per message tell how well they are coalesced.",
@@ -57,9 +57,9 @@ def watch_process(
         "stream_held_bytes", "Bytes of open requests and waiting replies.", lambda: streams.held_bytes
     )
     for field in dataclasses.fields(StreamStats):
-        if field.name in _TEXTS:
+        if field.name in STREAM_TEXTS:
             metrics.watch_counters(
-                f"stream_{field.name}", _TEXTS[field.name], "kind", by_kind(streams, field.name)
+                f"stream_{field.name}", STREAM_TEXTS[field.name], "kind", by_kind(streams, field.name)
             )
 
 

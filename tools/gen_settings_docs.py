@@ -1,0 +1,107 @@
+"""Writes docs/settings.md from the settings classes, so that the page cannot disagree with the code.
+
+    python tools/gen_settings_docs.py [--check]
+
+--check writes nothing and ends with 1 when the page is not current.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.settings_load import fields_of, variable
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "settings.md"
+SERVICES = ("frontdoor", "produce", "fetch", "coordinator", "admin")
+NAMES: dict[object, str] = {str: "text", int: "whole number", float: "number", bool: "0 or 1", Path: "path"}
+
+INTRODUCTION = """\
+# Settings
+
+Every setting is an environment variable, and a flag of the same name: `KAFSCALE_ETCD_ENDPOINTS` is
+`--etcd-endpoints`, and the flag wins. A value that cannot be read ends the process with code 2 and one sentence
+that names the variable. Sizes are bytes, times are milliseconds. This page is written by
+`tools/gen_settings_docs.py`.
+
+Services also want glibc's allocator set for large buffers; `kafscale up` sets these, and so should whatever else
+starts a service: `MALLOC_MMAP_THRESHOLD_=134217728 MALLOC_TRIM_THRESHOLD_=536870912 MALLOC_TOP_PAD_=16777216`.
+"""
+
+
+def kind_of(annotation: Any) -> str:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return " \\| ".join(f"`{value}`" for value in get_args(annotation))
+    if origin in (Union, UnionType):
+        return kind_of(next(part for part in get_args(annotation) if part is not type(None)))
+    if origin is tuple:
+        return "comma-separated"
+    return "secret" if annotation is SecretStr else NAMES.get(annotation, str(annotation))
+
+
+def default_of(info: FieldInfo) -> str:
+    match info.default:
+        case None | "" | ():
+            return ""
+        case bool():
+            return f"`{int(info.default)}`"
+        case tuple():
+            return f"`{','.join(info.default)}`"
+        case _:
+            return f"`{info.default}`"
+
+
+def rows(kind: type[ServiceSettings], skip: frozenset[str]) -> Iterator[str]:
+    yield "| variable | value | default | what it is |"
+    yield "|---|---|---|---|"
+    for name, info in fields_of(kind):
+        if name not in skip:
+            text = (info.description or "").replace("|", "\\|")
+            yield f"| `{variable(kind, name)}` | {kind_of(info.annotation)} | {default_of(info)} | {text} |"
+
+
+def settings_class(service: str) -> type[ServiceSettings]:
+    module = importlib.import_module(f"kafscale.{service}.settings")
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, ServiceSettings) and value is not ServiceSettings
+    ]
+    assert len(found) == 1, f"kafscale.{service}.settings has {len(found)} settings classes"
+    return found[0]
+
+
+def page() -> str:
+    shared = frozenset(name for name, _ in fields_of(ServiceSettings))
+    lines = [INTRODUCTION, "## Every service", "", *rows(ServiceSettings, frozenset())]
+    for service in SERVICES:
+        kind = settings_class(service)
+        if set(kind.model_fields) - shared:
+            lines += ["", f"## {service}", "", *rows(kind, shared)]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    text = page()
+    if parser.parse_args().check:
+        if not PAGE.exists() or PAGE.read_text() != text:
+            print(f"{PAGE.relative_to(ROOT)} is not current: run tools/gen_settings_docs.py")
+            return 1
+        return 0
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
