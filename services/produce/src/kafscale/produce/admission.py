@@ -8,7 +8,6 @@ applied or not, so nothing new is started. Both answers are definite and retriab
 from __future__ import annotations
 
 from kafscale.produce.committer import Committer
-from kafscale.produce.metrics import ProduceMetrics
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.wire.errors import ErrorCode
 
@@ -19,10 +18,9 @@ UNRESOLVED_TOLERATED_MS = 1_000
 class Admission:
     """Reserves at admission; whoever answers the request releases."""
 
-    def __init__(self, budget: MemoryBudget, committer: Committer, metrics: ProduceMetrics) -> None:
+    def __init__(self, budget: MemoryBudget, committer: Committer) -> None:
         self._budget = budget
         self._committer = committer
-        self._metrics = metrics
 
     def admit(self, size: int) -> ErrorCode:
         committer = self._committer
@@ -34,9 +32,7 @@ class Admission:
                 share = DEGRADED_SHARE
         if not self._budget.reserve(size, share=share):
             return ErrorCode.NOT_ENOUGH_REPLICAS
-        self._metrics.memory_bytes.inc(size)
         return ErrorCode.NONE
 
     def release(self, size: int) -> None:
         self._budget.release(size)
-        self._metrics.memory_bytes.dec(size)

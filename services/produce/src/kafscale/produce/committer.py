@@ -123,7 +123,7 @@ class Committer:
             answers = await self._send(worker, jobs)
             now_ms = self._clock.now_ms()
             for job, answer in zip(jobs, answers, strict=True):
-                self._metrics.commit_ms.observe(now_ms - job.submitted_ms)
+                self._metrics.commit_seconds.observe((now_ms - job.submitted_ms) / 1000)
                 job.done(answer)
 
     async def _take(self) -> list[_Job]:
@@ -154,7 +154,7 @@ class Committer:
 
     async def _send(self, worker: int, jobs: list[_Job]) -> list[Answer]:
         request = Txn(success=tuple(job.txn for job in jobs))
-        self._metrics.commit_batch.observe(len(jobs))
+        self._metrics.commit_partitions.observe(len(jobs))
         delay_ms = RETRY_FIRST_MS
         while True:
             try:
@@ -174,7 +174,7 @@ class Committer:
             delay_ms = min(delay_ms * 2, RETRY_MAX_MS)
 
     def _note_unknown(self, worker: int, kind: UnknownKind, partitions: int) -> None:
-        self._metrics.commit_unknown.inc()
+        self._metrics.commits_unknown.inc()
         known = self._unknown_since.get(worker)
         since_ms = known[0] if known else self._clock.now_ms()
         if known is None:

@@ -1,48 +1,35 @@
-"""What the produce service counts. Children are bound once: a labelled lookup costs more than a count."""
+"""What the produce service counts."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from kafscale.runtime.metrics import BYTES_BOUNDS, Metrics
 
-_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000)
-_COUNT = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
-_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20)
+_PARTITIONS_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 100)
 
 
 class ProduceMetrics:
-    """One per process, registered in the registry that /metrics shows."""
+    """One per process. Children are looked up once where they have no labels."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"kafscale_produce_{name}", text, labels, registry=registry)
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"kafscale_produce_{name}", text, registry=registry)
-
-        def histogram(name: str, text: str, buckets: tuple[int, ...]) -> Histogram:
-            return Histogram(f"kafscale_produce_{name}", text, buckets=buckets, registry=registry)
-
+    def __init__(self, metrics: Metrics) -> None:
+        counter, histogram = metrics.counter, metrics.histogram
         self.requests = counter("requests_total", "Produce requests")
+        self.errors = metrics.counters("errors_total", "Partitions answered with an error", ("error",))
         self.records = counter("records_total", "Records committed")
-        self.bytes = counter("bytes_total", "Bytes of record batches committed")
-        self.errors = counter("errors_total", "Partitions answered with an error", "error")
-        self.flushes = counter("flushes_total", "Segments sealed")
-        self.puts = counter("puts_total", "PUTs sent to the object store, retries included")
-        self.put_retries = counter("put_retries_total", "PUTs sent again after an unknown outcome")
-        self.overwrites = counter("overwrites_total", "Orphans of older epochs that were replaced")
-        self.commit_unknown = counter("commit_unknown_total", "Commit requests asked again")
-        self.stepdowns = counter("stepdowns_total", "Writers that gave up their epoch", "reason")
-        self.claims = counter("claims_total", "Partitions claimed", "grounds")
+        self.bytes = counter("bytes_total", "Bytes of committed segments")
+        self.flushes = counter("flushes_total", "Segments committed")
+        self.puts = counter("puts_total", "PUTs sent to the object store, repeated ones included")
+        self.puts_unknown = counter("puts_unknown_total", "PUTs whose outcome was not known")
+        self.commits_unknown = counter("commits_unknown_total", "Commit requests whose outcome was not known")
+        self.stepdowns = metrics.counters("stepdowns_total", "Writers that gave up their epoch", ("reason",))
+        self.claims = metrics.counters("claims_total", "Partitions claimed", ("grounds",))
         self.claims_lost = counter("claims_lost_total", "Claims that lost their compare")
         self.handoffs = counter("handoffs_total", "Partitions given away")
         self.checkpoints = counter("checkpoints_total", "Tails moved to manifests")
-        self.refused_lanes = counter("refused_lanes_total", "Requests refused to keep a lane in order")
-        self.owned = gauge("owned_partitions", "Partitions this instance writes")
-        self.memory_bytes = gauge("memory_reserved_bytes", "Request bytes between admission and answer")
-        self.governor_waiting = gauge("governor_waiting_partitions", "Partitions waiting for a PUT budget")
-        self.put_ms = histogram("put_ms", "Latency of one PUT", _MS)
-        self.commit_ms = histogram("commit_ms", "From submission to etcd's definite answer", _MS)
-        self.commit_batch = histogram("commit_batch_partitions", "Partitions per commit request", _COUNT)
-        self.ack_ms = histogram("ack_ms", "From arrival to answer", _MS)
-        self.recovery_ms = histogram("recovery_ms", "From a won claim to serving", _MS)
-        self.segment_bytes = histogram("segment_bytes", "Size of a sealed segment", _BYTES)
+        self.put_seconds = histogram("put_seconds", "One PUT that succeeded")
+        self.commit_seconds = histogram("commit_seconds", "From submission to etcd's definite answer")
+        self.commit_partitions = histogram(
+            "commit_partitions", "Partitions that shared one commit request", _PARTITIONS_BOUNDS
+        )
+        self.ack_seconds = histogram("ack_seconds", "From arrival to answer")
+        self.recovery_seconds = histogram("recovery_seconds", "From a request's first claim to serving")
+        self.segment_bytes = histogram("segment_bytes", "Size of a committed segment", BYTES_BOUNDS)

@@ -124,9 +124,8 @@ class Ownership:
     def record(self, topic_id: TopicId, partition: int) -> OwnerRecord | None:
         return self.world.owners.items.get(self.world.keyspace.owner(topic_id, partition))
 
-    @property
-    def acquiring(self) -> int:
-        return len(self._acquiring)
+    def owned_count(self) -> int:
+        return len(self.partitions) - len(self._acquiring)
 
     def _fleet_changed(self, *_: object) -> None:
         self._fleet = None
@@ -175,7 +174,7 @@ class Ownership:
                 await self._return(partition, won)
             else:
                 await self._load(partition, won)
-                self._metrics.recovery_ms.observe(self._clock.now_ms() - started_ms)
+                self._metrics.recovery_seconds.observe((self._clock.now_ms() - started_ms) / 1000)
         finally:
             self._acquiring.discard(partition)
             if done is not None:
@@ -255,7 +254,6 @@ class Ownership:
             ids=self._fresh_id,
         )
         partition.serve(writer)
-        self._metrics.owned.inc()
         self.balance_wanted.set()
         return None
 
@@ -279,7 +277,6 @@ class Ownership:
         partition.give_up(error)
 
     def stepped_down(self, partition: Partition, reason: StepDownReason) -> None:
-        self._metrics.owned.dec()
         self._forget(partition)
 
     def _forget(self, partition: Partition) -> None:

@@ -213,7 +213,8 @@ class Partition:
 
     def _fired(self) -> None:
         self._timer = None
-        self.drive(self._tools.now())
+        if not self._tools.pump.stopped:
+            self.drive(self._tools.now())
 
     def _perform(self, writer: Writer, action: Action) -> None:
         match action:
@@ -242,7 +243,9 @@ class Partition:
         metrics = self._tools.metrics
         if isinstance(done, Published):
             metrics.records.inc(sum(seg.records for seg in done.segments))
-            metrics.bytes.inc(sum(seg.size for seg in done.segments))
+            for seg in done.segments:
+                metrics.bytes.inc(seg.size)
+                metrics.segment_bytes.observe(seg.size)
             metrics.flushes.inc(len(done.segments))
             return
         metrics.checkpoints.inc()
@@ -286,7 +289,7 @@ class Partition:
         except (PreconditionFailed, ObjectNotFound):
             writer.upload_conflict(base, part, tools.now())
         except (StoreUnavailable, TimeoutError) as error:
-            tools.metrics.put_retries.inc()
+            tools.metrics.puts_unknown.inc()
             log.info("PUT outcome unknown", key=action.key, error=repr(error))
             writer.upload_unknown(base, part, tools.now())
         except StoreFull:
@@ -296,7 +299,7 @@ class Partition:
             writer.upload_failed(base, part, PutFailure.REFUSED, tools.now())
         else:
             now = tools.now()
-            tools.metrics.put_ms.observe(now.mono_ms - started_ms)
+            tools.metrics.put_seconds.observe((now.mono_ms - started_ms) / 1000)
             writer.upload_done(base, part, etag, now)
         tools.pump.touch(self)
 

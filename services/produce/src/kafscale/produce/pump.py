@@ -26,6 +26,14 @@ class Pump:
         self._touched: dict[Partition, None] = {}
         self._scheduled = False
         self._grants: asyncio.TimerHandle | None = None
+        self.stopped = False
+
+    async def run(self) -> None:
+        """Drives until cancelled: what the loop calls after that must start nothing any more."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.stopped = True
 
     def touch(self, partition: Partition) -> None:
         self._touched[partition] = None
@@ -45,6 +53,8 @@ class Pump:
 
     def _grant(self) -> None:
         self._grants = None
+        if self.stopped:
+            return
         now = self.instant()
         for partition in self._governor.due(now.mono_ms):
             if partition.writer is not None:
@@ -58,6 +68,8 @@ class Pump:
     def _run(self) -> None:
         self._scheduled = False
         touched, self._touched = self._touched, {}
+        if self.stopped:
+            return
         now = self.instant()
         for partition in touched:
             partition.drive(now)

@@ -52,7 +52,7 @@ class ProduceService:
     def __init__(self, runtime: Runtime[ProduceSettings]) -> None:
         self._runtime = runtime
         settings, store, clock, tasks = runtime.settings, runtime.store, runtime.clock, runtime.task_group
-        metrics = ProduceMetrics(runtime.registry)
+        metrics = ProduceMetrics(runtime.metrics)
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self.owners: PrefixView[OwnerRecord] = PrefixView(
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
@@ -84,13 +84,14 @@ class ProduceService:
             clock=clock,
             metrics=metrics,
         )
+        self.pump = Pump(clock, governor)
         self.ownership.tools = Tools(
             store=store,
             keyspace=runtime.keyspace,
             committer=self.committer,
             governor=governor,
             checkpointer=Checkpointer(runtime.etcd, store, runtime.keyspace, fresh_id),
-            pump=Pump(clock, governor),
+            pump=self.pump,
             clock=clock,
             metrics=metrics,
             tasks=tasks,
@@ -99,11 +100,17 @@ class ProduceService:
         )
         self.handler = ProduceHandler(
             ownership=self.ownership,
-            admission=Admission(runtime.budget, self.committer, metrics),
+            admission=Admission(runtime.budget, self.committer),
             refusals=Refusals(),
             unseen=UnseenTopics(runtime.topics.refresh, tasks),
             clock=clock,
             metrics=metrics,
+        )
+        runtime.metrics.watch_gauge(
+            "owned_partitions", "Partitions this instance writes", self.ownership.owned_count
+        )
+        runtime.metrics.watch_gauge(
+            "governor_waiting_partitions", "Partitions that wait for the PUT budget", lambda: governor.waiting
         )
 
     def parts(self) -> ServiceParts:
@@ -123,6 +130,7 @@ class ProduceService:
         await self.owners.ready()
         await self._runtime.topics.ready()
         for name, work in (
+            ("pump", self.pump.run),
             ("committer", self.committer.run),
             ("sweep", self.ownership.sweep),
             ("scan", self.ownership.scan),

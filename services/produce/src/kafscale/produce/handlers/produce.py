@@ -248,7 +248,7 @@ class ProduceHandler:
 
     def finished(self, request: InboundRequest, reserved: int) -> None:
         self._admission.release(reserved)
-        self.metrics.ack_ms.observe(self._clock.now_ms() - request.arrived_ms)
+        self.metrics.ack_seconds.observe((self._clock.now_ms() - request.arrived_ms) / 1000)
 
 
 def _wrong_with(message: ProduceRequest, version: int) -> ErrorCode:

@@ -1,0 +1,498 @@
+"""A produce instance in this process, over a real etcd: what a test starts, asks, pauses and kills."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc.aio
+from kafscale.produce.server import ProduceService
+from kafscale.produce.settings import ProduceSettings
+from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.service import Runtime
+from kafscale.runtime.stream.frame import Buffer, ReplyStatus, RequestMeta
+from kafscale.runtime.stream.server import InboundRequest
+from kafscale.storage.claims import rendezvous
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.heads import Head, Meta, OwnerRecord, Seg, decode_head, decode_meta, decode_owner
+from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.manifests import decode_manifest
+from kafscale.storage.membership import InstanceState, Pace, Registration
+from kafscale.storage.objects import ObjectStore
+from kafscale.storage.segment import verify_segment, walk_batches
+from kafscale.storage.topics import Topic, encode_topic
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.records import Record, build_batch, records_in
+from kafscale.wire.schema.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+    decode_response,
+    encode_request,
+)
+
+PATIENCE_S = 20.0
+
+
+async def until(condition: Callable[[], object], what: str = "", within_s: float = PATIENCE_S) -> None:
+    """Await a condition that another task makes true."""
+    try:
+        async with asyncio.timeout(within_s):
+            while not condition():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"not within {within_s} s: {what or condition}") from None
+
+
+def batch(*values: bytes, pid: int = -1, epoch: int = -1, seq: int = -1) -> bytes:
+    records = [Record(timestamp=1_700_000_000_000, key=None, value=value) for value in values]
+    return build_batch(records, producer_id=pid, producer_epoch=epoch, base_sequence=seq)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    status: ReplyStatus
+    revision: int
+    response: ProduceResponse | None
+
+    @property
+    def parts(self) -> list[ProduceResponsePartition]:
+        assert self.response is not None, self
+        return [part for topic in self.response.responses for part in topic.partition_responses]
+
+    @property
+    def error(self) -> ErrorCode:
+        return ErrorCode(self.parts[0].error_code)
+
+    @property
+    def base_offset(self) -> int:
+        assert self.error is ErrorCode.NONE, self.error.name
+        return self.parts[0].base_offset
+
+
+class Sink:
+    """Takes an answer as a stream would."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def answer(self, request: InboundRequest, status: int, revision: int, body: Sequence[Buffer]) -> None:
+        raw = b"".join(body)
+        response = decode_response(raw, self._version) if raw else None
+        assert not self.future.done(), "answered twice"
+        self.future.set_result(Answer(status=ReplyStatus(status), revision=revision, response=response))
+
+    def lose(self) -> None:
+        """The stream broke: nobody knows what became of the request."""
+        self.future.set_result(Answer(status=ReplyStatus.FAILED, revision=0, response=None))
+
+
+@dataclass(eq=False)
+class Node:
+    """One produce instance."""
+
+    etcd: EtcdClient
+    store: ObjectStore
+    keyspace: Keyspace
+    settings: ProduceSettings
+    node_id: int | None = None
+    pace: Pace = field(default_factory=Pace)
+    registration: Registration = field(init=False)
+    service: ProduceService = field(init=False)
+    requests: int = 0
+
+    async def start(self) -> Node:
+        self._sinks: set[Sink] = set()
+        self._up = asyncio.Event()
+        self._life = asyncio.create_task(self._live())
+        up = asyncio.create_task(self._up.wait())
+        await asyncio.wait({up, self._life}, return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if self._life.done():
+            await self._life
+        return self
+
+    async def _live(self) -> None:
+        async with AsyncExitStack() as stack:
+            server = grpc.aio.server()
+            port = server.add_insecure_port("127.0.0.1:0")
+            stack.push_async_callback(server.stop, None)
+            self.registration = await Registration.join(
+                self.etcd,
+                self.keyspace,
+                role="produce",
+                address=f"127.0.0.1:{port}",
+                node_id=self.node_id,
+                pace=self.pace,
+            )
+            async with asyncio.TaskGroup() as tasks:
+                self.service = ProduceService(self._runtime(tasks))
+                stack.push_async_callback(self.service.offers.close)
+                for add in self.service.parts().grpc_services:
+                    add(server)
+                await server.start()
+                tasks.create_task(self.registration.run())
+                await self.service.start()
+                await self.registration.set_state(InstanceState.READY)
+                self._up.set()
+                await asyncio.Event().wait()
+
+    def _runtime(self, tasks: asyncio.TaskGroup) -> Runtime[ProduceSettings]:
+        self.runtime = Runtime(
+            role="produce",
+            settings=self.settings,
+            etcd=self.etcd,
+            keyspace=self.keyspace,
+            store=self.store,
+            registration=self.registration,
+            metrics=Metrics("produce"),
+            task_group=tasks,
+            clock=SystemClock(),
+        )
+        return self.runtime
+
+    @property
+    def id(self) -> str:
+        return self.registration.instance.id
+
+    @property
+    def is_live(self) -> bool:
+        return self._up.is_set() and not self._life.done()
+
+    @property
+    def number(self) -> int:
+        return self.registration.instance.node_id
+
+    @property
+    def owned(self) -> set[tuple[TopicId, int]]:
+        return {key for key, part in self.service.ownership.partitions.items() if part.writer is not None}
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.runtime.registry.get_sample_value(f"kafscale_produce_{name}", labels) or 0.0
+
+    def send(
+        self,
+        topic: Topic,
+        partition: int,
+        records: bytes | None,
+        *,
+        connection: int = 1,
+        lane_epoch: int = 0,
+        **other: Any,
+    ) -> asyncio.Future[Answer]:
+        return self.send_many(
+            [(topic, {partition: records})], connection=connection, lane_epoch=lane_epoch, **other
+        )
+
+    def send_many(
+        self,
+        records: Sequence[tuple[Topic, dict[int, bytes | None]]],
+        *,
+        connection: int = 1,
+        lane_epoch: int = 0,
+        version: int = 9,
+        acks: int = -1,
+        timeout_ms: int = 10_000,
+        transactional_id: str | None = None,
+    ) -> asyncio.Future[Answer]:
+        named = [
+            ProduceRequestTopic(
+                name=topic.name if version < 13 else "",
+                topic_id=topic.topic_id if version >= 13 else bytes(16),
+                partition_data=[ProduceRequestPartition(index=i, records=r) for i, r in parts.items()],
+            )
+            for topic, parts in records
+        ]
+        message = ProduceRequest(
+            transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=named
+        )
+        return self.send_raw(
+            b"".join(encode_request(message, version)), version, connection=connection, lane_epoch=lane_epoch
+        )
+
+    def send_raw(
+        self, body: bytes, version: int = 9, *, connection: int = 1, lane_epoch: int = 0
+    ) -> asyncio.Future[Answer]:
+        sink = Sink(version)
+        if self._life.done():
+            sink.lose()
+            return sink.future
+        self._sinks.add(sink)
+        sink.future.add_done_callback(lambda _: self._sinks.discard(sink))
+        self.requests += 1
+        meta = RequestMeta(
+            connection_id=connection,
+            request_id=self.requests,
+            lane_epoch=lane_epoch,
+            api_key=0,
+            api_version=version,
+        )
+        now_ms = self.service.ownership.tools.clock.now_ms()
+        self.service.handler(InboundRequest(meta, memoryview(body), arrived_ms=now_ms, sink=sink))
+        return sink.future
+
+    async def drain(self) -> None:
+        """As SIGTERM does."""
+        await self.registration.set_state(InstanceState.DRAINING)
+        await self.service.drain()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """As SIGKILL does, except that the lease is revoked, which saves the wait for its end."""
+        self._life.cancel()
+        await asyncio.gather(self._life, return_exceptions=True)
+        for sink in list(self._sinks):
+            sink.lose()
+        await self.registration.leave()
+
+
+@dataclass
+class Cluster:
+    """Instances of one namespace, and what they all left behind."""
+
+    etcd: EtcdClient
+    keyspace: Keyspace
+    store: ObjectStore
+    nodes: list[Node] = field(default_factory=list)
+
+    async def node(
+        self,
+        *,
+        node_id: int | None = None,
+        store: ObjectStore | None = None,
+        etcd: EtcdClient | None = None,
+        pace: Pace | None = None,
+        **settings: Any,
+    ) -> Node:
+        node = Node(
+            etcd=etcd or self.etcd,
+            store=store or self.store,
+            keyspace=self.keyspace,
+            settings=ProduceSettings(**settings),
+            node_id=node_id,
+            pace=pace or Pace(),
+        )
+        self.nodes.append(node)
+        return await node.start()
+
+    async def topic(self, name: str = "t", partitions: int = 1, **configs: str) -> Topic:
+        topic = Topic(
+            name=name,
+            topic_id=TopicId(uuid.uuid4().bytes),
+            partitions=partitions,
+            configs={key.replace("_", "."): value for key, value in configs.items()},
+        )
+        put = await self.etcd.put(self.keyspace.topic(name), encode_topic(topic))
+        return Topic(
+            name=name,
+            topic_id=topic.topic_id,
+            partitions=partitions,
+            configs=topic.configs,
+            mod_revision=put.revision,
+        )
+
+    async def head(self, topic: Topic, partition: int = 0) -> Head:
+        found = await self.etcd.get(self.keyspace.head(topic.topic_id, partition))
+        assert found is not None, "no head"
+        return decode_head(found.value)
+
+    async def meta(self, topic: Topic, partition: int = 0) -> Meta:
+        found = await self.etcd.get(self.keyspace.meta(topic.topic_id, partition))
+        return decode_meta(found.value) if found else Meta()
+
+    async def owner(self, topic: Topic, partition: int = 0) -> OwnerRecord | None:
+        found = await self.etcd.get(self.keyspace.owner(topic.topic_id, partition))
+        return decode_owner(found.value) if found else None
+
+    async def segments(self, topic: Topic, partition: int = 0) -> list[Seg]:
+        """Of the whole log, from the manifests and the tail, without a gap."""
+        meta, head = await self.meta(topic, partition), await self.head(topic, partition)
+        segments: list[Seg] = []
+        for chunk in meta.chunks:
+            found = decode_manifest(await self.store.get(chunk.key)).segments
+            assert (found[0].base, found[-1].last, len(found)) == (chunk.first, chunk.last, chunk.count)
+            segments += found
+        assert meta.manifest_end == (segments[-1].end if segments else 0)
+        segments += head.tail
+        due = 0
+        for seg in segments:
+            assert seg.base == due, (seg.base, due)
+            due = seg.end
+        assert due == head.next, (due, head.next)
+        return segments
+
+    async def log(self, topic: Topic, partition: int = 0) -> list[bytes]:
+        """Every committed value, from the objects that the commit records name."""
+        values: list[bytes] = []
+        epoch = 0
+        for seg in await self.segments(topic, partition):
+            key = self.keyspace.segment_key(topic.name, partition, seg.base)
+            body = await self.store.get(key, if_match=seg.etag)
+            await self.store.get(
+                self.keyspace.index_key(topic.name, partition, seg.base), if_match=seg.index_etag
+            )
+            verify_segment(body)
+            for span in walk_batches(body):
+                assert span.offset == len(values), (span.offset, len(values))
+                assert span.leader_epoch == seg.epoch >= epoch, (span.leader_epoch, seg.epoch, epoch)
+                epoch = seg.epoch
+                batch_bytes = body[span.position : span.position + span.size]
+                values += [record.value or b"" for record in records_in(batch_bytes)]
+        return values
+
+
+def preferred(topic: Topic, partition: int, nodes: Sequence[Node]) -> Node:
+    """Who should own the partition when all of these are ready."""
+    by_number = {node.number: node for node in nodes}
+    return by_number[rendezvous(topic.topic_id, partition, list(by_number))]
+
+
+class Producer:
+    """An idempotent producer of one partition behind what a front door does for its lane.
+
+    Keeps several requests in flight and sends again what was not acknowledged, in order; the front
+    door holds the lane after a NOT_OWNER, raises its epoch and sends it again. Any error that an
+    idempotent client would take as fatal fails the test.
+    """
+
+    IN_FLIGHT = 5
+    RETRIED = frozenset(
+        {
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,  # behind a request that is sent again first
+        }
+    )
+
+    def __init__(self, cluster: Cluster, topic: Topic, partition: int, *, timeout_ms: int = 10_000) -> None:
+        self._cluster, self._topic, self._partition = cluster, topic, partition
+        self._timeout_ms = timeout_ms
+        self._lane_epoch = 0
+        self.connection = partition + 1_000 * len(topic.name)
+        self.sent = 0
+        self.acked: dict[int, int] = {}  # number → offset
+        self.redirects = 0
+        self.retries: defaultdict[str, int] = defaultdict(int)
+        self.stopping = False
+
+    async def run(self) -> None:
+        while not self.stopping:
+            await self.window()
+
+    async def window(self) -> None:
+        """Bring the next few records to their acknowledgement."""
+        waiting = list(range(self.sent, self.sent + self.IN_FLIGHT))
+        self.sent += self.IN_FLIGHT
+        async with asyncio.timeout(PATIENCE_S * 2):
+            while waiting:
+                waiting = await self._try(waiting)
+
+    async def _try(self, numbers: list[int]) -> list[int]:
+        node = await self._target()
+        if node is None:
+            await asyncio.sleep(0.02)
+            return numbers
+        answers = await asyncio.gather(
+            *(
+                node.send(
+                    self._topic,
+                    self._partition,
+                    batch(b"%d" % n, pid=self._partition + 1, epoch=0, seq=n),
+                    connection=self.connection,
+                    lane_epoch=self._lane_epoch,
+                    timeout_ms=self._timeout_ms,
+                )
+                for n in numbers
+            )
+        )
+        again = [n for n, answer in zip(numbers, answers, strict=True) if not self._take(n, answer)]
+        if any(answer.status is ReplyStatus.NOT_OWNER for answer in answers):
+            self.redirects += 1
+            self._lane_epoch += 1
+        if again:
+            await asyncio.sleep(0.02)
+        return again
+
+    def _take(self, number: int, answer: Answer) -> bool:
+        if answer.response is None:
+            self.retries["LOST"] += 1
+            return False
+        if answer.error is ErrorCode.NONE:
+            self.acked[number] = answer.base_offset
+            return True
+        assert answer.error in self.RETRIED, answer.error.name
+        if answer.status is not ReplyStatus.NOT_OWNER:
+            self.retries[answer.error.name] += 1
+        return False
+
+    async def _target(self) -> Node | None:
+        """As the contract of front doors says: the live owner, the promised one, the preferred one."""
+        record = await self._cluster.owner(self._topic, self._partition)
+        live = [node for node in self._cluster.nodes if node.is_live]
+        for node in live:
+            if record and record.owner == node.id:
+                return node
+        for node in live:
+            if record and record.handoff_to == str(node.number):
+                return node
+        ready = [node for node in live if node.registration.instance.is_ready]
+        return preferred(self._topic, self._partition, ready) if ready else None
+
+    async def check(self) -> None:
+        """Everything sent was acknowledged, and is in the log once, in order, where the answer said."""
+        assert sorted(self.acked) == list(range(self.sent))
+        log = await self._cluster.log(self._topic, self._partition)
+        assert log == [b"%d" % n for n in range(self.sent)]
+        assert all(offset == number for number, offset in self.acked.items())
+
+
+class Load:
+    """Producers for all partitions of a topic, running in the background."""
+
+    def __init__(self, cluster: Cluster, topic: Topic, **options: Any) -> None:
+        self.producers = [Producer(cluster, topic, n, **options) for n in range(topic.partitions)]
+
+    async def __aenter__(self) -> Load:
+        self._tasks = [asyncio.create_task(producer.run()) for producer in self.producers]
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        for producer in self.producers:
+            producer.stopping = True
+        if failure[0] is not None:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            return
+        await asyncio.gather(*self._tasks)
+        for producer in self.producers:
+            await producer.check()
+
+    @property
+    def acked(self) -> int:
+        return sum(len(producer.acked) for producer in self.producers)
+
+    async def progress(self, records: int = 100) -> None:
+        """Until so many more are acknowledged, and at least one window in every partition."""
+        goal = self.acked + records
+        each = [len(producer.acked) for producer in self.producers]
+
+        def done() -> bool:
+            if any(task.done() for task in self._tasks):
+                return True  # a failed producer: its exception is raised on leaving
+            return self.acked >= goal and all(
+                len(producer.acked) > before for producer, before in zip(self.producers, each, strict=True)
+            )
+
+        await until(done, f"{records} more acknowledged", PATIENCE_S * 2)
