@@ -42,43 +42,48 @@ class WriterMachine(RuleBasedStateMachine):
         self.world = self.world_type(INSTANCES)
         self.world.claim(0)
 
-    @rule(instance=instances, count=st.integers(1, 2))
-    def send_plain(self, instance: int, count: int) -> None:
-        self.world.send_plain(instance, count)
+    def _serving(self, pick: int) -> int:
+        """Of the instances that have a writer, if any."""
+        serving = [n for n, owner in enumerate(self.world.serving) if owner is not None]
+        return serving[pick % len(serving)] if serving else 0
 
-    @rule(instance=instances, which=st.integers(0, 1), count=st.integers(1, 2))
-    def send_idempotent(self, instance: int, which: int, count: int) -> None:
-        self.world.send_idempotent(instance, which, count=count)
+    @rule(pick=instances, count=st.integers(1, 2))
+    def send_plain(self, pick: int, count: int) -> None:
+        self.world.send_plain(self._serving(pick), count)
 
-    @rule(which=st.integers(0, 1))
-    def lose_connection(self, which: int) -> None:
-        self.world.lose_connection(which)
-
-    @precondition(lambda self: self.world.network)
-    @rule(at=positions, lose_answer=st.booleans())
-    def deliver(self, at: int, lose_answer: bool) -> None:
-        self.world.deliver(at % len(self.world.network), lose_answer=lose_answer)
+    @rule(pick=instances, which=st.integers(0, 1), count=st.integers(1, 2))
+    def send_idempotent(self, pick: int, which: int, count: int) -> None:
+        self.world.send_idempotent(self._serving(pick), which, count=count)
 
     @precondition(lambda self: self.world.network)
-    @rule()
-    def deliver_everything(self) -> None:
-        for _ in range(len(self.world.network)):
+    @rule(at=positions)
+    def deliver(self, at: int) -> None:
+        self.world.deliver(at % len(self.world.network))
+
+    @precondition(lambda self: self.world.network)
+    @rule(lose_answer=st.booleans())
+    def deliver_the_newest(self, lose_answer: bool) -> None:
+        self.world.deliver(len(self.world.network) - 1, lose_answer=lose_answer)
+
+    @precondition(lambda self: self.world.network)
+    @rule(count=positions)
+    def deliver_the_oldest(self, count: int) -> None:
+        for _ in range(min(count, len(self.world.network))):
             self.world.deliver(0)
 
     @precondition(lambda self: self.world.network)
-    @rule(at=positions)
-    def deliver_and_keep_a_copy(self, at: int) -> None:
-        self.world.deliver(at % len(self.world.network), keep=True)
-
-    @precondition(lambda self: self.world.network)
-    @rule(at=positions)
-    def stop_waiting_for(self, at: int) -> None:
-        self.world.forget(at % len(self.world.network))
-
-    @precondition(lambda self: self.world.network)
-    @rule(at=positions)
-    def drop(self, at: int) -> None:
-        self.world.drop(at % len(self.world.network))
+    @rule(at=positions, how=st.sampled_from(("lose answer", "keep a copy", "stop waiting", "drop")))
+    def mistreat_a_request(self, at: int, how: str) -> None:
+        at %= len(self.world.network)
+        match how:
+            case "lose answer":
+                self.world.deliver(at, lose_answer=True)
+            case "keep a copy":
+                self.world.deliver(at, keep=True)
+            case "stop waiting":
+                self.world.forget(at)
+            case _:
+                self.world.drop(at)
 
     @rule(elapsed_ms=st.sampled_from((0, 1, 60, 300, 2_000)))
     def time_passes(self, elapsed_ms: int) -> None:
@@ -88,37 +93,32 @@ class WriterMachine(RuleBasedStateMachine):
     def claim(self, instance: int) -> None:
         self.world.claim(instance)
 
-    @rule(instance=instances)
-    def crash(self, instance: int) -> None:
-        self.world.crash(instance)
-
-    @rule(instance=instances)
-    def pause(self, instance: int) -> None:
-        self.world.pause(instance)
-
-    @rule(instance=instances)
-    def resume(self, instance: int) -> None:
-        self.world.resume(instance)
-
-    @rule(instance=instances)
-    def hand_over(self, instance: int) -> None:
-        self.world.handoff(instance)
+    @rule(instance=instances, how=st.sampled_from(("crash", "pause", "resume", "resume", "hand over")))
+    def trouble_an_instance(self, instance: int, how: str) -> None:
+        move = {
+            "crash": self.world.crash,
+            "pause": self.world.pause,
+            "resume": self.world.resume,
+            "hand over": self.world.handoff,
+        }[how]
+        move(instance)
 
     @rule(instance=instances, fails=st.booleans())
     def checkpoint(self, instance: int, fails: bool) -> None:
-        self.world.checkpoint(instance, fails=fails)
+        self.world.checkpoint(self._serving(instance), fails=fails)
 
-    @rule()
-    def touch_meta(self) -> None:
-        self.world.touch_meta()
-
-    @rule(at=positions)
-    def collect_an_orphan(self, at: int) -> None:
-        self.world.janitor(at)
-
-    @rule()
-    def delete_the_topic_and_create_it_again(self) -> None:
-        self.world.recreate_topic()
+    @rule(at=positions, what=st.sampled_from(("orphan", "orphan", "orphan", "meta", "connection", "topic")))
+    def go_on_elsewhere(self, at: int, what: str) -> None:
+        """The collector of orphans, an impatient producer, an administrator."""
+        match what:
+            case "orphan":
+                self.world.janitor(at)
+            case "meta":
+                self.world.touch_meta()
+            case "connection":
+                self.world.lose_connection(at % 2)
+            case _:
+                self.world.recreate_topic()
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
