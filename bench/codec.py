@@ -107,8 +107,7 @@ def fetch_response(partitions: int, size: int) -> fetch.FetchResponse:
 
 def versions_response() -> api_versions.ApiVersionsResponse:
     keys = [
-        api_versions.ApiVersionsResponseVersion(api_key=k, min_version=0, max_version=9)
-        for k in range(60)
+        api_versions.ApiVersionsResponseVersion(api_key=k, min_version=0, max_version=9) for k in range(60)
     ]
     return api_versions.ApiVersionsResponse(api_keys=keys)
 

@@ -220,10 +220,11 @@ def write_api(key: int, jars: list[dict[tuple[int, str], Message]], origin: str)
     """The definition file of one API; its name."""
     old, new = jars
     parts = []
+    answered = EVERY_VERSION
     for kind in ("request", "response"):
         versions, flexible, fields = merged(new.get((key, kind)), old.get((key, kind)))
-        stable = new[key, "request"].versions.stop
-        versions = range(versions.start, min(versions.stop, stable))
+        versions = range(max(versions.start, answered.start), min(versions.stop, answered.stop))
+        answered = versions  # only requests say that their latest version is unstable
         fields = [clip(field, versions) for field in fields]
         kept = [shown(field) for field in fields if field["versions"]]
         first = flexible.start if flexible else None

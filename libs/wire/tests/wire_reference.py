@@ -69,6 +69,10 @@ class Reference:
             self._length("i", value, nullable)
             for element in value or ():
                 self._value(kind[2:], one, element, nullable=False)
+        elif "fields" in one and nullable:
+            self.out += b"\xff" if value is None else b"\x01"
+            if value is not None:
+                self._struct(one["fields"], value)
         else:
             self._value(kind, one, value, nullable=nullable)
 
@@ -77,8 +81,8 @@ class Reference:
             self._struct(one["fields"], value)
         elif kind in INTEGERS:
             self.out += value.to_bytes(INTEGERS[kind] // 8, "big", signed=True)
-        elif kind == "bool":
-            self.out.append(value)
+        elif kind in ("bool", "uint16", "float64"):
+            self.out += struct.pack({"bool": ">?", "uint16": ">H", "float64": ">d"}[kind], value)
         elif kind == "uuid":
             self.out += value
         else:

@@ -128,13 +128,15 @@ def _field(case: Case, field: dict[str, Any]) -> st.SearchStrategy[Any]:
 def _scalar(kind: str, name: str) -> st.SearchStrategy[Any]:
     if name == "error_code":
         return st.sampled_from([int(code) for code in KioErrorCode])  # kio knows no others
-    if name == "log_append_time_ms":
-        return st.just(-1) | st.integers(0, 1 << 41)  # a date to kio
+    if kind == "int64" and name.endswith(("_ms", "timestamp")):
+        return st.just(-1) | st.integers(0, 1 << 41)  # a date or a duration to kio
     if kind in INTEGERS:
         bits = INTEGERS[kind] - 1
         return st.integers(-(1 << bits), (1 << bits) - 1)
     long = st.just("n" * LONG)
     return {
+        "uint16": st.integers(0, (1 << 16) - 1),
+        "float64": st.floats(allow_nan=False),
         "bool": st.booleans(),
         "string": st.one_of(st.text(max_size=6), st.text(max_size=6), long),
         "bytes": st.binary(max_size=LONG),
