@@ -100,6 +100,13 @@ class Cluster:
         ]
         return "".join(self.output[-30:]) + "\n".join(tails)
 
+    def restart(self) -> float:
+        """Stops and starts; seconds of the start."""
+        self.stop()
+        begin = time.monotonic()
+        self.start()
+        return time.monotonic() - begin
+
     def stop(self) -> int:
         """Ctrl-C: drains and stops. The exit code."""
         assert self._process is not None

@@ -1,0 +1,49 @@
+"""`make bench`: the lines of docs/performance.md, all on one machine in one run.
+
+Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time.
+`python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import tempfile
+from pathlib import Path
+
+from bench.lines import Line, measure
+from bench.systems import SYSTEMS
+from bench.tools import BUILT
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the records; for trying out")
+    options = parser.parse_args()
+    table: dict[str, dict[Line, str]] = {}
+    for name in options.only.split(","):
+        print(f"== {name}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
+            table[name] = measure(SYSTEMS[name](Path(folder)), quick=options.quick, report=_say)
+    text = _markdown(table)
+    print(text)
+    BUILT.mkdir(parents=True, exist_ok=True)
+    (BUILT / f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H%M}.md").write_text(text)
+
+
+def _say(line: Line, figure: str) -> None:
+    print(f"   {line.value}: {figure}", flush=True)
+
+
+def _markdown(table: dict[str, dict[Line, str]]) -> str:
+    rows = ["| |" + "".join(f" {name} |" for name in table), "|---|" + "---|" * len(table)]
+    rows += [
+        f"| {line.value} |" + "".join(f" {figures.get(line, '-')} |" for figures in table.values())
+        for line in Line
+    ]
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Apache Kafka from its jars, one node in KRaft mode: as it comes, or flushing to disk before each ack."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafscale.cli.greeting import ask_metadata
+from kafscale.runtime.etcd_binary import free_port
+
+from bench.tools import kafka_classpath, run, waited
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+START_TIMEOUT_S = 60.0
+
+
+@dataclass(slots=True)
+class ApacheKafka:
+    folder: Path
+    flush_before_ack: bool
+    port: int = field(default_factory=free_port)
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        config = self._write_config()
+        java = ["java", "-Xmx1g", "-Xms1g", "-cp", kafka_classpath()]
+        if not (self.folder / "log" / "meta.properties").exists():
+            run([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)])
+        with (self.folder / "kafka.log").open("ab") as log:
+            self._process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log)
+        waited(lambda: ask_metadata("127.0.0.1", self.port), START_TIMEOUT_S)
+
+    def _write_config(self) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        controller = free_port()
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": self.folder / "log",
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "num.partitions": 1,
+        }
+        if self.flush_before_ack:
+            lines["log.flush.interval.messages"] = 1
+        path = self.folder / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        return path
+
+    def restart(self) -> float:
+        """Stops and starts; seconds until it answers."""
+        self.stop()
+        begin = time.monotonic()
+        self.start()
+        return time.monotonic() - begin
+
+    def stop(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(60)

@@ -1,0 +1,165 @@
+// Command load is the part of the benchmark that must not be the bottleneck: many producers with one record in
+// flight each, a reader that only counts, and records timed from send to receipt. It prints one JSON object.
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand"
+	"os"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+var (
+	mode       = flag.String("mode", "", "oneinflight, catchup or endtoend")
+	bootstrap  = flag.String("bootstrap", "", "host:port")
+	topic      = flag.String("topic", "", "topic")
+	producers  = flag.Int("producers", 1, "producers with one record in flight each")
+	seconds    = flag.Int("seconds", 8, "measured time")
+	warmup     = flag.Int("warmup", 2, "seconds before it")
+	records    = flag.Int("records", 0, "records to read")
+	size       = flag.Int("size", 1024, "bytes of a value")
+	rate       = flag.Int("rate", 1000, "records per second of endtoend")
+	partitions = flag.Int("partitions", 12, "partitions of endtoend")
+)
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func value() []byte {
+	data := make([]byte, *size)
+	for i := range data {
+		data[i] = byte('A' + rand.Intn(26))
+	}
+	return data
+}
+
+func print(result map[string]any) {
+	must(json.NewEncoder(os.Stdout).Encode(result))
+}
+
+func quantiles(all []float64) (p50, p99 float64) {
+	if len(all) == 0 {
+		return 0, 0
+	}
+	sort.Float64s(all)
+	return all[len(all)/2], all[min(len(all)*99/100, len(all)-1)]
+}
+
+func main() {
+	flag.Parse()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	switch *mode {
+	case "oneinflight":
+		oneInFlight(ctx)
+	case "catchup":
+		catchUp(ctx)
+	case "endtoend":
+		endToEnd(ctx)
+	default:
+		must(fmt.Errorf("unknown mode %q", *mode))
+	}
+}
+
+// oneInFlight measures acknowledged records per second and their latency, all to partition 0.
+func oneInFlight(ctx context.Context) {
+	var lock sync.Mutex
+	var latencies []float64
+	var group sync.WaitGroup
+	begin := time.Now().Add(time.Duration(*warmup) * time.Second)
+	end := begin.Add(time.Duration(*seconds) * time.Second)
+	for range *producers {
+		client, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
+		must(err)
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			defer client.Close()
+			var mine []float64
+			data := value()
+			for time.Now().Before(end) {
+				start := time.Now()
+				must(client.ProduceSync(ctx, &kgo.Record{Topic: *topic, Partition: 0, Value: data}).FirstErr())
+				if start.After(begin) {
+					mine = append(mine, float64(time.Since(start).Microseconds())/1000)
+				}
+			}
+			lock.Lock()
+			latencies = append(latencies, mine...)
+			lock.Unlock()
+		}()
+	}
+	group.Wait()
+	p50, p99 := quantiles(latencies)
+	print(map[string]any{"per_s": float64(len(latencies)) / float64(*seconds), "p50_ms": p50, "p99_ms": p99})
+}
+
+// catchUp reads a topic from its start and measures how fast.
+func catchUp(ctx context.Context) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.ConsumeTopics(*topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxBytes(50<<20), kgo.FetchMaxPartitionBytes(4<<20))
+	must(err)
+	defer client.Close()
+	start := time.Now()
+	var read, bytes int
+	for read < *records {
+		fetches := client.PollFetches(ctx)
+		must(fetches.Err())
+		fetches.EachRecord(func(r *kgo.Record) { read++; bytes += len(r.Value) })
+	}
+	took := time.Since(start).Seconds()
+	print(map[string]any{"per_s": float64(read) / took, "mb_per_s": float64(bytes) / took / 1e6})
+}
+
+// endToEnd sends at a steady rate and measures the time from send to receipt.
+func endToEnd(ctx context.Context) {
+	consumer, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.ConsumeTopics(*topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), kgo.FetchMaxWait(5*time.Second))
+	must(err)
+	producer, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()),
+		kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	must(err)
+	total := *rate * (*warmup + *seconds)
+	go func() {
+		start := time.Now()
+		for n := range total {
+			time.Sleep(time.Until(start.Add(time.Duration(n) * time.Second / time.Duration(*rate))))
+			data := value()
+			binary.BigEndian.PutUint64(data, uint64(time.Now().UnixNano()))
+			binary.BigEndian.PutUint64(data[8:], uint64(n))
+			producer.Produce(ctx, &kgo.Record{Topic: *topic, Value: data}, func(_ *kgo.Record, err error) { must(err) })
+		}
+		must(producer.Flush(ctx))
+	}()
+	var latencies []float64
+	deadline, cancel := context.WithTimeout(ctx, time.Duration(*warmup+*seconds+10)*time.Second)
+	defer cancel()
+	for seen := 0; seen < total*9/10; {
+		fetches := consumer.PollFetches(deadline)
+		if deadline.Err() != nil {
+			break
+		}
+		now := time.Now().UnixNano()
+		fetches.EachRecord(func(r *kgo.Record) {
+			seen++
+			if int(binary.BigEndian.Uint64(r.Value[8:])) > *rate**warmup {
+				latencies = append(latencies, float64(now-int64(binary.BigEndian.Uint64(r.Value)))/1e6)
+			}
+		})
+	}
+	p50, p99 := quantiles(latencies)
+	print(map[string]any{"p50_ms": p50, "p99_ms": p99, "records": len(latencies)})
+}

@@ -1,0 +1,137 @@
+"""The lines of the table, each measured the same way on every system."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+from enum import Enum
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from bench.rawclient import one_request_to_many_partitions
+from bench.systems import System
+from bench.tools import load, producer_performance
+
+RECORDS = 500_000
+SEGMENTS = 3000
+REQUESTS = 60
+ATTEMPTS = 3
+
+
+class Line(Enum):
+    ONE_PARTITION = "produce, 1 partition, records/s"
+    TWELVE_PARTITIONS = "produce, 12 partitions, records/s"
+    ONE_PRODUCER = "1 producer, one record each: acked/s, p50, p99 ms"
+    PRODUCERS_32 = "32 producers, one record each: acked/s, p50, p99 ms"
+    PRODUCERS_64 = "64 producers, one record each: acked/s, p50, p99 ms"
+    ONE_REQUEST = "one request to 12 partitions, p50, p99 ms"
+    CATCH_UP_HOT = "catch-up hot, records/s, MB/s"
+    CATCH_UP_COLD = "catch-up after a restart, records/s, MB/s"
+    END_TO_END = "end to end at 1,000/s, p50, p99 ms"
+    MEMORY = "resident memory under load, MiB"
+    RESTART = "restart with 3,000 segments, s to the first ack and read"
+
+
+Report = Callable[[Line, str], None]
+
+
+def measure(system: System, *, quick: bool, report: Report) -> dict[Line, str]:
+    """Starts the system, measures every line, stops it."""
+    figures: dict[Line, str] = {}
+    factor = 10 if quick else 1
+    system.start()
+    try:
+        for line, take in _STEPS.items():
+            figures[line] = take(system, factor)
+            report(line, figures[line])
+    finally:
+        system.stop()
+    return figures
+
+
+def create(system: System, topic: str, partitions: int) -> str:
+    admin = AdminClient({"bootstrap.servers": system.bootstrap})
+    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        future.result(60)
+    return topic
+
+
+def _produce(partitions: int) -> Callable[[System, int], str]:
+    def take(system: System, factor: int) -> str:
+        topic = create(system, f"perf-{partitions}", partitions)
+        records = RECORDS // factor
+        producer_performance(system.bootstrap, topic, records // 5)  # the JVM and the partitions warm up
+        rates = [producer_performance(system.bootstrap, topic, records)["per_s"] for _ in range(ATTEMPTS)]
+        return f"{statistics.median(rates):,.0f}"
+
+    return take
+
+
+def _one_in_flight(producers: int) -> Callable[[System, int], str]:
+    def take(system: System, factor: int) -> str:
+        topic = create(system, f"single-{producers}", 1)
+        seconds = max(8 // factor, 2)
+        found = load("oneinflight", system.bootstrap, topic, producers=producers, seconds=seconds)
+        return f"{found['per_s']:,.0f}, {found['p50_ms']:.1f}, {found['p99_ms']:.1f}"
+
+    return take
+
+
+def _one_request(system: System, factor: int) -> str:
+    topic = create(system, "wide", 12)
+    times = asyncio.run(one_request_to_many_partitions(system.bootstrap, topic, 12, REQUESTS // factor + 2))
+    return f"{statistics.median(times):.1f}, {sorted(times)[len(times) * 99 // 100]:.1f}"
+
+
+def _catch_up(system: System, factor: int) -> str:
+    found = load("catchup", system.bootstrap, "perf-12", records=RECORDS // factor * ATTEMPTS)
+    return f"{found['per_s']:,.0f}, {found['mb_per_s']:,.0f}"
+
+
+def _catch_up_cold(system: System, factor: int) -> str:
+    system.restart()
+    return _catch_up(system, factor)
+
+
+def _end_to_end(system: System, factor: int) -> str:
+    topic = create(system, "latency", 12)
+    found = load("endtoend", system.bootstrap, topic, seconds=max(10 // factor, 2))
+    return f"{found['p50_ms']:.1f}, {found['p99_ms']:.1f}"
+
+
+def _memory(system: System, _factor: int) -> str:
+    return ", ".join(f"{name} {held >> 20}" for name, held in system.memory().items()) or "-"
+
+
+def _restart(system: System, factor: int) -> str:
+    topic = create(system, "many-segments", 1)
+    producer = Producer({"bootstrap.servers": system.bootstrap, "acks": "all", "linger.ms": 0})
+    for _ in range(SEGMENTS // factor):
+        producer.produce(topic, b"x", partition=0)
+        producer.flush(30)  # one record, one segment
+    begin = time.monotonic()
+    started = system.restart()
+    producer = Producer({"bootstrap.servers": system.bootstrap, "acks": "all", "linger.ms": 0})
+    producer.produce(topic, b"x", partition=0)
+    assert producer.flush(120) == 0
+    load("catchup", system.bootstrap, topic, records=1)
+    return f"{time.monotonic() - begin:.1f} ({started:.1f} of it until Metadata is answered)"
+
+
+_STEPS: dict[Line, Callable[[System, int], str]] = {
+    Line.ONE_PARTITION: _produce(1),
+    Line.TWELVE_PARTITIONS: _produce(12),
+    Line.ONE_PRODUCER: _one_in_flight(1),
+    Line.PRODUCERS_32: _one_in_flight(32),
+    Line.PRODUCERS_64: _one_in_flight(64),
+    Line.ONE_REQUEST: _one_request,
+    Line.CATCH_UP_HOT: _catch_up,
+    Line.MEMORY: _memory,
+    Line.CATCH_UP_COLD: _catch_up_cold,
+    Line.END_TO_END: _end_to_end,
+    Line.RESTART: _restart,
+}

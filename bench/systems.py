@@ -1,0 +1,132 @@
+"""The systems that are measured: each starts, says where it listens, restarts and stops."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kafscale.runtime.etcd_binary import free_port
+from kafscale.testkit.seaweed import SeaweedServer
+
+from bench.apache import ApacheKafka
+from e2e.harness.cluster import Cluster
+
+
+class System(Protocol):
+    @property
+    def bootstrap(self) -> str: ...
+    def start(self) -> None: ...
+    def restart(self) -> float:
+        """Stops and starts; seconds until a client is answered."""
+        ...
+
+    def stop(self) -> None: ...
+    def memory(self) -> Mapping[str, int]:
+        """Resident bytes by process, as far as the system has several."""
+        ...
+
+
+@dataclass(slots=True)
+class KafScale:
+    """`kafscale up` on a directory, or on an S3 server, which may be far away."""
+
+    cluster: Cluster
+    seaweed: SeaweedServer | None = None
+    proxy: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return self.cluster.bootstrap
+
+    def start(self) -> None:
+        self.cluster.start()
+
+    def restart(self) -> float:
+        return self.cluster.restart()
+
+    def stop(self) -> None:
+        self.cluster.stop()
+        if self.proxy is not None:
+            self.proxy.kill()
+            self.proxy.wait()
+        if self.seaweed is not None:
+            self.seaweed.kill()
+
+    def memory(self) -> Mapping[str, int]:
+        roles = ("frontdoor", "produce", "fetch", "coordinator", "admin", "etcd")
+        return {role: sum(resident(pid) for pid in self.cluster.pids(role)) for role in roles}
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def on_directory(folder: Path) -> System:
+    return KafScale(Cluster(data_dir=folder))
+
+
+def on_s3(folder: Path, *, far: bool = False) -> System:
+    seaweed = SeaweedServer(folder / "weed")
+    seaweed.start()
+    seaweed.wait_ready()
+    config = seaweed.s3_config()
+    endpoint, proxy = seaweed.endpoint, None
+    if far:
+        port = free_port()
+        proxy = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "bench.slow_s3",
+                str(port),
+                "127.0.0.1",
+                seaweed.endpoint.rsplit(":", 1)[1],
+            ]
+        )
+        endpoint = f"http://127.0.0.1:{port}"
+    env = {
+        "KAFSCALE_S3_ENDPOINT": endpoint,
+        "KAFSCALE_S3_BUCKET": config.bucket,
+        "KAFSCALE_S3_ACCESS_KEY_ID": config.access_key_id or "",
+        "KAFSCALE_S3_SECRET_ACCESS_KEY": config.secret_access_key or "",
+        "KAFSCALE_S3_PUTS_PER_S_MAX": "0",
+    }
+    return KafScale(Cluster(data_dir=folder / "data", env=env, options=("--store", "s3")), seaweed, proxy)
+
+
+@dataclass(slots=True)
+class Kafka:
+    kafka: ApacheKafka
+
+    @property
+    def bootstrap(self) -> str:
+        return self.kafka.bootstrap
+
+    def start(self) -> None:
+        self.kafka.start()
+
+    def restart(self) -> float:
+        return self.kafka.restart()
+
+    def stop(self) -> None:
+        self.kafka.stop()
+
+    def memory(self) -> Mapping[str, int]:
+        return {}
+
+
+SYSTEMS: Mapping[str, Callable[[Path], System]] = {
+    "kafscale-dir": on_directory,
+    "kafka-flush": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=True)),
+    "kafka": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=False)),
+    "kafscale-s3": on_s3,
+    "kafscale-s3-far": lambda folder: on_s3(folder, far=True),
+}
