@@ -1,0 +1,71 @@
+"""Writes docs/protocol/apis.md from the front door's table of routes; with --check says whether it is current."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kafscale.frontdoor.routes import ROWS, Row, Status
+
+TARGET = Path(__file__).parent.parent / "docs" / "protocol" / "apis.md"
+HEAD = """# What KafScale answers
+
+Generated from `services/frontdoor/src/kafscale/frontdoor/routes.py` by `tools/gen_api_docs.py`; do not edit.
+
+ApiVersions says the same to every client. A served API shows its versions; every other one shows -1/-1, so
+that a client sees at once that it is not there. A served API in a version outside its range is answered
+UNSUPPORTED_VERSION (35) if the answer can be written in that version, else the connection is closed; so is
+it for an API that is not served. ApiVersions itself answers an unknown version in a body of version 0.
+"""
+SECTIONS = {
+    Status.SERVED: (
+        "Served",
+        "| key | API | versions | answered by | notes |\n|---|---|---|---|---|",
+    ),
+    Status.DEFERRED: (
+        "Not yet",
+        "| key | API | versions in Kafka 4.3 | comes with |\n|---|---|---|---|",
+    ),
+    Status.REFUSED: (
+        "Never",
+        "| key | API | versions in Kafka 4.3 | why |\n|---|---|---|---|",
+    ),
+}
+
+
+def versions(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def cells(row: Row) -> list[str]:
+    start = [str(int(row.key)), row.name, versions(row.version_min, row.version_max)]
+    if row.status is not Status.SERVED:
+        return [*start, row.why]
+    notes = []
+    if row.answers_from > row.version_min:
+        below = versions(row.version_min, row.answers_from - 1)
+        notes.append(f"{below} are answered UNSUPPORTED_VERSION: message sets are not converted yet")
+    return [*start, row.backend.value, "; ".join(notes)]
+
+
+def page() -> str:
+    parts = [HEAD]
+    for status, (title, head) in SECTIONS.items():
+        rows = ["| " + " | ".join(cells(row)) + " |" for row in ROWS if row.status is status]
+        parts.append(f"## {title}\n\n{head}\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def main() -> int:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        current = TARGET.exists() and TARGET.read_text() == text
+        print("" if current else f"{TARGET} is not what the routes say: run tools/gen_api_docs.py", end="")
+        return 0 if current else 1
+    TARGET.parent.mkdir(parents=True, exist_ok=True)
+    TARGET.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
