@@ -1,6 +1,7 @@
 """Fetch answers exactly the committed bytes, from the batch that holds the offset on, within its limits."""
 
 import pytest
+from kafscale.fetch.logstate import PartitionKey
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -254,7 +255,7 @@ async def test_no_session_is_ever_granted_or_believed(
 
 
 async def test_retention_moves_the_start_and_what_is_below_is_out_of_range(
-    etcd, keyspace, store, topic, log, serve
+    etcd, keyspace, store, topic, log, serve, until
 ) -> None:
     for n in range(4):
         await log.append(records(3, label=f"s{n}-"))
@@ -262,6 +263,8 @@ async def test_retention_moves_the_start_and_what_is_below_is_out_of_range(
     async with serve(etcd, keyspace, store) as client:
         assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
         await log.retain_from(6)
+        key = PartitionKey(topic.topic_id, 0)
+        await until(lambda: client.service.heads.known(key).log_start == 6)
         below = await client.fetch(topic, 5)
         assert (below.error_code, below.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 6)
         assert bytes((await client.fetch(topic, 6)).records) == log.expected(6)

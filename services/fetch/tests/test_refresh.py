@@ -95,6 +95,21 @@ async def test_an_offset_past_a_stale_end_is_not_out_of_range(
         assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 5)
 
 
+async def test_a_segment_that_retention_took_unheard_is_out_of_range_and_no_alarm(
+    etcd, keyspace, store, topic, log, serve, deafen
+) -> None:
+    for n in range(4):
+        await log.append(records(3, label=f"s{n}-"))
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 12)
+        deafen()
+        await log.retain_from(6)
+        below = await client.fetch(topic, 3)
+        assert (below.error_code, below.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 6)
+        assert bytes((await client.fetch(topic, 6)).records) == log.expected(6)
+        assert client.service.reader.lost_segments == 0
+
+
 async def test_latest_and_epoch_ends_are_never_stale(
     etcd, keyspace, store, topic, log, serve, deafen
 ) -> None:

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Final
 
 from kafscale.fetch.logstate import LogState
-from kafscale.fetch.plan import choose, first_at
+from kafscale.fetch.plan import choose, expected_bytes, first_at
 from kafscale.storage.heads import CorruptValue, ManifestRef, Seg
 from kafscale.storage.manifests import Manifest, decode_manifest
 from kafscale.storage.objects import ObjectStore, StoreError, StoreUnavailable
@@ -104,7 +104,7 @@ class Locator:
             manifest = self._manifests.peek(ref)
             if manifest is None:
                 return None
-            segs += manifest.segments[first_at(manifest.segments, offset) :]
+            segs += _some(manifest, offset, count_max - len(segs))
             if _enough(segs, offset, limit_bytes, count_max):
                 break
         else:
@@ -116,7 +116,7 @@ class Locator:
         segs: list[Seg] = []
         for ref in _refs_from(state, offset):
             manifest = await self._manifests.get(ref)
-            segs += manifest.segments[first_at(manifest.segments, offset) :]
+            segs += _some(manifest, offset, count_max - len(segs))
             if _enough(segs, offset, limit_bytes, count_max):
                 break
         else:
@@ -175,5 +175,13 @@ def _tail_after(state: LogState, segs: Sequence[Seg]) -> tuple[Seg, ...]:
     return tuple(seg for seg in state.tail if seg.base >= end)
 
 
+def _some(manifest: Manifest, offset: int, count_max: int) -> tuple[Seg, ...]:
+    """The manifest's first segments from `offset` on: merged manifests list tens of thousands."""
+    first = first_at(manifest.segments, offset)
+    return manifest.segments[first : first + count_max]
+
+
 def _enough(segs: Sequence[Seg], offset: int, limit_bytes: int, count_max: int) -> bool:
-    return len(segs) > count_max or len(choose(segs, offset, limit_bytes, count_max=count_max)) < len(segs)
+    if len(segs) >= count_max:
+        return True
+    return sum(expected_bytes(seg, offset) for seg in segs) >= limit_bytes

@@ -70,8 +70,9 @@ def choose(segs: Sequence[Seg], offset: int, limit_bytes: int, *, count_max: int
     """
     chosen: list[Seg] = []
     expected = 0
-    for seg in segs[first_at(segs, offset) :]:
-        if chosen and (expected >= limit_bytes or len(chosen) >= count_max):
+    first = first_at(segs, offset)
+    for seg in segs[first : first + count_max]:
+        if chosen and expected >= limit_bytes:
             break
         chosen.append(seg)
         expected += expected_bytes(seg, offset)
