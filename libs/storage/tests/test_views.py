@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd import (
     EtcdClient,
@@ -270,6 +272,88 @@ async def test_etcd_restored_from_a_backup_takes_the_view_back() -> None:
     assert view.revision == 40
     view._apply(batch((PUT, kv(b"ka", 41, b"goes on"))))
     assert dict(view.items) == {b"ka": "goes on"}
+
+
+KEYS = (b"ka", b"kb", b"kc")
+histories = st.lists(st.tuples(st.sampled_from(KEYS), st.booleans()), min_size=1, max_size=20)
+
+
+class Crossing:
+    """etcd's history, a watch that lags behind it, and ranges whose answers come late."""
+
+    def __init__(self, history: list[tuple[bytes, bool]]) -> None:
+        self.history = history  # event n has revision n + 1 and puts its revision, or deletes
+        self.written = 0
+        self.watched = 0
+        self.ranges: list[tuple[int, tuple[bytes, ...] | None]] = []
+        self.view: PrefixView[str] = PrefixView(Script(), b"k", text)  # type: ignore[arg-type]
+        self.shown = dict.fromkeys(KEYS, 0)
+
+    def truth(self, revision: int) -> dict[bytes, int]:
+        state: dict[bytes, int] = {}
+        for number, (key, is_put) in enumerate(self.history[:revision], 1):
+            state.pop(key, None)
+            if is_put:
+                state[key] = number
+        return state
+
+    def moves(self) -> list[str]:
+        can_write = self.written < len(self.history)
+        moves = ["begin", "begin keys"] if can_write and len(self.ranges) < 3 else []
+        moves += ["write"] if can_write else []
+        moves += ["watch"] if self.watched < self.written else []
+        moves += ["end"] if self.ranges else []
+        return moves
+
+    def watch(self) -> None:
+        key, is_put = self.history[self.watched]
+        self.watched += 1
+        kind = PUT if is_put else DELETE
+        self.view._apply(batch((kind, kv(key, self.watched, b"%d" % self.watched))))
+
+    def begin(self, asked: tuple[bytes, ...] | None) -> None:
+        self.view._reading += 1
+        self.ranges.append((self.written, asked))
+
+    def end(self, which: int) -> None:
+        revision, asked = self.ranges.pop(which)
+        held = [kv(k, r, b"%d" % r) for k, r in self.truth(revision).items() if asked is None or k in asked]
+        self.view._merge(held, asked, revision)
+        self.view._read_ended()
+        if asked is None:
+            self.view._advance(revision)
+
+    def check(self) -> None:
+        for key in KEYS:
+            at = int(self.view.items.get(key, "0"))
+            assert at == 0 or at >= self.shown[key], "an older value came back"
+            self.shown[key] = max(self.shown[key], at)
+            last_change = max(
+                (n for n, (k, _) in enumerate(self.history[: self.written], 1) if k == key), default=0
+            )
+            if self.view.revision >= last_change:
+                assert at == self.truth(self.written).get(key, 0), "the view says that it is complete"
+
+
+@given(histories, st.data())
+def test_events_and_ranges_in_any_interleaving_never_take_the_view_back(
+    history: list[tuple[bytes, bool]], data: st.DataObject
+) -> None:
+    crossing = Crossing(history)
+    while moves := crossing.moves():
+        match data.draw(st.sampled_from(moves)):
+            case "write":
+                crossing.written += 1
+            case "watch":
+                crossing.watch()
+            case "begin":
+                crossing.begin(None)
+            case "begin keys":
+                crossing.begin(data.draw(st.sampled_from([KEYS[:1], KEYS[:2], KEYS[2:]])))
+            case "end":
+                crossing.end(data.draw(st.integers(0, len(crossing.ranges) - 1)))
+        crossing.check()
+    assert {k: int(v) for k, v in crossing.view.items.items()} == crossing.truth(len(history))
 
 
 async def test_many_changes_end_in_exactly_what_etcd_holds(etcd: EtcdClient, keyspace: Keyspace) -> None:

@@ -79,7 +79,7 @@ class Pool:
         self._members: list[Member] = []
         self._current = 0
         self._token: str | None = None
-        self._renewing = asyncio.Lock()
+        self._authenticating = asyncio.Lock()
         self._closed = False
 
     async def once(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
@@ -87,9 +87,8 @@ class Pool:
         try:
             return await self._try(method, request, timeout_s)
         except EtcdRejected as rejected:
-            if not (self.access.user and rejected.is_stale_token):
+            if not self.forget_token(rejected):
                 raise
-        await self.renew_token(self._token)
         return await self._try(method, request, timeout_s)
 
     async def reading(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
@@ -111,7 +110,7 @@ class Pool:
     async def stream(self, method: Method[Answer]) -> tuple[grpc.aio.StreamStreamCall[Any, Answer], Member]:
         """A stream at the current endpoint; `failed(member)` when it turns out bad."""
         if self.access.user and self._token is None:
-            await self.renew_token(None)
+            await self._authenticate()
         member = self._member()
         call = member.channel.stream_stream(
             method.path, request_serializer=serialize, response_deserializer=method.answer.FromString
@@ -123,17 +122,19 @@ class Pool:
         if self._members[self._current] is member:
             self._current = (self._current + 1) % len(self._members)
 
-    @property
-    def token(self) -> str | None:
-        return self._token
+    def forget_token(self, rejected: EtcdRejected) -> bool:
+        """Whether a new token may help; the next request then authenticates first."""
+        if not (self.access.user and rejected.is_stale_token):
+            return False
+        self._token = None
+        return True
 
-    async def renew_token(self, stale: str | None) -> None:
-        """Authenticates, once however many callers saw the same stale token."""
-        async with self._renewing:
-            if self._token != stale:
+    async def _authenticate(self) -> None:
+        """Gets a token, once for all requests that wait for one."""
+        async with self._authenticating:
+            if self._token is not None:
                 return
             request = pb.AuthenticateRequest(name=self.access.user or "", password=self.access.password or "")
-            self._token = None
             try:
                 answer = await self._send(AUTHENTICATE, request, AUTH_TIMEOUT_S, (_LEADER,))
             except EtcdRejected as rejected:
@@ -150,7 +151,7 @@ class Pool:
 
     async def _try(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
         if self.access.user and self._token is None:
-            await self.renew_token(None)
+            await self._authenticate()
         return await self._send(method, request, timeout_s, self._metadata())
 
     async def _send(

@@ -128,9 +128,8 @@ class Watch:
         self._drop()
         self.resumes += 1
         if isinstance(failure, EtcdRejected):
-            if not (self._pool.access.user and failure.is_stale_token):
+            if not self._pool.forget_token(failure):
                 raise failure
-            await self._pool.renew_token(self._pool.token)
         elif member is not None:
             self._pool.failed(member)
         await asyncio.sleep(self._backoff_s)

@@ -112,9 +112,9 @@ class KeepaliveThread:
     def _keepalive(self, channel: grpc.Channel) -> int:
         if self._access.user and self._token is None:
             self._token = self._authenticate(channel)
-        metadata = [("hasleader", "true")]
+        metadata: tuple[tuple[str, str], ...] = (("hasleader", "true"),)
         if self._token is not None:
-            metadata.append(("token", self._token))
+            metadata += (("token", self._token),)
         stream = channel.stream_stream(
             LEASE_KEEPALIVE.path,
             request_serializer=serialize,

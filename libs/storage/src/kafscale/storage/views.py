@@ -54,7 +54,8 @@ class PrefixView(Generic[T]):
         self._reconcile_s = reconcile_s
         self._items: dict[bytes, T] = {}
         self._revisions: dict[bytes, int] = {}  # mod_revision of every key held, decoded or not
-        self._deleted: dict[bytes, int] = {}  # deletions seen while a range is under way
+        self._deleted: dict[bytes, int] = {}  # absences seen while a range is under way
+        self._merged = 0  # revision of the last range of the whole prefix
         self._reading = 0
         self._listeners: list[Callable[[bytes, T | None], None]] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -185,13 +186,17 @@ class PrefixView(Generic[T]):
 
     def _merge(self, kvs: Iterable[KeyValue], asked: Collection[bytes] | None, revision: int) -> None:
         """Takes over what was read at `revision`; of the keys asked for (None: all), absent ones go."""
+        if revision < self._merged:
+            return  # ranges crossed: a later one was taken over, and it knew all that this one knows
         present = set()
         for kv in kvs:
             present.add(kv.key)
             self._set(kv)
         for key in list(self._revisions) if asked is None else asked:
-            if key not in present and self._revisions.get(key, revision + 1) <= revision:
+            if key not in present:
                 self._remove(key, revision)
+        if asked is None:
+            self._merged = revision
 
     def _set(self, kv: KeyValue) -> None:
         key, revision = kv.key, kv.mod_revision
@@ -207,7 +212,7 @@ class PrefixView(Generic[T]):
 
     def _remove(self, key: bytes, revision: int) -> None:
         if self._reading:
-            self._deleted[key] = revision
+            self._deleted[key] = max(revision, self._deleted.get(key, 0))
         if self._revisions.get(key, revision + 1) > revision:
             return
         del self._revisions[key]
@@ -229,7 +234,7 @@ class PrefixView(Generic[T]):
     def _go_back(self) -> None:
         """etcd lost revisions that we have seen: forget them, and end the watch that waits for more."""
         self.resyncs += 1
-        self.revision = 0
+        self.revision = self._merged = 0
         self._deleted.clear()
         self._revisions = dict.fromkeys(self._revisions, 0)
         if self._following is not None:
