@@ -1,0 +1,88 @@
+"""What a refused transaction's head says about it."""
+
+from dataclasses import replace
+
+from kafscale.produce.log.resolve import Outcome, judge_checkpoint, judge_commit
+from kafscale.storage.heads import EPOCHS_MAX, EpochStart, Head, Seg
+
+MINE = b"m" * 16
+OTHER = b"o" * 16
+SENT = Head(epoch=3, topic="t", owner="1/a", next=12, attempt=MINE, epochs=(EpochStart(epoch=3, start=8),))
+
+
+def current(**fields: object) -> Head:
+    return replace(Head(epoch=4, topic="t", owner="2/b", next=10, attempt=OTHER), **fields)  # type: ignore[arg-type]
+
+
+def judge(head: Head | None, *, ambiguous: bool = True) -> Outcome:
+    return judge_commit(SENT, 10, head, ambiguous=ambiguous)
+
+
+def starts(*pairs: tuple[int, int]) -> tuple[EpochStart, ...]:
+    return tuple(EpochStart(epoch=epoch, start=start) for epoch, start in pairs)
+
+
+def seg(base: int, end: int, epoch: int) -> Seg:
+    return Seg(
+        base=base,
+        last_delta=end - base - 1,
+        size=1,
+        etag="",
+        crc32c=0,
+        index_size=1,
+        index_etag="",
+        epoch=epoch,
+        min_ts=0,
+        max_ts=0,
+        records=1,
+        batches=1,
+        created_ms=0,
+    )
+
+
+def test_my_attempt_in_the_head_means_committed() -> None:
+    assert judge(current(attempt=MINE, next=12)) is Outcome.COMMITTED
+
+
+def test_refused_at_the_first_and_only_send_means_absent() -> None:
+    assert judge(current(next=20), ambiguous=False) is Outcome.ABSENT
+    assert judge(None, ambiguous=False) is Outcome.ABSENT
+
+
+def test_a_log_that_ends_at_my_base_does_not_hold_it() -> None:
+    assert judge(current(next=10)) is Outcome.ABSENT
+
+
+def test_my_epoch_holding_the_range_means_committed_even_under_later_commits() -> None:
+    assert judge(current(next=20, epochs=starts((3, 8), (4, 12)))) is Outcome.COMMITTED
+    assert judge(current(next=12, epochs=starts((3, 8)))) is Outcome.COMMITTED
+
+
+def test_a_successor_starting_at_my_base_means_absent() -> None:
+    assert judge(current(next=20, epochs=starts((3, 8), (4, 10)))) is Outcome.ABSENT
+
+
+def test_a_history_without_my_epoch_means_absent() -> None:
+    assert judge(current(next=20, epochs=starts((2, 0), (4, 10)))) is Outcome.ABSENT
+
+
+def test_a_pruned_history_asks_the_tail() -> None:
+    pruned = starts(*((5 + n, 30 + n) for n in range(EPOCHS_MAX)))
+    assert judge(current(next=60, epochs=pruned, tail=(seg(10, 12, 3),))) is Outcome.COMMITTED
+    assert judge(current(next=60, epochs=pruned, tail=(seg(9, 13, 4),))) is Outcome.ABSENT
+
+
+def test_evidence_that_is_gone_leaves_the_outcome_unknown() -> None:
+    pruned = starts(*((5 + n, 30 + n) for n in range(EPOCHS_MAX)))
+    assert judge(current(next=60, epochs=pruned, tail=(seg(50, 60, 20),))) is Outcome.UNKNOWABLE
+    assert judge(None) is Outcome.UNKNOWABLE
+
+
+def test_a_checkpoint_over_an_untouched_head_was_refused_for_its_meta() -> None:
+    assert judge_checkpoint(SENT, 7, current(), 7) is Outcome.ABSENT
+
+
+def test_a_checkpoint_is_applied_when_the_head_is_exactly_it() -> None:
+    assert judge_checkpoint(SENT, 7, SENT, 8) is Outcome.COMMITTED
+    assert judge_checkpoint(SENT, 7, replace(SENT, epoch=4), 8) is Outcome.UNKNOWABLE
+    assert judge_checkpoint(SENT, 7, None, 0) is Outcome.UNKNOWABLE
