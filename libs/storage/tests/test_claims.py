@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
-
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.claims import (
     NO_NODE,

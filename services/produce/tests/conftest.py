@@ -25,6 +25,4 @@ async def cluster(etcd_server: EtcdProcess, keyspace: Keyspace) -> AsyncIterator
     client = EtcdClient.connect([etcd_server.endpoint])
     found = Cluster(client, keyspace, MemoryStore())
     yield found
-    for node in found.nodes:
-        await node.kill()
-    await client.close()
+    await found.close()

@@ -19,7 +19,7 @@ from kafscale.runtime.service import Runtime
 from kafscale.runtime.stream.frame import Buffer, ReplyStatus, RequestMeta
 from kafscale.runtime.stream.server import InboundRequest
 from kafscale.storage.claims import rendezvous
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd import EtcdClient, Range
 from kafscale.storage.heads import Head, Meta, OwnerRecord, Seg, decode_head, decode_meta, decode_owner
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.manifests import decode_manifest
@@ -263,6 +263,13 @@ class Cluster:
     keyspace: Keyspace
     store: ObjectStore
     nodes: list[Node] = field(default_factory=list)
+    clients: list[EtcdClient] = field(default_factory=list)
+
+    async def close(self) -> None:
+        for node in self.nodes:
+            await node.kill()
+        for client in (*self.clients, self.etcd):
+            await client.close()
 
     async def node(
         self,
@@ -315,7 +322,14 @@ class Cluster:
 
     async def segments(self, topic: Topic, partition: int = 0) -> list[Seg]:
         """Of the whole log, from the manifests and the tail, without a gap."""
-        meta, head = await self.meta(topic, partition), await self.head(topic, partition)
+        found = await self.etcd.ranges(
+            [
+                Range(self.keyspace.meta(topic.topic_id, partition)),
+                Range(self.keyspace.head(topic.topic_id, partition)),
+            ]
+        )
+        meta = decode_meta(found[0].kvs[0].value) if found[0].kvs else Meta()
+        head = decode_head(found[1].kvs[0].value)
         segments: list[Seg] = []
         for chunk in meta.chunks:
             found = decode_manifest(await self.store.get(chunk.key)).segments
