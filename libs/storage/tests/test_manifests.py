@@ -1,0 +1,110 @@
+"""Manifests: contiguous, complete in their epochs, and few."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafscale.storage.heads import CorruptValue, EpochStart, ManifestRef, Seg
+from kafscale.storage.manifests import (
+    CHUNKS_MAX,
+    MERGE_WIDTH,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+    epoch_starts,
+    merged,
+    plan_merge,
+    ref_to,
+)
+
+
+def seg(base: int, end: int, epoch: int = 1) -> Seg:
+    return Seg(
+        base=base,
+        last_delta=end - base - 1,
+        size=100,
+        etag=f"e{base}",
+        crc32c=base,
+        index_size=28,
+        index_etag=f"i{base}",
+        epoch=epoch,
+        min_ts=0,
+        max_ts=0,
+        records=end - base,
+        batches=1,
+        created_ms=1,
+    )
+
+
+def manifest(*segments: Seg) -> Manifest:
+    return Manifest(segments=segments, epochs=epoch_starts(segments))
+
+
+def test_a_manifest_reads_back_as_written() -> None:
+    written = manifest(seg(0, 4), seg(4, 9, epoch=2))
+    assert decode_manifest(encode_manifest(written)) == written
+
+
+def test_a_manifest_with_a_hole_is_corrupt() -> None:
+    with pytest.raises(CorruptValue, match="does not follow"):
+        decode_manifest(encode_manifest(manifest(seg(0, 4), seg(5, 9))))
+
+
+def test_a_manifest_names_the_first_offset_of_each_epoch_in_it() -> None:
+    assert manifest(seg(0, 4, 1), seg(4, 9, 1), seg(9, 10, 5)).epochs == (
+        EpochStart(epoch=1, start=0),
+        EpochStart(epoch=5, start=9),
+    )
+
+
+def test_merging_keeps_segments_in_order_and_one_start_per_epoch() -> None:
+    whole = merged([manifest(seg(0, 4, 1)), manifest(seg(4, 9, 1), seg(9, 10, 2))])
+    assert [s.base for s in whole.segments] == [0, 4, 9]
+    assert whole.epochs == (EpochStart(epoch=1, start=0), EpochStart(epoch=2, start=9))
+
+
+def test_a_reference_covers_its_manifest() -> None:
+    ref = ref_to("k", manifest(seg(3, 4), seg(4, 9)), level=1)
+    assert (ref.first, ref.last, ref.count, ref.level) == (3, 8, 2, 1)
+
+
+def test_nothing_is_merged_before_a_level_is_complete() -> None:
+    assert plan_merge([_ref(n, 0) for n in range(MERGE_WIDTH - 1)]) is None
+
+
+def test_a_complete_level_becomes_one_chunk_of_the_next() -> None:
+    chunks = [_ref(0, 1)] + [_ref(n, 0) for n in range(1, MERGE_WIDTH + 1)]
+    plan = plan_merge(chunks)
+    assert plan is not None
+    assert (plan.first, plan.count, plan.level) == (1, MERGE_WIDTH, 1)
+
+
+@given(st.integers(1, 4_000))
+def test_the_list_stays_short_and_contiguous_however_many_checkpoints_there_were(count: int) -> None:
+    chunks: list[ManifestRef] = []
+    for n in range(count):
+        chunks.append(_ref(n, 0))
+        while (plan := plan_merge(chunks)) is not None:
+            old = chunks[plan.first : plan.first + plan.count]
+            new = ManifestRef(
+                key="",
+                first=old[0].first,
+                last=old[-1].last,
+                count=sum(c.count for c in old),
+                level=plan.level,
+            )
+            chunks[plan.first : plan.first + plan.count] = [new]
+        assert len(chunks) <= CHUNKS_MAX
+    assert [chunk.first for chunk in chunks] == [0, *(chunk.last + 1 for chunk in chunks[:-1])]
+    assert chunks[-1].last == count - 1
+    assert [c.level for c in chunks] == sorted((c.level for c in chunks), reverse=True)
+
+
+def test_a_list_that_is_full_without_a_complete_level_is_merged_early() -> None:
+    chunks = [_ref(n, 3 - n // 22) for n in range(CHUNKS_MAX)]
+    plan = plan_merge(chunks)
+    assert plan is not None
+    assert plan.first + plan.count == len(chunks)
+
+
+def _ref(first: int, level: int) -> ManifestRef:
+    return ManifestRef(key=str(first), first=first, last=first, count=1, level=level)
