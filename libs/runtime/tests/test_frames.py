@@ -139,11 +139,11 @@ def test_everything_that_waits_leaves_in_one_message_up_to_the_limit() -> None:
     for number in range(100):
         outbox.put_reply(number, 0, 0, (b"x" * 1000,))
     assert len(drained(outbox)) == 1
-    for number in range(1000):
+    for number in range(4000):
         outbox.put_reply(number, 0, 0, (b"x" * 1000,))
     messages = drained(outbox)
     assert len(messages) == 4
-    assert max(map(len, messages)) <= 256 << 10
+    assert max(map(len, messages)) <= 1 << 20
 
 
 def test_small_frames_pass_between_the_chunks_of_a_large_body() -> None:
@@ -333,3 +333,17 @@ def test_a_reply_is_a_view_of_the_message_and_not_a_copy() -> None:
     assert frame == ReplyFrame(1, Reply(ReplyStatus.FINAL, 5, memoryview(b"abc")))
     assert isinstance(frame, ReplyFrame)
     assert frame.reply.body.obj is message
+
+
+def test_a_small_body_does_not_keep_a_large_message_alive() -> None:
+    outbox = Outbox()
+    outbox.put_reply(1, 0, 0, (b"s" * 100,))
+    outbox.put_reply(2, 0, 0, (b"l" * 200_000,))
+    message = outbox.take(0)
+    assert message is not None
+    small, large = Inbox("frontdoor").feed(message)
+    assert isinstance(small, ReplyFrame)
+    assert isinstance(large, ReplyFrame)
+    assert small.reply.body.obj is not message
+    assert small.reply.body == b"s" * 100
+    assert large.reply.body.obj is message

@@ -33,6 +33,7 @@ async def drain(
         log.warning("drain did not end in time", open_requests=streams.open_requests, timeout_ms=timeout_ms)
     else:
         log.info("drained")
+    streams.leave()
 
 
 async def leave(registration: Registration) -> None:

@@ -20,6 +20,7 @@ class ReplyStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NO_REPLY: _ClassVar[ReplyStatus]
     FAILED: _ClassVar[ReplyStatus]
     EXPIRED: _ClassVar[ReplyStatus]
+    REFUSED: _ClassVar[ReplyStatus]
 FRAME_KIND_UNSPECIFIED: FrameKind
 REQUEST: FrameKind
 CHUNK: FrameKind
@@ -30,6 +31,7 @@ NOT_OWNER: ReplyStatus
 NO_REPLY: ReplyStatus
 FAILED: ReplyStatus
 EXPIRED: ReplyStatus
+REFUSED: ReplyStatus
 
 class RawFrames(_message.Message):
     __slots__ = ("frames",)

@@ -18,7 +18,7 @@ RequestId = NewType("RequestId", int)
 FRAME_VERSION: Final = 1
 FLAG_MORE: Final = 1
 PAYLOAD_BYTES_MAX: Final = 1 << 20
-MESSAGE_BYTES_MAX: Final = 256 << 10
+MESSAGE_BYTES_MAX: Final = 1 << 20
 NULL_LENGTH: Final = 0xFFFF
 STRINGS: Final = 5
 

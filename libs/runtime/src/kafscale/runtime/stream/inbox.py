@@ -32,6 +32,9 @@ from kafscale.runtime.stream.frame import (
 BODY_BYTES_MAX: Final = 128 << 20
 OPEN_BODIES_MAX: Final = 16
 TEXTS_CACHED_MAX: Final = 4096
+# A view keeps its whole message: what is this small and came in a message this large is copied out.
+SMALL_BODY_BYTES: Final = 4 << 10
+LARGE_MESSAGE_BYTES: Final = 32 << 10
 _REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
 _STATUSES: Final = tuple(ReplyStatus)
 
@@ -54,6 +57,7 @@ class Inbox:
         self._is_service = side == "service"
         self._body_bytes_max = body_bytes_max
         self._open_bodies_max = open_bodies_max
+        self._message_is_large = False
         self._open: dict[int, _OpenBody] = {}
         self._texts: dict[bytes, tuple[str | None, ...]] = {}
 
@@ -66,6 +70,7 @@ class Inbox:
         frames: list[Frame] = []
         view = memoryview(message)
         end = len(message)
+        self._message_is_large = end > LARGE_MESSAGE_BYTES
         position = 0
         while position < end:
             if end - position < COMMON.size:
@@ -115,7 +120,7 @@ class Inbox:
         if flags or len(payload) > PAYLOAD_BYTES_MAX:
             self._begin(request_id, (request_id, _STATUSES[status], revision), payload)
             return None
-        return ReplyFrame(request_id, Reply(_STATUSES[status], revision, payload))
+        return ReplyFrame(request_id, Reply(_STATUSES[status], revision, self._own(payload)))
 
     def _request(
         self, message: bytes, view: memoryview, position: int, flags: int, request_id: int
@@ -148,7 +153,12 @@ class Inbox:
         if flags or len(payload) > PAYLOAD_BYTES_MAX:
             self._begin(request_id, meta, payload)
             return None
-        return RequestFrame(meta, payload)
+        return RequestFrame(meta, self._own(payload))
+
+    def _own(self, payload: memoryview) -> memoryview:
+        if self._message_is_large and len(payload) <= SMALL_BODY_BYTES:
+            return memoryview(bytes(payload))
+        return payload
 
     def _begin(
         self, request_id: int, head: RequestMeta | tuple[int, ReplyStatus, int], payload: memoryview

@@ -1,6 +1,6 @@
 """Frames that wait to be sent, and the messages they leave in. Pure: take() is called by a shell that writes.
 
-One message carries every waiting frame up to 256 KiB, so that the cost of a message is shared; it
+One message carries every waiting frame up to 1 MiB, so that the cost of a message is shared; it
 never waits for more. A body over 1 MiB leaves in chunks, and after each chunk everything else that
 waits has its turn, except later frames of the same lane: they must not be whole before it is.
 """

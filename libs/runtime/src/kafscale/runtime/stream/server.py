@@ -93,6 +93,11 @@ class StreamServer:
         for stream in tuple(self._streams):
             await stream.until_idle()
 
+    def leave(self) -> None:
+        """Ends every stream in good order; what is still open on them is cancelled."""
+        for stream in tuple(self._streams):
+            stream.leave()
+
     async def _bulk(self, _messages: object, context: Context) -> None:
         await self._serve("bulk", context)
 
@@ -136,22 +141,25 @@ class _ServerStream:
         self._behind_since_ms: int | None = None
         self._behind_bytes = 0
         self._loop = asyncio.get_running_loop()
+        self._reader: asyncio.Task[FrameError | None] | None = None
         self._write_wanted: asyncio.Future[None] | None = None
         self._room_wanted: asyncio.Future[None] | None = None
         self._idle_wanted: asyncio.Future[None] | None = None
         self.open: dict[int, InboundRequest] = {}
 
     async def run(self) -> FrameError | None:
-        """Until the client closed its side (nobody waits for the rest) or broke the layout."""
+        """Until the client closed its side (nobody waits for the rest), broke the layout, or we leave."""
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(self._write())
-            try:
-                await self._read()
-            except FrameError as error:
-                return error
-            finally:
-                writer.cancel()
-        return None
+            self._reader = tasks.create_task(self._read_until_wrong())
+            await asyncio.wait((self._reader,))
+            writer.cancel()
+        return None if self._reader.cancelled() else self._reader.result()
+
+    def leave(self) -> None:
+        """Ends the call in good order, so that what was written last still arrives."""
+        if self._reader is not None:
+            self._reader.cancel()
 
     async def until_idle(self) -> None:
         while not self._ended and (self.open or self._outbox or self._writing):
@@ -183,6 +191,13 @@ class _ServerStream:
     @property
     def held_bytes(self) -> int:
         return self._open_bytes + self._outbox.waiting_bytes
+
+    async def _read_until_wrong(self) -> FrameError | None:
+        try:
+            await self._read()
+        except FrameError as error:
+            return error
+        return None
 
     async def _read(self) -> None:
         read = self._context.read
