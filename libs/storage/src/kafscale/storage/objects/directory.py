@@ -24,16 +24,18 @@ _LIST_PAGE: Final = 500
 
 
 class DirectoryStore:
-    """Nothing is created or opened before the first request."""
+    """Nothing is created before the first request. `attributes` False: a new store keeps its records in links."""
 
-    def __init__(self, root: str | os.PathLike[str], *, lock_wait_s: float = LOCK_WAIT_S) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], *, lock_wait_s: float = LOCK_WAIT_S, attributes: bool = True
+    ) -> None:
         self.billed = False
         self.linger_min_ms = 0
         self.puts_per_s_max: int | None = None
         self.conditional_delete = True
         self.root = Path(root).absolute()
         self._removed_at_close = False
-        self._tree = DiskTree(str(self.root), lock_wait_s=lock_wait_s)
+        self._tree = DiskTree(str(self.root), lock_wait_s=lock_wait_s, attributes=attributes)
         self._writers = DiskPool("object-write", threads=WRITE_THREADS, pending_max=PENDING_MAX)
         self._readers = DiskPool("object-read", threads=READ_THREADS, pending_max=PENDING_MAX)
 

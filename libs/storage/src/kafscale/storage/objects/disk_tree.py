@@ -17,7 +17,8 @@ from typing import Final
 
 from kafscale.storage.objects.disk_errors import NO_ROOM, translated
 from kafscale.storage.objects.disk_files import read_range, write_body
-from kafscale.storage.objects.disk_records import RecordTree, make_parents
+from kafscale.storage.objects.disk_format import open_records
+from kafscale.storage.objects.disk_records import AttributeRecords, Records, make_parents
 from kafscale.storage.objects.durability import names_follow_fsync, sync_directory
 from kafscale.storage.objects.errors import (
     ObjectNotFound,
@@ -62,7 +63,7 @@ class _Found:
 class DiskTree:
     """Objects at `{root}/{key}`, everything of the store's own below `{root}/.store`."""
 
-    def __init__(self, root: str, *, lock_wait_s: float) -> None:
+    def __init__(self, root: str, *, lock_wait_s: float, attributes: bool = True) -> None:
         self._root = root
         self._meta = f"{root}/{STORE_DIR}/meta"
         self._stage = f"{root}/{STORE_DIR}/stage"
@@ -71,7 +72,8 @@ class DiskTree:
         self._preparing = threading.Lock()
         self._root_fd = -1
         self._ordered = False
-        self._records = RecordTree(self._meta, ordered=False)
+        self._attributes = attributes
+        self._records: Records = AttributeRecords()
         self._unnamed = True
 
     # -- opening ---------------------------------------------------------------------------------------------
@@ -86,7 +88,9 @@ class DiskTree:
             for directory in (self._meta, self._stage, self._torn, f"{self._root}/{STORE_DIR}/locks"):
                 os.makedirs(directory, exist_ok=True)
             self._ordered = names_follow_fsync(self._root)
-            self._records = RecordTree(self._meta, ordered=self._ordered)
+            self._records = open_records(
+                f"{self._root}/{STORE_DIR}", attributes=self._attributes, ordered=self._ordered
+            )
             self._unnamed = self._can_stage_unnamed()
             self._root_fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -127,7 +131,7 @@ class DiskTree:
             status = os.fstat(fd)
             record = Record(etag=etag, size=size, mtime_ns=status.st_mtime_ns, metadata=metadata)
             staged = _Staged(fd, status.st_ino, etag, name or f"/proc/self/fd/{fd}")
-            self._records.write(key, status.st_ino, record)
+            self._records.write(key, fd, record)
             try:
                 yield staged
             finally:
@@ -318,7 +322,7 @@ class DiskTree:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise StoreRefused(key, "is a directory, not an object")
-        record = self._records.read(key, status.st_ino)
+        record = self._records.read(key, fd)
         if record is not None and record.size != status.st_size:
             return _Found(fd, status, None)
         if record is not None and record.mtime_ns == status.st_mtime_ns:
@@ -328,7 +332,7 @@ class DiskTree:
                 return None
         except FileNotFoundError:
             return None
-        return _Found(fd, status, self._records.adopt(key, fd, status))
+        return _Found(fd, status, self._records.adopt(key, fd))
 
     def _move_torn_aside(self, key: str) -> bool:
         """Whether the key may be free now: its file was torn by a power cut, or is gone."""

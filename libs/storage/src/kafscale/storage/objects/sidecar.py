@@ -1,10 +1,9 @@
-"""What the directory store remembers of an object beside its bytes, and where. Pure paths and text.
+"""What the directory store remembers of an object beside its bytes, as text, and which keys it can hold.
+Pure.
 
-A record is the target of a symbolic link named after the key and the inode that holds the bytes. It is made
-before the object appears under its key, so one link or rename shows bytes and record together. A link is one
-entry in the file system's journal: it needs no write and no fsync of its own, and it survives cp -r, rsync
-and tar. Size and modification time tie it to the bytes; the etag is their hash, so a copied tree, whose
-inodes differ, finds its records again.
+Size and modification time tie a record to its bytes: bytes that were changed or cut behind the store's back
+do not pass for those that it wrote. The etag is the bytes' hash, so it can be found again when the record is
+lost.
 """
 
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from kafscale.storage.objects.errors import StoreRefused
 STORE_DIR: Final = ".store"
 METADATA_BYTES_MAX: Final = 2048  # S3's own limit
 _NAME_BYTES_MAX: Final = 230  # 255, less the inode's suffix
+_ENCODED_BYTES_MAX: Final = 3800
 _RECORD_VERSION: Final = "1"
 
 
@@ -31,8 +31,15 @@ class Record:
 
 
 def encode_record(record: Record) -> str:
-    """The link's target."""
+    """One line of text."""
     return f"{_RECORD_VERSION} {record.etag} {record.size} {record.mtime_ns} {urlencode(record.metadata)}"
+
+
+def check_metadata(key: str, metadata: Mapping[str, str]) -> None:
+    """S3 has the first limit; a link's target and ext4's attributes have the second."""
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items())
+    if size > METADATA_BYTES_MAX or len(urlencode(metadata)) > _ENCODED_BYTES_MAX:
+        raise StoreRefused(key, f"more than {METADATA_BYTES_MAX} bytes of metadata")
 
 
 def decode_record(text: str) -> Record | None:
@@ -54,14 +61,3 @@ def check_key(key: str) -> None:
     )
     if bad:
         raise StoreRefused(key, "not a key that a directory can hold")
-
-
-def check_metadata(key: str, metadata: Mapping[str, str]) -> None:
-    """The same limit as S3's, so that what works here works there."""
-    if sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items()) > METADATA_BYTES_MAX:
-        raise StoreRefused(key, f"more than {METADATA_BYTES_MAX} bytes of metadata")
-
-
-def record_name(name: str, inode: int) -> str:
-    """The record's file name for the object's file name."""
-    return f"{name}.{inode:x}"
