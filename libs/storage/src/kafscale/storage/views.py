@@ -54,8 +54,10 @@ class PrefixView(Generic[T]):
         self._reconcile_s = reconcile_s
         self._items: dict[bytes, T] = {}
         self._revisions: dict[bytes, int] = {}  # mod_revision of every key held, decoded or not
-        self._deleted: dict[bytes, int] = {}  # absences seen while a range is under way
-        self._merged = 0  # revision of the last range of the whole prefix
+        self._merged = 0  # revision of the latest range of the whole prefix
+        self._watched = 0  # revision up to which the watch has told everything
+        # Absences that a range under way, or a watch that lags behind a range, could contradict.
+        self._absent: dict[bytes, int] = {}
         self._reading = 0
         self._listeners: list[Callable[[bytes, T | None], None]] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -73,7 +75,7 @@ class PrefixView(Generic[T]):
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            revision = await self._load()
+            revision = self._watched = await self._load()
             self._ready.set()
             await self._follow(revision + 1)
 
@@ -178,10 +180,14 @@ class PrefixView(Generic[T]):
 
     def _apply(self, batch: WatchBatch) -> None:
         for event in batch.events:
+            if event.kv.mod_revision <= self._merged:
+                continue  # the watch lags behind a range that knew this and what came after
             if event.kind is EventKind.PUT:
                 self._set(event.kv)
             else:
                 self._remove(event.kv.key, event.kv.mod_revision)
+        self._watched = batch.revision
+        self._forget_absences()
         self._advance(batch.revision)
 
     def _merge(self, kvs: Iterable[KeyValue], asked: Collection[bytes] | None, revision: int) -> None:
@@ -200,7 +206,7 @@ class PrefixView(Generic[T]):
 
     def _set(self, kv: KeyValue) -> None:
         key, revision = kv.key, kv.mod_revision
-        if self._revisions.get(key, 0) >= revision or self._deleted.get(key, 0) >= revision:
+        if self._revisions.get(key, 0) >= revision or self._absent.get(key, 0) >= revision:
             return
         value = self._decode(kv)
         self._revisions[key] = revision
@@ -211,8 +217,7 @@ class PrefixView(Generic[T]):
         self._tell(key, value)
 
     def _remove(self, key: bytes, revision: int) -> None:
-        if self._reading:
-            self._deleted[key] = max(revision, self._deleted.get(key, 0))
+        self._absent[key] = max(revision, self._absent.get(key, 0))
         if self._revisions.get(key, revision + 1) > revision:
             return
         del self._revisions[key]
@@ -234,13 +239,16 @@ class PrefixView(Generic[T]):
     def _go_back(self) -> None:
         """etcd lost revisions that we have seen: forget them, and end the watch that waits for more."""
         self.resyncs += 1
-        self.revision = self._merged = 0
-        self._deleted.clear()
+        self.revision = self._merged = self._watched = 0
+        self._absent.clear()
         self._revisions = dict.fromkeys(self._revisions, 0)
         if self._following is not None:
             self._following.reschedule(asyncio.get_running_loop().time())
 
     def _read_ended(self) -> None:
         self._reading -= 1
-        if not self._reading:
-            self._deleted.clear()
+        self._forget_absences()
+
+    def _forget_absences(self) -> None:
+        if not self._reading and self._absent:
+            self._absent = {key: at for key, at in self._absent.items() if at > self._watched}
