@@ -204,12 +204,12 @@ class FaultProxy:
                 line.swallowed_bytes += len(chunk)
                 self._notify()
             elif chunk:
+                if line.bytes_per_s:
+                    await asyncio.sleep(len(chunk) / line.bytes_per_s)
                 writer.write(chunk)
                 await writer.drain()
                 line.passed_bytes += len(chunk)
                 self._notify()
-                if line.bytes_per_s:
-                    await asyncio.sleep(len(chunk) / line.bytes_per_s)
             if not chunk:
                 if writer.can_write_eof() and not writer.is_closing():
                     writer.write_eof()
