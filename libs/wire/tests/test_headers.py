@@ -69,7 +69,8 @@ def test_only_the_oldest_controlled_shutdown_has_no_client_id() -> None:
 @pytest.mark.parametrize("key", KEYS_IN_KIO, ids=lambda key: key.name)
 def test_header_versions_of_every_key_are_those_of_kio(key: ApiKey) -> None:
     known = 0
-    for version in range(20):
+    border = flexible_from(key)
+    for version in sorted({0, 1, 3, border - 1, border} & set(range(20))):
         for kind, ours in (
             (EntityType.request, request_header_version),
             (EntityType.response, response_header_version),

@@ -41,7 +41,7 @@ def test_every_version_of_every_message_has_an_oracle() -> None:
 
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_a_value_is_written_as_the_protocol_guide_says_and_read_back(case: Case) -> None:
-    @quick(8)
+    @quick(5)
     @given(values(case))
     def check(message: Any) -> None:
         data = case.encode(message)
@@ -58,7 +58,7 @@ def test_a_value_is_written_as_the_protocol_guide_says_and_read_back(case: Case)
 def test_kio_writes_again_what_it_read_from_us(case: Case) -> None:
     entity = kio_entity(case)
 
-    @quick(4)
+    @quick(3)
     @given(values(case))
     def check(message: Any) -> None:
         data = case.encode(message)
@@ -72,7 +72,7 @@ def test_kio_writes_again_what_it_read_from_us(case: Case) -> None:
 def test_we_write_again_what_we_read_from_kio(case: Case) -> None:
     entity = kio_entity(case)
 
-    @quick(4)
+    @quick(3)
     @given(st.integers(0, 1 << 32))
     def check(seed: int) -> None:
         data = kio_write(entity, kio_random(entity, None, random.Random(seed)))
@@ -86,7 +86,7 @@ def test_we_write_again_what_we_read_from_kio(case: Case) -> None:
 def test_kafka_python_reads_our_fields_under_their_names(case: Case) -> None:
     cls = kafka_python_class(case)
 
-    @quick(4)
+    @quick(3)
     @given(values(case))
     def check(message: Any) -> None:
         if is_failed_api_versions(message):
@@ -104,7 +104,7 @@ def test_kafka_python_reads_our_fields_under_their_names(case: Case) -> None:
 def test_a_codec_written_by_hand_agrees_on_old_versions(case: Case) -> None:
     cls = old_class(case)
 
-    @quick(4)
+    @quick(3)
     @given(values(case))
     def check(message: Any) -> None:
         if is_failed_api_versions(message):
