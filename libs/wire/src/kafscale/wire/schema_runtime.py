@@ -37,7 +37,7 @@ __all__ = [
     "uvarint_rest",
 ]
 
-ELEMENTS_MAX_REQUEST: Final = 1 << 18
+ELEMENTS_MAX_REQUEST: Final = 1 << 17
 ELEMENTS_MAX_RESPONSE: Final = 1 << 22
 ZERO_UUID: Final = bytes(16)
 SINGLE_BUFFER: Final = frozenset({bytes, bytearray, memoryview})
