@@ -31,7 +31,7 @@ def test_the_newest_revision_wins_in_any_order_of_arrival(history: list[bool], s
     table, ends = LogTable(), []
     for value, revision in arrivals:
         table.learn_head(KEY, value, revision)
-        state = table.state(KEY)
+        state = table.state(KEY, rest_is_absent=True)
         assert state is not None
         ends.append(revision)
         newest = max(ends)
@@ -42,9 +42,9 @@ def test_an_absence_that_was_read_is_not_undone_by_an_older_event() -> None:
     table = LogTable()
     table.learn_head(KEY, None, 7)
     table.learn_head(KEY, head(10), 6)
-    assert table.state(KEY) == LogState()
+    assert table.state(KEY, rest_is_absent=True) == LogState()
     table.learn_head(KEY, head(20), 8)
-    state = table.state(KEY)
+    state = table.state(KEY, rest_is_absent=True)
     assert state is not None
     assert state.next == 20
 
@@ -71,8 +71,19 @@ def test_a_forgotten_topic_is_unknown_again() -> None:
     table.confirm(KEY, 6, 100)
     assert (table.read_revision(KEY), table.read_ms(KEY)) == (6, 100)
     table.forget(KEY.topic_id)
-    assert table.state(KEY) is None
+    assert table.state(KEY, rest_is_absent=False) is None
     assert table.read_revision(KEY) == 0
+
+
+def test_a_log_is_not_known_before_both_of_its_keys_are() -> None:
+    """A log start of 0 that nobody has read must not be told."""
+    table = LogTable()
+    assert table.state(KEY, rest_is_absent=False) is None
+    table.learn_head(KEY, head(10), 5)
+    assert table.state(KEY, rest_is_absent=False) is None
+    assert table.state(KEY, rest_is_absent=True).next == 10
+    table.learn_meta(KEY, encode_meta(Meta(log_start=4)), 3)
+    assert table.state(KEY, rest_is_absent=False).log_start == 4
 
 
 def test_half_of_a_checkpoint_is_noticed_where_it_hides_segments() -> None:

@@ -230,6 +230,9 @@ def test_an_index_that_does_not_land_on_batches_is_ignored() -> None:
     shifted = bytearray(good)
     shifted[-1] += 1  # the last entry's position
     assert not view.adopt_index(parse_index(bytes(shifted)))
+    renumbered = bytearray(good)
+    renumbered[-5] -= 1  # the last entry's offset: a true batch start under a wrong name
+    assert not view.adopt_index(parse_index(bytes(renumbered)))
     assert view.batch_of(239) == view.boundary_before(view.end - 1)
     assert view.adopt_index(parse_index(good))
 

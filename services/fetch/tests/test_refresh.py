@@ -5,12 +5,14 @@ silently dead; reads still work. etcd behind a silent proxy is the other half.
 """
 
 import asyncio
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 from kafscale.fetch.heads import Heads
 from kafscale.fetch.logstate import PartitionKey
 from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.heads import encode_head
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
@@ -203,6 +205,21 @@ async def test_a_topic_nobody_reads_is_no_longer_watched(etcd, keyspace, store, 
         assert heads.topics_followed == 0
         await log.append(records(2))
         assert bytes((await client.fetch(topic, 3)).records) == log.expected(3)
+
+
+async def test_an_etcd_that_was_restored_to_an_older_state_is_believed(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        await client.fetch(topic, 0)
+        lost_revision = log.revision + 1_000_000
+        heads._table.learn_head(key, encode_head(replace(log.head, next=99)), lost_revision)
+        follower = heads._followers[topic.topic_id]
+        follower.heads_revision = lost_revision
+        await heads._load(follower, topic.topic_id, keyspace.heads_prefix(topic.topic_id))
+        assert (await client.fetch(topic, 3)).high_watermark == 3
 
 
 async def test_a_deleted_and_recreated_topic_is_another_log(etcd, keyspace, store, topic, log, serve) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 from kafscale.fetch.errors import MetadataUnavailable
-from kafscale.fetch.logstate import EMPTY_LOG, LogState, LogTable, PartitionKey
+from kafscale.fetch.logstate import LogState, LogTable, PartitionKey
 from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd import (
     EtcdClient,
@@ -29,6 +29,7 @@ from kafscale.storage.keys import Keyspace, TopicId, UnknownKey, prefix_end
 
 PARTITIONS_PER_READ: Final = 60
 """Two ranges each, under etcd's default of 128 operations in a transaction."""
+PREFIXES: Final = 2
 READS_IN_FLIGHT_MAX: Final = 4
 BACKOFF_S: Final = 0.5
 
@@ -121,10 +122,7 @@ class Heads:
     def known(self, key: PartitionKey) -> LogState | None:
         """The newest knowledge, without I/O; None: nothing is known yet. Starts to follow the topic."""
         follower = self._follow(key.topic_id)
-        state = self._table.state(key)
-        if state is None and len(follower.loaded) == 2:
-            return EMPTY_LOG
-        return state
+        return self._table.state(key, rest_is_absent=len(follower.loaded) == PREFIXES)
 
     def revision(self, key: PartitionKey) -> int:
         """Every commit of the partition up to this revision is known."""
@@ -250,6 +248,8 @@ class Heads:
     async def _load(self, follower: _Follower, topic_id: TopicId, prefix: bytes) -> int:
         started_ms = self._clock.now_ms()
         found = await self._etcd.prefix(prefix)
+        if found.revision < follower.heads_revision:
+            self._go_back(follower, topic_id, found.revision)
         present = set()
         for kv in found.kvs:
             present.add(self._learn(kv.key, kv.value, kv.mod_revision))
@@ -260,6 +260,13 @@ class Heads:
         follower.loaded.add(prefix)
         self._heard(follower, found.revision, started_ms, heads=self._is_heads(prefix))
         return found.revision
+
+    def _go_back(self, follower: _Follower, topic_id: TopicId, revision: int) -> None:
+        """etcd was restored to an older state: what was seen beyond it is not true any more."""
+        log.warning("etcd_went_back", topic_id=topic_id.hex(), seen=follower.heads_revision, found=revision)
+        follower.heads_revision = 0
+        follower.loaded.clear()
+        self._table.forget(topic_id)
 
     def _apply(self, follower: _Follower, batch: WatchBatch) -> None:
         heads = False

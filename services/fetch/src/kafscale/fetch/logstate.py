@@ -117,10 +117,14 @@ class LogTable:
         self._entries: dict[PartitionKey, _Entry] = {}
         self._listeners: dict[PartitionKey, set[Listener]] = {}
 
-    def state(self, key: PartitionKey) -> LogState | None:
-        """None: nothing was ever learnt of it."""
+    def state(self, key: PartitionKey, *, rest_is_absent: bool) -> LogState | None:
+        """None: one of its keys is not known yet; `rest_is_absent` when such keys do not exist."""
         entry = self._entries.get(key)
-        return None if entry is None else entry.state()
+        if entry is None:
+            return EMPTY_LOG if rest_is_absent else None
+        if not rest_is_absent and not (entry.head.revision and entry.meta.revision):
+            return None
+        return entry.state()
 
     def read_revision(self, key: PartitionKey) -> int:
         entry = self._entries.get(key)
