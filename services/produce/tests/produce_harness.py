@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from kafscale.runtime.service import Runtime
 from kafscale.runtime.stream.frame import Buffer, ReplyStatus, RequestMeta
 from kafscale.runtime.stream.server import InboundRequest
 from kafscale.storage.claims import rendezvous
-from kafscale.storage.etcd import EtcdClient, Range
+from kafscale.storage.etcd import EtcdClient, EtcdError, Range
 from kafscale.storage.heads import Head, Meta, OwnerRecord, Seg, decode_head, decode_meta, decode_owner
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.manifests import decode_manifest
@@ -393,6 +393,7 @@ class Producer:
         self._cluster, self._topic, self._partition = cluster, topic, partition
         self._timeout_ms = timeout_ms
         self._lane_epoch = 0
+        self._record: OwnerRecord | None = None
         self.connection = partition + 1_000 * len(topic.name)
         self.sent = 0
         self.acked: dict[int, int] = {}  # number → offset
@@ -452,7 +453,9 @@ class Producer:
 
     async def _target(self) -> Node | None:
         """As the contract of front doors says: the live owner, the promised one, the preferred one."""
-        record = await self._cluster.owner(self._topic, self._partition)
+        with suppress(EtcdError):  # a front door goes on with what its watch told it last
+            self._record = await self._cluster.owner(self._topic, self._partition)
+        record = self._record
         live = [node for node in self._cluster.nodes if node.is_live]
         for node in live:
             if record and record.owner == node.id:

@@ -13,7 +13,7 @@ from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.etcd import start_etcd
 from kafscale.testkit.objects import Fault, FaultyStore
 from kafscale.wire.errors import ErrorCode
-from produce_harness import Cluster, Load, batch, preferred, until
+from produce_harness import Cluster, Load, batch, until
 
 
 class PausedEtcd(EtcdClient):
@@ -245,7 +245,6 @@ async def test_two_instances_under_every_small_fault_at_once(cluster: Cluster) -
         store.plan = plan
     nodes = [await cluster.node(store=store) for store in stores]
     topic = await cluster.topic("t", 4)
-    assert {preferred(topic, n, nodes).number for n in range(4)} <= {0, 1}
     async with Load(cluster, topic, timeout_ms=30_000) as load:
         for node in nodes:
             await load.progress(40)
