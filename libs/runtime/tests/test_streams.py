@@ -2,7 +2,8 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Sized
 from contextlib import asynccontextmanager
 
 import grpc.aio
@@ -36,7 +37,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-def has_more_than(held: list[InboundRequest], count: int) -> bool:
+def has_more_than(held: Sized, count: int) -> bool:
     return len(held) > count
 
 
@@ -187,6 +188,27 @@ async def test_a_stream_over_its_byte_limit_is_not_read_until_there_is_room() ->
 
 
 @on_uvloop
+async def test_streams_share_one_bound_and_a_stream_waits_for_the_bytes_of_another() -> None:
+    held: list[InboundRequest] = []
+    limits = StreamLimits(held_bytes_total_max=100_000)
+    async with (
+        running({PRODUCE: held.append, FETCH: echo}, limits=limits) as service,
+        client_of(service.target) as first,
+        client_of(service.target) as second,
+    ):
+        large = first.send(meta(), (b"x" * 150_000,))
+        await until(lambda: len(held) == 1)
+        let_through = second.send(meta(FETCH), (b"1",))
+        assert (await let_through.future).body == b"echo:1"
+        waits = second.send(meta(FETCH), (b"2",))
+        await until(lambda: service.streams.stats["bulk"].pauses == 2)
+        assert not waits.future.done()
+        held[0].reply((b"done",))
+        assert (await waits.future).body == b"echo:2"
+        assert (await large.future).body == b"done"
+
+
+@on_uvloop
 async def test_a_full_client_queue_refuses_and_says_that_nothing_was_sent() -> None:
     async with client_of("127.0.0.1:1", queue_bytes_max=100_000) as client:
         first = client.send(meta(), (b"x" * 90_000,))
@@ -286,6 +308,53 @@ async def test_what_never_left_is_reported_as_not_sent_when_the_service_dies() -
         assert sent[0]
         assert not sent[-1]
         assert sum(sent) >= len(held)
+
+
+@on_uvloop
+async def test_over_restarts_every_request_ends_and_none_is_executed_that_was_reported_unsent() -> None:
+    source = random.Random(7)
+    executed: list[int] = []
+
+    def note(request: InboundRequest) -> None:
+        executed.append(int(bytes(request.body[:8])))
+        if source.random() < 0.9:
+            request.reply((request.body[:8],))
+
+    outcomes: dict[int, str] = {}
+
+    async def send(client: StreamClient, number: int) -> None:
+        body = (b"%08d" % number, bytes(source.choice((0, 100, 70_000, 2_500_000))))
+        try:
+            reply = await client.send(meta(age_budget_ms=2_000), body, lane=number % 5).future
+        except BackendLost as lost:
+            outcomes[number] = "unknown" if lost.sent else "unsent"
+        else:
+            outcomes[number] = "answered"
+            assert int(bytes(reply.body)) == number
+
+    async with running({PRODUCE: note}) as service, client_of(service.target, streams=2) as client:
+        async with asyncio.TaskGroup() as tasks:
+            for round_number in range(6):
+                for number in range(round_number * 60, round_number * 60 + 60):
+                    tasks.create_task(send(client, number))
+                # Sometimes in the middle, sometimes into a stream that is dead and does not know it yet.
+                enough = len(executed) + source.randrange(20)
+                everything = round_number * 60 + 59
+                await until(
+                    lambda enough=enough, everything=everything: (  # type: ignore[misc]
+                        len(executed) > enough or len(outcomes) > everything
+                    )
+                )
+                await service.kill()
+                await service.start()
+                async with asyncio.timeout(20):
+                    await client.connect()
+        assert set(outcomes) == set(range(360))
+        assert len(executed) == len(set(executed))
+        assert {number for number, outcome in outcomes.items() if outcome == "answered"} <= set(executed)
+        assert not {number for number, outcome in outcomes.items() if outcome == "unsent"} & set(executed)
+        assert {"answered", "unknown"} <= set(outcomes.values())
+        assert client.pending == 0
 
 
 @on_uvloop

@@ -19,7 +19,7 @@ from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.service import ServiceParts
 from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.stream.options import SERVER_OPTIONS
-from kafscale.runtime.stream.server import StreamServer
+from kafscale.runtime.stream.server import StreamLimits, StreamServer
 from kafscale.runtime.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -52,13 +52,20 @@ class LateServices(grpc.GenericRpcHandler):
 
 
 class GrpcFace:
-    def __init__(self, *, health: Health, clock: Clock, watch: LoopWatch) -> None:
+    def __init__(self, *, health: Health, clock: Clock, watch: LoopWatch, memory_bytes: int) -> None:
+        """Half of the memory is for what streams hold; services account for what they keep of it."""
         self._bulk: dict[int, Handler] = {}
         self._control: dict[int, Handler] = {}
         self._health = health
         self._late = LateServices()
         self._server: grpc.aio.Server | None = None
-        self.streams = StreamServer(bulk=self._bulk, control=self._control, clock=clock, watch=watch)
+        self.streams = StreamServer(
+            bulk=self._bulk,
+            control=self._control,
+            clock=clock,
+            watch=watch,
+            limits=StreamLimits(held_bytes_total_max=memory_bytes // 2),
+        )
 
     async def start(self, address: str) -> int:
         """The port that it listens on. RuntimeError when it cannot."""

@@ -94,7 +94,9 @@ class _Process(Generic[S]):
         self._health = Health(role)
         self._metrics = Metrics(role)
         self._keyspace = Keyspace(settings.namespace)
-        self._face = GrpcFace(health=self._health, clock=self._clock, watch=self._watch)
+        self._face = GrpcFace(
+            health=self._health, clock=self._clock, watch=self._watch, memory_bytes=settings.memory_bytes
+        )
         self._http = HttpFace(
             health=self._health, watch=self._watch, clock=self._clock, metrics=self._metrics
         )

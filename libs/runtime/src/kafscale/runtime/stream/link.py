@@ -247,6 +247,8 @@ class Link:
             raise _Lost(f"no connection within {self._limits.connect_timeout_ms} ms") from None
         except grpc.aio.AioRpcError as error:
             raise _Lost(f"{error.code().name}: {error.details()}") from error
+        except grpc.aio.BaseError as error:
+            raise _Lost(f"gRPC: {error}") from error
 
     async def _use(self, call: Call) -> str:
         try:
@@ -271,6 +273,8 @@ class Link:
                 await call.write(message)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 raise _Lost(await _status(call)) from None
+            except grpc.aio.BaseError as error:
+                raise _Lost(f"gRPC: {error}") from error
             self._after_write()
 
     async def _read(self, call: Call) -> None:
@@ -282,6 +286,8 @@ class Link:
                 frames = self._inbox.feed(message)
             except grpc.aio.AioRpcError as error:
                 raise _Lost(f"{error.code().name}: {error.details()}") from error
+            except grpc.aio.BaseError as error:
+                raise _Lost(f"gRPC: {error}") from error
             except FrameError as error:
                 raise _Lost(f"bad frame: {error.reason}") from error
             self._stats.messages_in += 1

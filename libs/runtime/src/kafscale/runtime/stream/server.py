@@ -39,9 +39,13 @@ WINDOW_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamLimits:
-    """Of one stream. Bodies of unanswered requests and replies that wait to be written count."""
+    """Bodies of unanswered requests and replies that wait to be written count as held.
+
+    All are limits of one stream except held_bytes_total_max, which is that of the process.
+    """
 
     held_bytes_max: int = 64 << 20
+    held_bytes_total_max: int = 256 << 20
     open_requests_max: int = 16_384
     body_bytes_max: int = 128 << 20
 
@@ -67,6 +71,7 @@ class StreamServer:
         self.refusing = False
         self.stats = {"bulk": StreamStats(), "control": StreamStats()}
         self._streams: set[_ServerStream] = set()
+        self._paused: set[_ServerStream] = set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Without serializers a message is the bytes that were written."""
@@ -93,6 +98,16 @@ class StreamServer:
         for stream in tuple(self._streams):
             await stream.until_idle()
 
+    def pause(self, stream: "_ServerStream") -> None:
+        self._paused.add(stream)
+
+    def wake_paused(self) -> None:
+        """Something was let go: perhaps a stream may be read again."""
+        for stream in tuple(self._paused):
+            if not stream.is_full():
+                self._paused.discard(stream)
+                stream.resume()
+
     def leave(self) -> None:
         """Ends every stream in good order; what is still open on them is cancelled."""
         for stream in tuple(self._streams):
@@ -116,8 +131,10 @@ class StreamServer:
             error = await stream.run()
         finally:
             self._streams.discard(stream)
+            self._paused.discard(stream)
             self.stats[kind].streams -= 1
             stream.end()
+            self.wake_paused()
         if error is not None:
             log.error("stream closed: bad frame", kind=kind, peer=context.peer(), reason=error.reason)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.reason)
@@ -204,12 +221,15 @@ class _ServerStream:
         now_ms = self._clock.now_ms
         while True:
             called_ms = now_ms()
-            message = await read()
+            try:
+                message = await read()
+            except grpc.aio.BaseError:
+                return  # the server was stopped under us
             if not isinstance(message, bytes):
                 return
             self._behind_bytes -= len(message)
             self._receive(message, self._arrival_ms(called_ms, now_ms()))
-            if self._is_full():
+            if self.is_full():
                 await self._pause()
 
     async def _pause(self) -> None:
@@ -217,14 +237,22 @@ class _ServerStream:
         if self._behind_since_ms is None:
             self._behind_since_ms = self._clock.now_ms()
             self._behind_bytes = WINDOW_BYTES
-        while self._is_full():
+        while self.is_full():
             self._room_wanted = self._loop.create_future()
+            self._server.pause(self)
             await self._room_wanted
 
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
+        limits = self._limits
         return (
-            self.held_bytes > self._limits.held_bytes_max or len(self.open) >= self._limits.open_requests_max
+            self.held_bytes > limits.held_bytes_max
+            or len(self.open) >= limits.open_requests_max
+            or self._server.held_bytes > limits.held_bytes_total_max
         )
+
+    def resume(self) -> None:
+        if self._room_wanted is not None and not self._room_wanted.done():
+            self._room_wanted.set_result(None)
 
     def _arrival_ms(self, called_ms: int, now_ms: int) -> int:
         """When a message that is read now came at the earliest: what stood unread is as old as the pause."""
@@ -248,6 +276,7 @@ class _ServerStream:
                     self._stats.cancelled += 1
                     self._open_bytes -= len(request.body) + FRAME_COST_BYTES
                     self._cancel(request)
+                    self._server.wake_paused()
 
     def _request(self, frame: RequestFrame, arrived_ms: int) -> None:
         meta = frame.meta
@@ -309,10 +338,7 @@ class _ServerStream:
             self._after_write()
 
     def _after_write(self) -> None:
-        if self._room_wanted is not None and not self._is_full():
-            wanted, self._room_wanted = self._room_wanted, None
-            if not wanted.done():
-                wanted.set_result(None)
+        self._server.wake_paused()
         if not self.open and not self._writing:
             self._wake_idle()
 
