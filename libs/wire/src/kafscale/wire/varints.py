@@ -23,29 +23,34 @@ def uvarint(buf: Buffer, offset: int) -> tuple[int, int]:
 
 
 def uvarint_rest(buf: Buffer, offset: int, first: int) -> tuple[int, int]:
-    """A number whose first byte, already read, has its continuation bit set."""
-    value = first & 0x7F
-    for shift in (7, 14, 21, 28):
-        byte = buf[offset]
-        offset += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 128:
-            if value > 0xFFFFFFFF:
-                break
-            return value, offset
-    raise WireError("varint", "longer than 32 bits", offset=offset)
+    """A number whose first byte, already read, has its continuation bit set. Unrolled: record lengths end here."""
+    byte = buf[offset]
+    value = first & 0x7F | (byte & 0x7F) << 7
+    if byte < 128:
+        return value, offset + 1
+    byte = buf[offset + 1]
+    value |= (byte & 0x7F) << 14
+    if byte < 128:
+        return value, offset + 2
+    byte = buf[offset + 2]
+    value |= (byte & 0x7F) << 21
+    if byte < 128:
+        return value, offset + 3
+    byte = buf[offset + 3]
+    if byte > 15:
+        raise WireError("varint", "longer than 32 bits", offset=offset)
+    return value | byte << 28, offset + 4
 
 
 def encode_uvarint(value: int) -> bytes:
     """An unsigned varint of any size."""
-    if value < 128:
+    if value < 1 << 7:
         return bytes((value,))
-    out = bytearray()
-    while value > 127:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    if value < 1 << 14:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+    return bytes((value & 0x7F | 0x80,)) + encode_uvarint(value >> 7)
 
 
 def skip_tags(buf: Buffer, offset: int) -> int:
