@@ -51,7 +51,8 @@ class Figure:
         )
 
 
-HEADER = "| request | size | at once | per s | MB/s | p50 ms | p99 ms | client CPU ms |\n|---|---|---|---|---|---|---|---|"
+COLUMNS = ("request", "size", "at once", "per s", "MB/s", "p50 ms", "p99 ms", "client CPU ms")
+HEADER = "| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|"
 
 
 async def measure(what: str, size: int, concurrency: int, seconds: float, operation: Operation) -> Figure:
