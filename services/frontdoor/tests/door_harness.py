@@ -12,8 +12,10 @@ from typing import Literal
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Views, assemble
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.lanes import LaneKey
+from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Backend
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.client import BackendLost
@@ -395,6 +397,8 @@ class Cluster:
             tasks=tasks,
             metrics=self.metrics,
             tracer=None,
+            budget=MemoryBudget(self.settings.memory_bytes),
+            acked=AckedRevision(),
             connect=self._connect,
         )
         self.front_doors.set(

@@ -240,4 +240,4 @@ class ChangingOwners(RuleBasedStateMachine):
 
 
 TestChangingOwners = ChangingOwners.TestCase
-TestChangingOwners.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestChangingOwners.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)

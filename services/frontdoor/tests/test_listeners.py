@@ -2,7 +2,7 @@
 
 import pytest
 from kafscale.frontdoor.listeners import Bind, ListenersWrong, advertised, parse
-from kafscale.frontdoor.server import bind_all
+from kafscale.frontdoor.server import bind_all, bind_for_workers
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.storage.membership import Listener
 from pydantic import ValidationError
@@ -70,14 +70,26 @@ def test_what_cannot_be_dialled_is_not_advertised(text: str, says: str) -> None:
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    (door,) = bind_all((Bind(name="A", host="127.0.0.1", port=0),), shared=False)
+    (door,) = bind_all((Bind(name="A", host="127.0.0.1", port=0),))
     door.socket.listen()
     try:
         assert door.where.port == door.port > 0
         with pytest.raises(ListenersWrong, match=f"listener B cannot have 127.0.0.1:{door.port}"):
-            bind_all((Bind(name="B", host="127.0.0.1", port=door.port),), shared=False)
+            bind_all((Bind(name="B", host="127.0.0.1", port=door.port),))
     finally:
         door.socket.close()
+
+
+def test_workers_get_the_same_ports_each_by_a_socket_of_its_own() -> None:
+    binds = (Bind(name="A", host="127.0.0.1", port=0), Bind(name="B", host="127.0.0.1", port=0))
+    of_workers = bind_for_workers(binds, 3)
+    try:
+        assert len({tuple(door.port for door in doors) for doors in of_workers}) == 1
+        assert len({door.socket.fileno() for doors in of_workers for door in doors}) == 6
+    finally:
+        for doors in of_workers:
+            for door in doors:
+                door.socket.close()
 
 
 def test_the_settings_refuse_listeners_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

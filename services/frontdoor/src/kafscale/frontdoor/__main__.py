@@ -5,8 +5,9 @@ import sys
 from functools import partial
 
 from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
-from kafscale.frontdoor.server import ROLE, bind_all, build
+from kafscale.frontdoor.server import ROLE, bind_all, bind_for_workers, build
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.frontdoor.shared import build_workers
 from kafscale.runtime.process import run_service
 from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings
 
@@ -15,7 +16,13 @@ def main() -> int:
     settings = load_settings(FrontdoorSettings)
     try:
         binds = parse(settings.listeners, setting="KAFSCALE_LISTENERS")
-        doors = bind_all(binds, shared=settings.frontdoor_workers > 1)
+        if settings.frontdoor_workers == 1:
+            doors = bind_all(binds)
+            build_it = partial(build, doors=doors)
+        else:
+            of_workers = bind_for_workers(binds, settings.frontdoor_workers)
+            doors = of_workers[0]
+            build_it = partial(build_workers, doors=of_workers, argv=sys.argv[1:])
         shown = advertised(
             tuple(door.where for door in doors),
             settings.advertised_listeners,
@@ -25,7 +32,7 @@ def main() -> int:
     except ListenersWrong as wrong:
         sys.stderr.write(f"{wrong}\n")
         return USAGE_EXIT_CODE
-    return run_service(ROLE, settings, partial(build, doors=doors), listeners=shown)
+    return run_service(ROLE, settings, build_it, listeners=shown)
 
 
 if __name__ == "__main__":

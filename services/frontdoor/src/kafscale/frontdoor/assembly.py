@@ -9,7 +9,6 @@ from typing import Final, Literal
 
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.connection import Limits
-from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.gateway import Gateway, Handler, Refuse
 from kafscale.frontdoor.handlers import (
@@ -32,6 +31,7 @@ from kafscale.frontdoor.lanes import LaneLimits
 from kafscale.frontdoor.lookups import TopicLookups
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.produce_lanes import LaneSender
+from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Backend
 from kafscale.frontdoor.routing import Owners, Routing
 from kafscale.frontdoor.settings import FrontdoorSettings
@@ -106,9 +106,10 @@ def assemble(
     tasks: asyncio.TaskGroup,
     metrics: Metrics,
     tracer: Tracer | None,
+    budget: MemoryBudget,
+    acked: AckedRevision,
     connect: Connect,
 ) -> FrontDoor:
-    acked = AckedRevision()
     pools = {role: Pool(role, views.live[role], connect, tasks) for role in ROLES}
     routing = Routing(pools, views.owners)
     forwarder = Forwarder(routing=routing, clock=clock, acked=acked)
@@ -142,7 +143,8 @@ def assemble(
         leavers=(producing,),
         limits=limits_of(settings),
         clock=clock,
-        budget=MemoryBudget(int(settings.memory_bytes * REQUESTS_SHARE)),
+        budget=budget,
+        requests_share=REQUESTS_SHARE,
         metrics=counted,
         tracer=tracer,
         request_timeout_ms=settings.frontdoor_request_timeout_ms,

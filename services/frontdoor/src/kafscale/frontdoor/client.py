@@ -17,6 +17,7 @@ from kafscale.wire.buffers import Buffer
 WRITE_BUFFER_HIGH_BYTES: Final = 4 << 20
 LINGER_MS_MAX: Final = 5_000
 MID_FRAME_IDLE_MS_MAX: Final = 60_000
+EOF_GRACE_MS: Final = 1_000
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -28,6 +29,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._reading = True
         self._ending = False
         self._closing_ms: int | None = None
+        self._eof_ms: int | None = None
         self._held_bytes = 0
         self._flush_asked = False
         self._last_ms = gateway.clock.now_ms()
@@ -58,8 +60,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._settle()
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it has asked is still answered."""
+        """The client sends no more. It may have left or only closed its half, which look the same from here:
+        what it has asked is still answered if that is soon, and then given up."""
         self._ending = True
+        self._eof_ms = self._gateway.clock.now_ms()
         self._settle()
         return not self._machine.drained
 
@@ -205,6 +209,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._closing_ms is not None:
             if now_ms - self._closing_ms > LINGER_MS_MAX:
                 self.abort()
+            return
+        if self._eof_ms is not None and now_ms - self._eof_ms > EOF_GRACE_MS:
+            self._close()
             return
         for exchange in [e for e in self.exchanges.values() if e.deadline_ms <= now_ms]:
             self._expire(exchange)

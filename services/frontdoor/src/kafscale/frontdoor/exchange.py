@@ -53,19 +53,6 @@ class Caller:
         self.gone = False
 
 
-class AckedRevision:
-    """The highest etcd revision of a commit that this process has acknowledged to a client."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def saw(self, revision: int) -> None:
-        if revision > self.value:
-            self.value = revision
-
-
 class Exchange:
     __slots__ = (
         "_door",

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Final
 
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.exchange import AckedRevision, Exchange
+from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Backend, Stream
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock

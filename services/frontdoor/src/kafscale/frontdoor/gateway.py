@@ -1,8 +1,8 @@
 """Everything the connections of one process share: dispatch by the table, deadlines, memory, flushing.
 
 Laws: every request gets a deadline when it arrives, and a sweep ends those that passed it. Answers of one
-turn of the event loop leave in one write per connection. While requests hold more than the budget, no
-socket is read; reading goes on when three quarters of it are free of use again. What clients do wrong is
+turn of the event loop leave in one write per connection. While requests hold more than their share of the
+memory, no socket is read; reading goes on when a quarter of it is free again. What clients do wrong is
 logged once in a while, however often they do it.
 """
 
@@ -68,6 +68,7 @@ class Gateway:
         limits: Limits,
         clock: Clock,
         budget: MemoryBudget,
+        requests_share: float,
         metrics: FrontdoorMetrics,
         tracer: Tracer | None,
         request_timeout_ms: int,
@@ -80,6 +81,7 @@ class Gateway:
         self._refusals = refusals
         self._leavers = leavers
         self._budget = budget
+        self._request_bytes_max = int(budget.bytes_max * requests_share)
         self._tracer = tracer
         self._request_timeout_ms = request_timeout_ms
         self._connections_max = connections_max
@@ -189,14 +191,14 @@ class Gateway:
 
     @property
     def overloaded(self) -> bool:
-        return self._budget.free_bytes == 0
+        return self._budget.used_bytes >= self._request_bytes_max
 
     def account(self, delta_bytes: int) -> None:
         if delta_bytes > 0:
             self._budget.force(delta_bytes)
         else:
             self._budget.release(-delta_bytes)
-            if self._stalled and self._budget.used_bytes <= RESUME_SHARE * self._budget.bytes_max:
+            if self._stalled and self._budget.used_bytes <= RESUME_SHARE * self._request_bytes_max:
                 stalled, self._stalled = self._stalled, set()
                 for connection in stalled:
                     connection.has_room()

@@ -12,9 +12,10 @@ from typing import Final
 
 import structlog
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.exchange import AckedRevision, Caller
+from kafscale.frontdoor.exchange import Caller
 from kafscale.frontdoor.lanes import LaneEpoch, LaneKey, LaneLimits, Lanes, Resend
 from kafscale.frontdoor.produce_call import ProduceCall, ProducePart, Share
+from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Stream
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock

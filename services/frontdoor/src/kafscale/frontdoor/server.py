@@ -17,7 +17,9 @@ from kafscale.frontdoor.assembly import ROLES, FrontDoor, Views, assemble, conne
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.listeners import Bind, ListenersWrong
 from kafscale.frontdoor.owners import OwnersView
+from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import Runtime, ServiceParts
@@ -52,18 +54,41 @@ class Door:
         return Bind(name=self.name, host=self.host, port=self.port)
 
 
-def bind_all(binds: Sequence[Bind], *, shared: bool) -> tuple[Door, ...]:
-    """`shared`: other processes of ours will listen on the same ports. Raises ListenersWrong."""
+def bind_all(binds: Sequence[Bind], *, shared: bool = False) -> tuple[Door, ...]:
+    """`shared`: other sockets of ours will have the same ports. Raises ListenersWrong."""
     doors: list[Door] = []
     for bind in binds:
         try:
             doors.append(Door(name=bind.name, host=bind.host, socket=_bound(bind, shared=shared)))
         except OSError as error:
-            for door in doors:
-                door.socket.close()
+            _close_all(doors)
             where = f"{bind.host or '*'}:{bind.port}"
             raise ListenersWrong(f"listener {bind.name} cannot have {where}: {error.strerror}") from error
     return tuple(doors)
+
+
+def bind_for_workers(binds: Sequence[Bind], workers: int) -> tuple[tuple[Door, ...], ...]:
+    """The same ports once for each worker. Raises ListenersWrong.
+
+    SO_REUSEPORT would also share a port with a stranger who set it, so the ports are first bound without.
+    """
+    first = bind_all(binds)
+    ports = [door.where for door in first]
+    _close_all(first)
+    found: list[tuple[Door, ...]] = []
+    try:
+        for _ in range(workers):
+            found.append(bind_all(ports, shared=True))  # noqa: PERF401  (what is bound must be closed again)
+    except ListenersWrong:
+        for doors in found:
+            _close_all(doors)
+        raise
+    return tuple(found)
+
+
+def _close_all(doors: Sequence[Door]) -> None:
+    for door in doors:
+        door.socket.close()
 
 
 def _bound(bind: Bind, *, shared: bool) -> socket.socket:
@@ -97,6 +122,8 @@ class Service:
         tasks: asyncio.TaskGroup,
         metrics: Metrics,
         tracer: Tracer | None,
+        budget: MemoryBudget,
+        acked: AckedRevision,
     ) -> None:
         self._owners = OwnersView(etcd, keyspace)
         self._live = {role: LiveView(etcd, keyspace, role.value) for role in ROLES}
@@ -113,6 +140,8 @@ class Service:
             tasks=tasks,
             metrics=metrics,
             tracer=tracer,
+            budget=budget,
+            acked=acked,
             connect=connect_streams(settings.frontdoor_streams),
         )
 
@@ -160,6 +189,8 @@ async def build(runtime: Runtime[FrontdoorSettings], *, doors: Sequence[Door]) -
         tasks=runtime.task_group,
         metrics=runtime.metrics,
         tracer=runtime.tracer,
+        budget=runtime.budget,
+        acked=AckedRevision(),
     )
 
     async def before_ready() -> None:

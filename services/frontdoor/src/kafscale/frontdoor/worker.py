@@ -1,0 +1,163 @@
+"""One worker process of a front door: serves clients on sockets that its parent has bound.
+
+It registers nothing: node id and registration are the parent's. It ends when it is told to (SIGTERM, after
+a drain) and when its parent is gone, which it notices by the end of its standard input. Lines on standard
+input are questions: `metrics` is answered by `metrics <bytes>` and the bytes. It says `ready` when clients
+may come.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from typing import Final
+
+import msgspec
+import structlog
+import uvloop
+from kafscale.frontdoor.revisions import AckedRevision, open_page
+from kafscale.frontdoor.server import ROLE, Door, Service
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.exposition import expose
+from kafscale.runtime.logs import configure_logs
+from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.outside import connect_etcd
+from kafscale.runtime.settings_load import load_settings
+from kafscale.runtime.tracing import open_tracer
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.topics import TopicsView
+
+log = structlog.get_logger("kafscale.frontdoor.worker")
+
+PLAN_VARIABLE: Final = "KAFSCALE_FRONTDOOR_WORKER_PLAN"
+READY: Final = b"ready\n"
+METRICS: Final = b"metrics"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the parent tells a worker; descriptors are inherited."""
+
+    number: int
+    workers: int
+    instance: str
+    page: int
+    sockets: list[tuple[str, str, int]]  # listener, host, descriptor
+
+
+class _Done(Exception):
+    """Ends the worker's task group."""
+
+
+async def _ask_pipe() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
+    return reader, asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+class Worker:
+    def __init__(self, settings: FrontdoorSettings, plan: Plan) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._clock = SystemClock()
+        self._metrics = Metrics(ROLE)
+        self._watch = LoopWatch(self._clock)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        # Ctrl-C reaches the whole group; the parent decides what it means.
+        loop.add_signal_handler(signal.SIGINT, lambda: None)
+        self._watch.start()
+        etcd = connect_etcd(self._settings)
+        keyspace = Keyspace(self._settings.namespace)
+        tracer = open_tracer(
+            service=ROLE,
+            instance=self._plan.instance,
+            ratio=self._settings.trace_ratio,
+            endpoint=self._settings.otlp_endpoint,
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                topics = TopicsView(etcd, keyspace)
+                tasks.create_task(topics.run())
+                service = Service(
+                    self._settings,
+                    etcd=etcd,
+                    keyspace=keyspace,
+                    topics=topics,
+                    clock=self._clock,
+                    tasks=tasks,
+                    metrics=self._metrics,
+                    tracer=tracer,
+                    budget=MemoryBudget(self._settings.memory_bytes // self._plan.workers),
+                    acked=AckedRevision(open_page(self._plan.page, self._plan.workers), self._plan.number),
+                )
+                await self._serve(service, tasks)
+                raise _Done
+        except* _Done:
+            log.info("worker ended")
+        finally:
+            self._watch.stop()
+            await etcd.close()
+            if tracer is not None:
+                await asyncio.to_thread(tracer.close)
+
+    async def _serve(self, service: Service, tasks: asyncio.TaskGroup) -> None:
+        self._metrics.watch_gauge(
+            "loop_lag_seconds",
+            "Worst lateness of the event loop since the last scrape.",
+            lambda: self._watch.take_lag_max_ms() / 1000,
+        )
+        try:
+            await service.load()
+            await service.listen(self._doors())
+            reader, writer = await _ask_pipe()
+            writer.write(READY)
+            tasks.create_task(self._answer_parent(reader, writer))
+            await self._stop.wait()
+            await service.drain()
+        finally:
+            await service.close()
+
+    def _doors(self) -> list[Door]:
+        return [
+            Door(name=name, host=host, socket=socket.socket(fileno=descriptor))
+            for name, host, descriptor in self._plan.sockets
+        ]
+
+    async def _answer_parent(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            if line.strip() == METRICS:
+                text = await asyncio.to_thread(expose, self._metrics.registry)
+                writer.write(METRICS + b" %d\n" % len(text) + text)
+                await writer.drain()
+        self._stop.set()
+
+
+async def _main(settings: FrontdoorSettings, plan: Plan) -> None:
+    await Worker(settings, plan).run()
+
+
+def main() -> int:
+    settings = load_settings(FrontdoorSettings)
+    plan = msgspec.json.decode(os.environ[PLAN_VARIABLE], type=Plan)
+    configure_logs(
+        level=settings.log_level,
+        form=settings.log_format,
+        service=ROLE,
+        instance=plan.instance,
+        worker=str(plan.number),
+    )
+    uvloop.run(_main(settings, plan))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

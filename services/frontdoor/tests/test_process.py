@@ -1,0 +1,212 @@
+"""The front door as real processes against a real etcd: alone, and as workers on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import urllib.request
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from struct import pack, unpack
+
+import pytest
+from kafscale.frontdoor.__main__ import main
+from kafscale.frontdoor.revisions import make_page
+from kafscale.frontdoor.worker import PLAN_VARIABLE, READY
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.membership import Instance, LiveView
+from kafscale.testkit.etcd import etcd, etcd_server, keyspace
+
+__all__ = ["etcd", "etcd_server", "keyspace"]
+
+API_VERSIONS_0 = pack(">ihhih", 10, 18, 0, 9, -1)
+START_TIMEOUT_S = 40
+PLAN = {"number": 0, "workers": 1, "instance": "1/a", "sockets": []}
+
+
+class Running:
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.lines: list[dict[str, object]] = []
+        self._reader = asyncio.get_running_loop().create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            with contextlib.suppress(json.JSONDecodeError):
+                self.lines.append(json.loads(line))
+
+    def logged(self, event: str) -> list[dict[str, object]]:
+        return [line for line in self.lines if line["event"] == event]
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(30):
+            code = await self.process.wait()
+            await self._reader
+            return code
+
+
+@asynccontextmanager
+async def front_door(
+    server: EtcdProcess, keys: Keyspace, tmp_path: Path, **extra: str
+) -> AsyncIterator[Running]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")}
+    environment |= {
+        "KAFSCALE_ETCD_ENDPOINTS": server.endpoint,
+        "KAFSCALE_NAMESPACE": keys.namespace,
+        "KAFSCALE_OBJECT_DIR": str(tmp_path),
+        "KAFSCALE_LISTENERS": "PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:0",
+        **extra,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "kafscale.frontdoor", env=environment, stderr=PIPE
+    )
+    running = Running(process)
+    try:
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await running.ended()
+
+
+async def registered(client: EtcdClient, keys: Keyspace) -> Instance:
+    """The front door's registration once it is READY."""
+    view = LiveView(client, keys, "frontdoor")
+    async with asyncio.timeout(START_TIMEOUT_S), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(view.run())
+        changed = asyncio.Event()
+        view.subscribe(changed.set)
+        while not view.ready():
+            await changed.wait()
+            changed.clear()
+        running.cancel()
+    return view.ready()[0]
+
+
+async def asks_versions(port: int) -> bool:
+    """Whether the server answers an ApiVersions request."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(10):
+            writer.write(API_VERSIONS_0)
+            size, correlation_id, error = unpack(">iih", await reader.readexactly(10))
+            await reader.readexactly(size - 6)
+            return (correlation_id, error) == (9, 0)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def scrape(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def sample(text: str, name: str) -> float:
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
+
+
+async def test_a_front_door_registers_its_listeners_serves_and_leaves_cleanly(
+    etcd_server: EtcdProcess, etcd: EtcdClient, keyspace: Keyspace, tmp_path: Path
+) -> None:
+    async with front_door(
+        etcd_server, keyspace, tmp_path, KAFSCALE_ADVERTISED_LISTENERS="PLAINTEXT://kafka.example:0"
+    ) as running:
+        instance = await registered(etcd, keyspace)
+        (shown,) = instance.listeners
+        assert (shown.name, shown.host) == ("PLAINTEXT", "kafka.example")
+        assert await asks_versions(shown.port)
+        ports = {line["listener"]: line["port"] for line in running.logged("listening")}
+        assert ports["PLAINTEXT"] == shown.port
+        assert await asks_versions(int(str(ports["SECOND"])))
+        text = await asyncio.to_thread(scrape, instance.http_address)
+        assert sample(text, 'kafscale_frontdoor_requests_total{api="ApiVersions"}') == 2
+        _, idle = await asyncio.open_connection("127.0.0.1", shown.port)
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.ended() == 0
+        idle.close()
+        assert running.logged("drained")
+
+
+async def test_workers_share_ports_and_one_registration_and_one_that_dies_is_replaced(
+    etcd_server: EtcdProcess, etcd: EtcdClient, keyspace: Keyspace, tmp_path: Path
+) -> None:
+    async with front_door(etcd_server, keyspace, tmp_path, KAFSCALE_FRONTDOOR_WORKERS="2") as running:
+        instance = await registered(etcd, keyspace)
+        port = instance.listeners[0].port
+        assert all(await asyncio.gather(*(asks_versions(port) for _ in range(40))))
+        text = await asyncio.to_thread(scrape, instance.http_address)
+        assert sample(text, 'kafscale_frontdoor_requests_total{api="ApiVersions"}') == 40
+        accepted = {line["worker"] for line in running.logged("listening")}
+        assert accepted == {"0", "1"}
+        assert sample(text, "kafscale_frontdoor_workers_ready") == 2
+        victim = children_of(running.process.pid)[0]
+        os.kill(victim, signal.SIGKILL)
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while len(running.logged("listening")) < 6:
+                await asyncio.sleep(0.05)
+        assert running.logged("worker died")[0]["exit_code"] == -9
+        assert all(await asyncio.gather(*(asks_versions(port) for _ in range(40))))
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.ended() == 0
+        assert len(running.logged("worker ended")) == 2
+
+
+async def test_a_worker_answers_for_its_metrics_and_ends_with_its_parent(
+    etcd_server: EtcdProcess, keyspace: Keyspace
+) -> None:
+    page = make_page(1)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "kafscale.frontdoor.worker",
+        f"--etcd-endpoints={etcd_server.endpoint}",
+        f"--namespace={keyspace.namespace}",
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        pass_fds=[page],
+        env={**os.environ, PLAN_VARIABLE: json.dumps(PLAN | {"page": page})},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    async with asyncio.timeout(START_TIMEOUT_S):
+        assert await process.stdout.readline() == READY
+        process.stdin.write(b"metrics\n")
+        word, size = (await process.stdout.readline()).split()
+        text = await process.stdout.readexactly(int(size))
+        assert word == b"metrics"
+        assert b"kafscale_frontdoor_connections" in text
+        process.stdin.close()
+        assert await process.wait() == 0
+    os.close(page)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_taken_port_is_said_in_one_sentence(
+    workers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        flags = [f"--listeners=PLAINTEXT://127.0.0.1:{port}", f"--frontdoor-workers={workers}"]
+        monkeypatch.setattr("sys.argv", ["frontdoor", *flags])
+        assert main() == 2
+    said = capsys.readouterr().err
+    assert said == f"listener PLAINTEXT cannot have 127.0.0.1:{port}: Address already in use\n"
+
+
+def children_of(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split() if "worker" in Path(f"/proc/{child}/cmdline").read_text()]

@@ -1,0 +1,272 @@
+"""Real sockets in front, real streams behind: what only the two of them together can show."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from struct import pack, unpack
+
+import grpc.aio
+import pytest
+import uvloop
+from door_harness import FakeLive, FakeOwners, FakeTopics, until
+from kafscale.frontdoor.assembly import ROLES, FrontDoor, Views, assemble, connect_streams
+from kafscale.frontdoor.client import ClientConnection
+from kafscale.frontdoor.revisions import AckedRevision
+from kafscale.frontdoor.routes import Backend
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.stream.options import SERVER_OPTIONS
+from kafscale.runtime.stream.server import InboundRequest, StreamServer
+from kafscale.storage.membership import Instance, InstanceState
+from kafscale.wire.headers import encode_request_header
+from kafscale.wire.schema import produce
+
+API_VERSIONS_0 = pack(">ihhih", 10, 18, 0, 9, -1)
+
+
+@dataclass
+class Service:
+    """Answers Produce at once, echoes Fetch, holds InitProducerId for ever."""
+
+    produced: list[bytes] = field(default_factory=list)
+    held: list[InboundRequest] = field(default_factory=list)
+    cancelled: int = 0
+
+    def produce(self, request: InboundRequest) -> None:
+        message = produce.decode_request(request.body, request.meta.api_version)
+        (topic,) = message.topic_data
+        (part,) = topic.partition_data
+        self.produced.append(bytes(part.records or b""))  # type: ignore[arg-type]
+        response = produce.ProduceResponse(
+            responses=[
+                produce.ProduceResponseTopic(
+                    name=topic.name,
+                    partition_responses=[
+                        produce.ProduceResponsePartition(index=part.index, base_offset=len(self.produced) - 1)
+                    ],
+                )
+            ]
+        )
+        request.reply(produce.encode_response(response, request.meta.api_version))
+
+    def echo(self, request: InboundRequest) -> None:
+        request.reply([bytes(request.body)])
+
+    def hold(self, request: InboundRequest) -> None:
+        self.held.append(request)
+        request.on_cancel(self._count_cancelled)
+
+    def _count_cancelled(self) -> None:
+        self.cancelled += 1
+
+
+@dataclass
+class System:
+    door: FrontDoor
+    service: Service
+    port: int
+    topics: FakeTopics
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+
+@asynccontextmanager
+async def running(**settings: int) -> AsyncIterator[System]:
+    service = Service()
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    streams = StreamServer(bulk={0: service.produce, 1: service.echo}, control={22: service.hold})
+    streams.add_to(server)
+    backend_port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    live = {role: FakeLive() for role in ROLES}
+    topics = FakeTopics()
+    topics.add("t", 1, 4)
+    chosen = FrontdoorSettings(**settings)  # type: ignore[arg-type]
+    async with asyncio.TaskGroup() as tasks:
+        door = assemble(
+            chosen,
+            Views(topics=topics, owners=FakeOwners(), live=live, front_doors=FakeLive()),  # type: ignore[arg-type]
+            clock=SystemClock(),
+            tasks=tasks,
+            metrics=Metrics("frontdoor"),
+            tracer=None,
+            budget=MemoryBudget(chosen.memory_bytes),
+            acked=AckedRevision(),
+            connect=connect_streams(1),
+        )
+        for role in (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR):
+            address = f"127.0.0.1:{backend_port}"
+            live[role].set(
+                Instance(role=role.value, node_id=1, boot_id="a", address=address, state=InstanceState.READY)
+            )
+        loop = asyncio.get_running_loop()
+        factory = partial(ClientConnection, door.gateway, "PLAINTEXT")
+        listening = await loop.create_server(factory, "127.0.0.1", 0, backlog=1024)
+        sweep = tasks.create_task(door.gateway.sweep())
+        try:
+            yield System(door, service, listening.sockets[0].getsockname()[1], topics)
+        finally:
+            listening.close()
+            for connection in tuple(door.gateway.connections):
+                connection.abort()
+            await door.close()
+            sweep.cancel()
+            await server.stop(0)
+
+
+def produce_frame(correlation_id: int, records: bytes, *, acks: int = -1) -> bytes:
+    message = produce.ProduceRequest(
+        acks=acks,
+        timeout_ms=30_000,
+        topic_data=[
+            produce.ProduceRequestTopic(
+                name="t", partition_data=[produce.ProduceRequestPartition(index=0, records=records)]
+            )
+        ],
+    )
+    body = b"".join(map(bytes, produce.encode_request(message, 9)))
+    return framed(0, 9, correlation_id, body)
+
+
+def framed(key: int, version: int, correlation_id: int, body: bytes) -> bytes:
+    whole = encode_request_header(key, version, correlation_id, "test") + body
+    return pack(">i", len(whole)) + whole
+
+
+async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    (size,) = unpack(">i", await reader.readexactly(4))
+    data = await reader.readexactly(size)
+    return unpack(">i", data[:4])[0], data[4:]
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def pipeline_of_all_sizes() -> None:
+    async with running() as system:
+        reader, writer = await system.connect()
+        sizes = [0, 1, 100, 70_000, 3 << 20, 17, 1 << 20, 65_536, 9 << 20, 5]
+        sent = [bytes([number]) * size for number, size in enumerate(sizes)]
+        writer.write(b"".join(produce_frame(n, records) for n, records in enumerate(sent)))
+        for number in range(len(sizes)):
+            correlation_id, body = await read_answer(reader)
+            response = produce.decode_response(body[1:], 9)
+            assert correlation_id == number
+            assert response.responses[0].partition_responses[0].base_offset == number
+        assert system.service.produced == sent
+        await close(writer)
+
+
+async def test_requests_of_all_sizes_arrive_whole_and_in_order() -> None:
+    await pipeline_of_all_sizes()
+
+
+def test_under_uvloop_they_do_too() -> None:
+    uvloop.run(pipeline_of_all_sizes())
+
+
+async def test_a_client_that_leaves_cancels_its_requests_at_the_service() -> None:
+    async with running() as system:
+        _, writer = await system.connect()
+        for number in range(3):
+            writer.write(framed(22, 0, number, pack(">hi", -1, 0)))
+        await until(lambda: len(system.service.held) == 3)
+        await close(writer)
+        await until(lambda: system.service.cancelled == 3)
+
+
+async def test_a_long_wait_on_one_connection_holds_up_no_other() -> None:
+    async with running() as system:
+        _, waiting = await system.connect()
+        waiting.write(framed(22, 0, 1, pack(">hi", -1, 0)))
+        await until(lambda: bool(system.service.held))
+        reader, writer = await system.connect()
+        writer.write(API_VERSIONS_0)
+        assert (await read_answer(reader))[0] == 9
+        await close(writer)
+        await close(waiting)
+
+
+async def test_a_client_that_reads_nothing_stops_being_read_and_then_goes_on() -> None:
+    async with running(frontdoor_unsent_bytes_max=1 << 20) as system:
+        reader, writer = await system.connect()
+        raw: socket.socket = writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        one = framed(1, 4, 7, bytes(100_000))
+        total = 400
+        writing = asyncio.ensure_future(write_all(writer, one, total))
+        stats = system.door.gateway.metrics.by_key[1]
+        await until(lambda: stands_still(lambda: stats.requests.value))
+        assert stats.requests.value < total
+        for _ in range(total):
+            assert (await read_answer(reader))[0] == 7
+        await writing
+        assert stats.requests.value == total
+        await close(writer)
+
+
+async def write_all(writer: asyncio.StreamWriter, data: bytes, times: int) -> None:
+    for _ in range(times):
+        writer.write(data)
+        await writer.drain()
+
+
+SEEN: dict[int, int] = {}
+
+
+def stands_still(read: Callable[[], int]) -> bool:
+    """Whether the value is above zero and has not changed over the last hundred looks."""
+    value = read()
+    SEEN[value] = SEEN.get(value, 0) + 1
+    return value > 0 and SEEN[value] > 100
+
+
+async def test_a_thousand_idle_connections_cost_little_and_disturb_nobody() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 2_300:
+        if hard < 2_300:
+            pytest.skip("too few file descriptors allowed")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2_300, hard))
+    async with running() as system:
+        writers = [(await system.connect())[1] for _ in range(1_000)]
+        await until(lambda: len(system.door.gateway.connections) == 1_000)
+        reader, writer = await system.connect()
+        writer.write(produce_frame(3, b"x"))
+        assert (await read_answer(reader))[0] == 3
+        assert system.door.gateway.metrics.connections.value == 1_001
+        for each in (*writers, writer):
+            each.close()
+        await until(lambda: not system.door.gateway.connections)
+
+
+async def test_pipelined_requests_are_answered_after_the_client_closed_its_half() -> None:
+    async with running() as system:
+        reader, writer = await system.connect()
+        for number in range(20):
+            writer.write(produce_frame(number, b"x" * 1000))
+        writer.write_eof()
+        assert [(await read_answer(reader))[0] for _ in range(20)] == list(range(20))
+        assert await reader.read() == b""
+        await close(writer)
+
+
+async def test_acks_0_reaches_the_service_and_the_next_request_is_answered_first() -> None:
+    async with running() as system:
+        reader, writer = await system.connect()
+        writer.write(produce_frame(1, b"quiet", acks=0) + API_VERSIONS_0)
+        assert (await read_answer(reader))[0] == 9
+        await until(lambda: system.service.produced == [b"quiet"])
+        await close(writer)
