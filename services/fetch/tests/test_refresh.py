@@ -15,6 +15,7 @@ from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.heads import encode_head
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
+from kafscale.store.v1 import store_pb2
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.testkit.proxy import FaultProxy
@@ -293,6 +294,18 @@ class TestEtcdSilent:
                 while (answer := await client.fetch(topic, 3)).error_code:
                     pass
             assert bytes(answer.records) == log.expected(3)
+
+
+async def test_a_head_that_a_newer_version_wrote_is_refused_and_never_guessed_at(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    await log.append(records(3))
+    newer = store_pb2.Head(schema=2, next=7, lso=7)
+    await etcd.put(keyspace.head(topic.topic_id, 0), newer.SerializeToString())
+    async with serve(etcd, keyspace, store) as client:
+        answer = await client.fetch(topic, 0)
+        assert (answer.error_code, answer.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert (await client.list_offsets(topic, LATEST)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_with_the_store_down_what_is_in_memory_is_served_and_the_rest_is_retriable(

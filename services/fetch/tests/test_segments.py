@@ -123,6 +123,28 @@ async def test_an_object_that_stays_corrupt_is_an_alarm_and_a_retriable_error(
         assert client.service.cache.held_bytes < 10_000
 
 
+@pytest.mark.parametrize("index", ["intact", "missing", "rubbish", "another segment's"])
+async def test_a_segment_of_many_batches_is_searched_by_its_index_and_without_a_good_one_by_walking(
+    etcd, keyspace, store, topic, log, serve, monkeypatch, index: str
+) -> None:
+    monkeypatch.setattr("kafscale.fetch.cache.INDEX_WORTH_BATCHES", 2)
+    await log.append(records(150), records(120), records(40), records(30))
+    key = keyspace.index_key(topic.name, 0, 0)
+    if index == "missing":
+        await store.delete(key)
+    elif index == "rubbish":
+        await store.put(key, [b"rubbish"])
+    elif index != "intact":
+        await log.append(records(120), records(130), records(70))
+        await store.put(key, [await store.get(keyspace.index_key(topic.name, 0, 340))])
+    async with serve(etcd, keyspace, store) as client:
+        for offset in (0, 149, 150, 269, 270, 309, 310, 339):
+            answer = await client.fetch(topic, offset, partition_max_bytes=1)
+            assert bytes(answer.records) == log.expected(offset, offset), offset
+        assert ("get", key) in store.requests
+        assert client.service.cache.counters.corrupt == (index != "intact")
+
+
 async def test_a_replaced_object_is_explained_by_newer_metadata(
     etcd, keyspace, store, topic, log, serve
 ) -> None:
