@@ -19,8 +19,9 @@ from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.heads import Head
 from kafscale.storage.snapshots import ProducerSnapshot
 from kafscale.wire.errors import ErrorCode
+from writer_shell import Owner
 from writer_truth import Truth
-from writer_world import Owner, World
+from writer_world import World
 
 
 class _Unconditional(Uploads):

@@ -82,6 +82,9 @@ class ProducerTable:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
     @classmethod
     def restore(cls, snapshot: ProducerSnapshot | None) -> ProducerTable:
         """The state at `snapshot.offset`; `replay` what was committed from there on."""
