@@ -273,49 +273,56 @@ async def test_an_outage_longer_than_the_lease_ends_in_the_same_registration(tmp
             await other.close()
 
 
+class LeaseWatcher(threading.Thread):
+    """Looks at a registration with a loop of its own, while the registration's loop is blocked."""
+
+    def __init__(self, endpoint: str, registration: Registration) -> None:
+        super().__init__()
+        self.endpoint = endpoint
+        self.registration = registration
+        self.renewed_while_wedged = False
+        self.gone = threading.Event()
+
+    def run(self) -> None:
+        asyncio.run(self._look())
+
+    async def _look(self) -> None:
+        client = EtcdClient.connect([self.endpoint])
+        renewed_at_s = self.registration.renewed_at_s
+        async with asyncio.timeout(15):
+            while self.registration.renewed_at_s == renewed_at_s:
+                await client.lease_remaining_s(self.registration.lease_id)
+            self.renewed_while_wedged = True
+            while await client.get(self.registration._live_key()) is not None:
+                self.gone.clear()
+        self.gone.set()
+        await client.close()
+
+
 def test_the_thread_keeps_the_lease_without_the_loop_only_while_the_loop_is_young(
     etcd_server: EtcdProcess,
 ) -> None:
-    """The loop is wedged by a call that blocks it; a thread of the test looks at the lease."""
-    endpoint, keys = etcd_server.endpoint, Keyspace("wedged")
-    seen: dict[str, object] = {}
-    ended = threading.Event()
-
-    def watch_lease(registration: Registration) -> None:
-        async def until_gone() -> None:
-            client = EtcdClient.connect([endpoint])
-            renewed_at_s = registration.renewed_at_s
-            async with asyncio.timeout(15):
-                while registration.renewed_at_s == renewed_at_s:
-                    await client.lease_remaining_s(registration.lease_id)
-                seen["renewed while wedged"] = True
-                while await client.get(registration._live_key()) is not None:
-                    seen["looked"] = True
-            await client.close()
-
-        try:
-            asyncio.run(until_gone())
-        finally:
-            ended.set()
+    keys = Keyspace("wedged")
 
     async def wedge() -> None:
-        client = EtcdClient.connect([endpoint])
+        client = EtcdClient.connect([etcd_server.endpoint])
         async with member(client, keys) as registration:
             keepalive = registration._keepalive
             assert keepalive is not None
-            watcher = threading.Thread(target=watch_lease, args=(registration,))
+            watcher = LeaseWatcher(etcd_server.endpoint, registration)
             watcher.start()
-            ended.wait(20)  # blocks the event loop: it does not tick
+            watcher.gone.wait(20)  # blocks the event loop: it does not tick
             watcher.join()
+            assert watcher.renewed_while_wedged, "the thread needs no loop to send"
+            assert watcher.gone.is_set(), "a loop that does not tick loses its lease"
             assert keepalive.skipped > 0
             async with asyncio.timeout(10):
-                while registration.lost_count == 0 or registration._keepalive is None:
-                    await client.get(registration._live_key())
-            seen["back"] = await client.get(registration._live_key()) is not None
+                while await client.get(registration._live_key()) is None:
+                    await client.lease_remaining_s(registration.lease_id)
+            assert registration.lost_count == 1
         await client.close()
 
     asyncio.run(wedge())
-    assert seen == {"renewed while wedged": True, "looked": True, "back": True}
 
 
 async def test_the_keepalive_tries_the_next_endpoint(etcd_server: EtcdProcess, etcd: EtcdClient) -> None:

@@ -230,6 +230,18 @@ async def test_an_event_older_than_the_range_changes_nothing() -> None:
     assert view.revision == 10
 
 
+async def test_of_two_ranges_that_cross_the_later_one_counts() -> None:
+    """ka was put at 1 and deleted at 3; the watch has told neither."""
+    crossing = Crossing([(b"ka", True), (b"kb", True), (b"ka", False)])
+    crossing.written = 2
+    crossing.begin(None)
+    crossing.written = 3
+    crossing.begin(None)
+    crossing.end(1)
+    crossing.end(0)
+    assert dict(crossing.view.items) == {b"kb": "2"}
+
+
 async def test_callers_during_a_refresh_share_the_next_one() -> None:
     """A range that began before the caller came may lack what the caller must see."""
     script = Script()
