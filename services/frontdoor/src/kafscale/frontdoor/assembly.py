@@ -121,7 +121,7 @@ def assemble(
         acked=acked,
     )
     producing = produce.ProduceHandler(
-        sender=sender, topics=views.topics, lookups=TopicLookups(views.topics, clock, tasks)
+        sender=sender, topics=views.topics, lookups=TopicLookups(views.topics, clock, tasks), clock=clock
     )
     handlers: dict[int, Handler] = {
         ApiKey.API_VERSIONS: ApiVersionsHandler(),

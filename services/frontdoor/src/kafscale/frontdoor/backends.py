@@ -40,26 +40,33 @@ class Live(Protocol):
 class Channel:
     """One live instance of a service. Equality is identity: another boot is another channel."""
 
-    __slots__ = ("_connect", "_streams", "instance", "node_id")
+    __slots__ = ("_bulk", "_connect", "_control", "instance", "node_id")
 
     def __init__(self, instance: Instance, connect: Connect) -> None:
         self.instance = instance
         self.node_id = instance.node_id
         self._connect = connect
-        self._streams: dict[Stream, ServiceStream] = {}
+        self._bulk: ServiceStream | None = None
+        self._control: ServiceStream | None = None
 
     def send(self, stream: Stream, meta: RequestMeta, body: Sequence[Buffer]) -> PendingReply:
         """All requests of one connection take the same lane, so they arrive in the order of these calls."""
-        client = self._streams.get(stream)
+        client = self._bulk if stream is Stream.BULK else self._control
         if client is None:
-            kind: Literal["bulk", "control"] = "bulk" if stream is Stream.BULK else "control"
-            client = self._streams[stream] = self._connect(self.instance.address, kind)
+            client = self._open(stream)
         return client.send(meta, body, lane=meta.connection_id)
 
+    def _open(self, stream: Stream) -> ServiceStream:
+        if stream is Stream.BULK:
+            client = self._bulk = self._connect(self.instance.address, "bulk")
+        else:
+            client = self._control = self._connect(self.instance.address, "control")
+        return client
+
     async def close(self) -> None:
-        for client in tuple(self._streams.values()):
-            await client.close()
-        self._streams.clear()
+        for client in (self._bulk, self._control):
+            if client is not None:
+                await client.close()
 
 
 class Pool:

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.exchange import Caller
+from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.lanes import LaneEpoch, LaneKey, LaneLimits, Lanes, Resend
 from kafscale.frontdoor.produce_call import ProduceCall, ProducePart, Share
 from kafscale.frontdoor.revisions import AckedRevision
@@ -43,6 +43,27 @@ class Producer:
         self.numbers = 0
         self.unplaced: list[ProduceCall] = []
         self.timer: asyncio.TimerHandle | None = None
+
+
+class SentCall(ProduceCall):
+    """A call that knows who sends it, for the exchange to end it by."""
+
+    __slots__ = ("_producer", "_sender")
+
+    def __init__(
+        self, sender: "LaneSender", producer: Producer, exchange: Exchange, message: produce.ProduceRequest
+    ) -> None:
+        super().__init__(exchange, message, producer.numbers)
+        self._sender = sender
+        self._producer = producer
+
+    def abandon(self) -> None:
+        for share in self.shares:
+            if share.pending is not None:
+                share.pending.cancel()
+
+    def expire(self) -> None:
+        self._sender.expire(self._producer, self)
 
 
 class LaneSender:
@@ -87,9 +108,28 @@ class LaneSender:
 
     # ---- out
 
-    def start(self, producer: Producer, call: ProduceCall) -> None:
+    def start(self, producer: Producer, call: ProduceCall, now_ms: int) -> None:
         """Sends the parts that have a lane; the others already have their result."""
-        now_ms = self._clock.now_ms()
+        if len(call.parts) == 1:
+            part = call.parts[0]
+            if part.result is None:
+                self._start_single(producer, part, now_ms)
+        else:
+            self._start_groups(producer, call, now_ms)
+        self._settle(producer, call)
+
+    def _start_single(self, producer: Producer, part: ProducePart, now_ms: int) -> None:
+        """The usual request: one partition, so one share and nothing to group."""
+        lanes, call = producer.lanes, part.call
+        if lanes.full:
+            call.fail(part, NO_OWNER)
+            return
+        channel = self._routing.producer(part.key)
+        epoch = lanes.submit(part, channel, now_ms)
+        if epoch is not None and channel is not None:
+            self._send(producer, Share(call, call.parts, channel, epoch, call.as_received), now_ms)
+
+    def _start_groups(self, producer: Producer, call: ProduceCall, now_ms: int) -> None:
         lanes = producer.lanes
         groups: dict[tuple[Channel, LaneEpoch], list[ProducePart]] = {}
         for part in call.parts:
@@ -105,7 +145,6 @@ class LaneSender:
         for (channel, epoch), parts in groups.items():
             whole = call.as_received and len(parts) == len(call.parts)
             self._send(producer, Share(call, parts, channel, epoch, whole), now_ms)
-        self._settle(producer, call)
 
     def _send(self, producer: Producer, share: Share, now_ms: int) -> None:
         call = share.call
@@ -203,7 +242,7 @@ class LaneSender:
         """After anything happened to a call: answer it if that was the last, and see to the held ones."""
         if call.waiting == 0 and call.exchange.unanswered:
             call.finish()
-        if producer.lanes.held_count or producer in self._holding:
+        if producer.lanes.held_count or (self._holding and producer in self._holding):
             self._pump(producer)
 
     # ---- the held ones
@@ -269,11 +308,6 @@ class LaneSender:
         producer.timer = asyncio.get_running_loop().call_later(delay_s, self._tick, producer)
 
     # ---- the end of a call
-
-    def abandon(self, call: ProduceCall) -> None:
-        for share in call.shares:
-            if share.pending is not None:
-                share.pending.cancel()
 
     def expire(self, producer: Producer, call: ProduceCall) -> None:
         """The deadline has passed: what is at a service has an unknown outcome, what is held has not."""

@@ -10,8 +10,9 @@ from typing import Final
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.lookups import TopicLookups
 from kafscale.frontdoor.produce_call import ProduceCall
-from kafscale.frontdoor.produce_lanes import LaneSender, Producer
+from kafscale.frontdoor.produce_lanes import LaneSender, Producer, SentCall
 from kafscale.frontdoor.routes import BY_KEY
+from kafscale.runtime.clock import Clock
 from kafscale.storage.topics import Topic, TopicState, TopicsView
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
@@ -72,25 +73,11 @@ def refuse_message(message: ProduceRequest, version: int, code: ErrorCode) -> li
     return produce.encode_response(ProduceResponse(responses=topics), version)
 
 
-class _Call:
-    """What the exchange tells its produce call."""
-
-    __slots__ = ("call", "producer", "sender")
-
-    def __init__(self, sender: LaneSender, producer: Producer, call: ProduceCall) -> None:
-        self.sender = sender
-        self.producer = producer
-        self.call = call
-
-    def abandon(self) -> None:
-        self.sender.abandon(self.call)
-
-    def expire(self) -> None:
-        self.sender.expire(self.producer, self.call)
-
-
 class ProduceHandler:
-    def __init__(self, *, sender: LaneSender, topics: TopicsView, lookups: TopicLookups) -> None:
+    def __init__(
+        self, *, sender: LaneSender, topics: TopicsView, lookups: TopicLookups, clock: Clock
+    ) -> None:
+        self._clock = clock
         self._sender = sender
         self._topics = topics
         self._lookups = lookups
@@ -109,14 +96,13 @@ class ProduceHandler:
         exchange.deadline_ms = exchange.request.arrived_ms + timeout_ms
         producer = self._sender.producer(exchange.caller)
         producer.numbers += 1
-        call = ProduceCall(exchange, message, producer.numbers)
-        exchange.call = _Call(self._sender, producer, call)
+        call = exchange.call = SentCall(self._sender, producer, exchange, message)
         if producer.unplaced or not self._place(call):
             producer.unplaced.append(call)
             if len(producer.unplaced) == 1:
                 self._lookups.ask(partial(self._looked_up, producer))
             return
-        self._sender.start(producer, call)
+        self._sender.start(producer, call, exchange.request.arrived_ms)
 
     def left(self, caller: Caller) -> None:
         self._sender.left(caller)
@@ -129,7 +115,7 @@ class ProduceHandler:
                 continue
             if not self._place(call):
                 self._fail_unplaced(call, believe)
-            self._sender.start(producer, call)
+            self._sender.start(producer, call, self._clock.now_ms())
 
     def _place(self, call: ProduceCall) -> bool:
         """Gives every part its lane; False when the view lacks the topic or the partition of one."""
