@@ -155,9 +155,12 @@ def encode_head(head: Head) -> bytes:
     return message.SerializeToString() + encode_segs(head.tail, TAIL_TAG)
 
 
-def decode_head(data: bytes) -> Head:
+def decode_head(data: bytes, before: Head | None = None) -> Head:
+    """`before`: another value of the same key. Segments in both are not built again: a commit adds one
+    to two dozen, and a reader of every commit would pay for all of them each time."""
     message = pb.Head()
     parse_value(message, data, "head")
+    known = {seg.base: seg for seg in before.tail} if before is not None else {}
     return Head(
         epoch=message.epoch,
         topic=message.topic,
@@ -166,13 +169,23 @@ def decode_head(data: bytes) -> Head:
         next=message.next,
         lso=message.lso,
         attempt=message.attempt,
-        tail=tuple(seg_from_pb(seg) for seg in message.tail),
+        tail=tuple([_known_or_new(seg, known.get(seg.base)) for seg in message.tail]),
         epochs=tuple(EpochStart(epoch=start.epoch, start=start.start) for start in message.epochs),
         bytes=message.bytes,
         max_ts=message.max_ts,
         snap_offset=message.snap_offset,
         snap_key=message.snap_key,
     )
+
+
+def _known_or_new(message: pb.Seg, known: Seg | None) -> Seg:
+    body = message.SerializeToString(deterministic=True)
+    wire = _uvarint(len(body)) + body
+    if known is not None and known.framed() == wire:
+        return known
+    seg = seg_from_pb(message)
+    object.__setattr__(seg, "_wire", wire)
+    return seg
 
 
 def encode_meta(meta: Meta) -> bytes:
