@@ -22,6 +22,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = "services/produce/tests/log"
+PRODUCERS = f"{TESTS}/test_producers.py"
+BATCHES = f"{TESTS}/test_batches.py"
+RESOLVE = f"{TESTS}/test_log_resolve.py"
+ABLATIONS = f"{TESTS}/test_writer_ablations.py"
+WRITER = " ".join(f"{TESTS}/test_writer{part}.py" for part in ("", "_trouble", "_checkpoints"))
 TIMEOUT_S = 300
 
 
@@ -42,14 +47,9 @@ class Mutant:
         return f"{self.package}/{self.file}"
 
 
-def log(name: str, file: str, before: str, after: str, tests: str = "test_writer.py") -> Mutant:
-    return Mutant(name, f"log/{file}", before, after, f"{TESTS}/{tests}")
+def log(name: str, file: str, before: str, after: str, tests: str = WRITER) -> Mutant:
+    return Mutant(name, f"log/{file}", before, after, tests)
 
-
-PRODUCERS = "test_producers.py"
-BATCHES = "test_batches.py"
-RESOLVE = "test_log_resolve.py"
-ABLATIONS = f"{TESTS}/test_writer_ablations.py"
 
 MUTANTS = (
     log("older producer epochs pass", "producers.py", "if epoch < newest.epoch:", "if False:", PRODUCERS),
@@ -153,7 +153,7 @@ MUTANTS = (
         "flight.py",
         "_STAMP.pack(epoch & 0xFFFF)",
         "_STAMP.pack(0)",
-        "test_writer_ablations.py -k UNSTAMPED or sound or search",
+        f"{ABLATIONS} -k UNSTAMPED or sound or search",
     ),
     log("a checkpoint trims nothing", "ledger.py", "tail=self.head.tail[moved:]", "tail=self.head.tail"),
     log(
@@ -245,8 +245,14 @@ MUTANTS = (
     log(
         "buffers have no bound",
         "intake.py",
-        "if held_bytes + len(record_set) > limits.held_bytes_max:",
-        "if False:",
+        "if held_bytes + len(record_set) > limits.held_bytes_max or",
+        "if",
+    ),
+    log(
+        "a later batch overtakes a refused one",
+        "intake.py",
+        " or self._is_behind_a_refused(first):",
+        ":",
     ),
     log(
         "batches of one set need no order",
@@ -296,7 +302,18 @@ def run_tests(tests: str, folder: Path | None = None) -> bool:
     if folder is not None:
         environment["PYTHONPATH"] = str(folder)
     target, _, chosen = tests.partition(" -k ")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not deep", target]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not deep",
+        *target.split(),
+    ]
     command += ["-k", chosen] if chosen else []
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False

@@ -86,3 +86,8 @@ def test_a_checkpoint_is_applied_when_the_head_is_exactly_it() -> None:
     assert judge_checkpoint(SENT, 7, SENT, 8) is Outcome.COMMITTED
     assert judge_checkpoint(SENT, 7, replace(SENT, epoch=4), 8) is Outcome.UNKNOWABLE
     assert judge_checkpoint(SENT, 7, None, 0) is Outcome.UNKNOWABLE
+
+
+def test_a_pruned_history_is_not_asked_when_the_log_ends_at_my_base() -> None:
+    pruned = starts(*((5 + n, 30 + n) for n in range(EPOCHS_MAX)))
+    assert judge(current(next=10, epochs=pruned)) is Outcome.ABSENT

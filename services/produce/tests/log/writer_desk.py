@@ -36,6 +36,11 @@ def one_batch(value: bytes = b"v", count: int = 1, **fields: int) -> memoryview:
     return memoryview(build_batch(records, **fields))  # type: ignore[arg-type]
 
 
+def numbered(seq: int, pid: int = 7) -> memoryview:
+    """A batch of an idempotent producer."""
+    return one_batch(producer_id=pid, producer_epoch=0, base_sequence=seq)
+
+
 class Desk:
     """`actions` are those not yet looked at; `replies` are kept apart, by token."""
 

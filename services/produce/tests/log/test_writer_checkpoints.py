@@ -1,0 +1,163 @@
+"""Checkpoints and hand-over."""
+
+from dataclasses import replace
+
+from kafscale.produce.log.model import (
+    Checkpointed,
+    CommitHead,
+    Drained,
+    Limits,
+    MetaWrite,
+    PutObject,
+    State,
+    StepDownReason,
+    TakeCheckpoint,
+)
+from kafscale.storage.heads import TAIL_MAX, EpochStart
+from kafscale.wire.errors import ErrorCode
+from writer_desk import QUICK, Desk, numbered
+
+S3 = Limits(linger_min_ms=5)
+META = MetaWrite(expected_revision=0, value=b"")
+
+
+def desk_with_tail(length: int, limits: Limits = QUICK) -> Desk:
+    desk = Desk(limits)
+    for token in range(length):
+        desk.write(token, numbered(token))
+    return desk
+
+
+def test_a_tail_of_more_than_24_asks_for_a_checkpoint_once() -> None:
+    desk = desk_with_tail(24)
+    assert not desk.pop(TakeCheckpoint)
+    desk.write(100, numbered(24))
+    desk.write(101, numbered(25))
+    plan = desk.one(TakeCheckpoint)
+    assert plan.manifest is not None
+    assert [seg.base for seg in plan.manifest.segments] == list(range(17))
+    assert plan.manifest.epochs == (EpochStart(epoch=3, start=0),)
+    assert plan.snapshot.offset == 25
+    assert plan.snapshot.producers[0].batches[-1].last_seq == 24
+
+
+def test_a_checkpoint_trims_the_tail_in_its_turn_and_commits_go_on_meanwhile() -> None:
+    desk = desk_with_tail(25)
+    plan = desk.one(TakeCheckpoint)
+    desk.write(100, numbered(25))
+    desk.do(desk.writer.checkpoint_ready, plan.plan, "snap", META)
+    commit = desk.commit()
+    assert commit.meta == META
+    assert [seg.base for seg in commit.head.tail] == list(range(17, 26))
+    assert (commit.head.snap_offset, commit.head.snap_key, commit.head.next) == (25, "snap", 26)
+    assert desk.one(Checkpointed).snap_key == "snap"
+    desk.write(101, numbered(26))
+    assert desk.writer.head.snap_key == "snap"
+
+
+def test_a_full_tail_holds_commits_back_until_the_checkpoint_made_room() -> None:
+    desk = desk_with_tail(TAIL_MAX)
+    plan = desk.one(TakeCheckpoint)
+    desk.append(200, numbered(TAIL_MAX))
+    desk.tick()
+    desk.upload()
+    assert not desk.pop(CommitHead)
+    desk.do(desk.writer.checkpoint_ready, plan.plan, "snap", META)
+    desk.commit()
+    desk.commit()
+    assert desk.error(200) is ErrorCode.NONE
+    assert len(desk.writer.head.tail) == TAIL_MAX - 17 + 1
+
+
+def test_a_failed_checkpoint_is_planned_anew_after_a_pause() -> None:
+    desk = desk_with_tail(25)
+    first = desk.one(TakeCheckpoint)
+    desk.do(desk.writer.checkpoint_failed, first.plan)
+    assert not desk.pop(TakeCheckpoint)
+    assert desk.writer.next_deadline() == desk.now_ms + 1_000
+    desk.tick(1_000)
+    second = desk.one(TakeCheckpoint)
+    assert second.plan != first.plan
+    desk.do(desk.writer.checkpoint_ready, first.plan, "late", META)
+    assert not desk.pop(CommitHead), "the answer of a plan that was given up"
+
+
+def test_a_checkpoint_refused_because_meta_moved_is_planned_anew() -> None:
+    desk = desk_with_tail(25)
+    plan = desk.one(TakeCheckpoint)
+    desk.do(desk.writer.checkpoint_ready, plan.plan, "snap", META)
+    commit = desk.one(CommitHead)
+    desk.do(desk.writer.commit_refused, commit.txn, desk.writer.head, desk.writer.revision, ambiguous=True)
+    assert desk.writer.state is State.SERVING
+    desk.tick(1_000)
+    desk.one(TakeCheckpoint)
+
+
+def test_a_checkpoint_applied_unheard_is_taken_for_applied() -> None:
+    desk = desk_with_tail(25)
+    desk.do(desk.writer.checkpoint_ready, desk.one(TakeCheckpoint).plan, "snap", META)
+    commit = desk.one(CommitHead)
+    desk.do(desk.writer.commit_refused, commit.txn, commit.head, 900, ambiguous=True)
+    assert (desk.writer.state, desk.writer.head) == (State.SERVING, commit.head)
+
+
+def test_a_checkpoint_over_a_claimed_head_fences() -> None:
+    desk = desk_with_tail(25)
+    desk.do(desk.writer.checkpoint_ready, desk.one(TakeCheckpoint).plan, "snap", META)
+    commit = desk.one(CommitHead)
+    claimed = replace(desk.writer.head, epoch=4, owner="2/x")
+    desk.do(desk.writer.commit_refused, commit.txn, claimed, 900, ambiguous=False)
+    assert desk.stopped() is StepDownReason.FENCED
+
+
+def test_a_hand_over_refuses_commits_what_it_has_snapshots_and_is_drained() -> None:
+    desk = Desk(S3)
+    desk.append(1, numbered(0))
+    desk.do(desk.writer.begin_handoff)
+    desk.append(2, numbered(1))
+    assert desk.error(2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    desk.upload()
+    desk.commit()
+    assert desk.error(1) is ErrorCode.NONE
+    plan = desk.one(TakeCheckpoint)
+    assert plan.manifest is None
+    assert plan.snapshot.offset == 1
+    assert not desk.pop(Drained)
+    desk.do(desk.writer.checkpoint_ready, plan.plan, "snap", META)
+    desk.commit()
+    desk.one(Drained)
+    released = desk.writer.released_head("5")
+    assert (released.owner, released.handoff_to, released.snap_key) == ("", "5", "snap")
+    assert released.next == 1
+    desk.do(desk.writer.step_down, StepDownReason.RELEASED)
+    assert desk.writer.state is State.CLOSED
+
+
+def test_an_idle_partition_is_drained_at_once() -> None:
+    desk = Desk()
+    desk.do(desk.writer.begin_handoff)
+    desk.one(Drained)
+
+
+def test_a_hand_over_does_not_wait_for_a_checkpoint_that_fails() -> None:
+    desk = Desk()
+    desk.write(1)
+    desk.do(desk.writer.begin_handoff)
+    desk.do(desk.writer.checkpoint_failed, desk.one(TakeCheckpoint).plan)
+    desk.one(Drained)
+    assert desk.writer.state is State.DRAINED
+
+
+def test_limits_may_change_while_it_runs() -> None:
+    desk = Desk(S3)
+    desk.append(1)
+    desk.do(desk.writer.configure, replace(S3, linger_min_ms=0))
+    assert len(desk.pop(PutObject)) == 2
+
+
+def test_acknowledgements_tell_the_log_start() -> None:
+    desk = Desk()
+    desk.writer.moved_log_start(5)
+    desk.writer.moved_log_start(3)
+    desk.write(1)
+    assert desk.replies[1].log_start_offset == 5

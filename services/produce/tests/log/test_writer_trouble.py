@@ -1,0 +1,274 @@
+"""The partition writer when stores fail, names are taken, time runs out, and batches come twice."""
+
+from dataclasses import replace
+
+import pytest
+from kafscale.produce.log.model import (
+    CommitHead,
+    FoundObject,
+    HeadObject,
+    Limits,
+    MetaWrite,
+    Part,
+    PutFailure,
+    PutObject,
+    State,
+    StepDownReason,
+    SteppedDown,
+)
+from kafscale.storage.heads import Head
+from kafscale.storage.objects import IfAbsent, IfMatch
+from kafscale.wire.errors import ErrorCode
+from writer_desk import HEAD, QUICK, Desk, numbered, one_batch
+
+S3 = Limits(linger_min_ms=5)
+META = MetaWrite(expected_revision=0, value=b"")
+
+
+# --- uploads that meet something -------------------------------------------------------------------
+
+
+def desk_with_conflict() -> tuple[Desk, PutObject]:
+    desk = Desk()
+    desk.append(1)
+    desk.tick()
+    segment = next(a for a in desk.actions if isinstance(a, PutObject) and a.part is Part.SEGMENT)
+    desk.conflict(0)
+    return desk, segment
+
+
+def found(epoch: int | None, attempt: bytes | None, etag: str = "there") -> FoundObject:
+    return FoundObject(etag=etag, size=1, epoch=epoch, attempt=attempt)
+
+
+def test_my_own_earlier_put_counts_as_uploaded_with_the_etag_that_stands() -> None:
+    desk, put = desk_with_conflict()
+    mine = bytes.fromhex(put.metadata["kfs-attempt"])
+    desk.do(desk.writer.object_found, 0, Part.SEGMENT, found(3, mine))
+    desk.upload()
+    assert desk.commit().head.tail[0].etag == "there"
+
+
+def test_an_older_epochs_orphan_is_replaced_by_its_etag() -> None:
+    desk, put = desk_with_conflict()
+    desk.do(desk.writer.object_found, 0, Part.SEGMENT, found(2, b"x" * 16))
+    again = next(a for a in desk.pop(PutObject) if a.part is Part.SEGMENT)
+    assert again.condition == IfMatch("there")
+    assert again.body == put.body, "write-once: the same bytes"
+    assert again.metadata == put.metadata
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_an_object_of_my_epoch_or_a_newer_one_fences_me(epoch: int) -> None:
+    desk, _ = desk_with_conflict()
+    desk.do(desk.writer.object_found, 0, Part.SEGMENT, found(epoch, b"x" * 16))
+    assert desk.stopped() is StepDownReason.FENCED
+    assert desk.error(1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_foreign_object_is_refused_and_never_replaced() -> None:
+    desk, _ = desk_with_conflict()
+    desk.do(desk.writer.object_found, 0, Part.SEGMENT, found(None, None))
+    assert desk.stopped() is StepDownReason.FOREIGN_OBJECT
+    assert desk.error(1) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_an_object_that_vanished_is_put_again_if_absent() -> None:
+    desk, _ = desk_with_conflict()
+    desk.do(desk.writer.object_found, 0, Part.SEGMENT, None)
+    again = next(a for a in desk.pop(PutObject) if a.part is Part.SEGMENT)
+    assert again.condition == IfAbsent()
+
+
+def test_metadata_that_does_not_parse_is_foreign() -> None:
+    seen = FoundObject.from_metadata("e", 1, {"kfs-epoch": "x", "kfs-attempt": "00"})
+    assert (seen.epoch, seen.attempt) == (None, None)
+
+
+def test_an_unknown_put_is_sent_again_unchanged_after_a_pause_that_grows() -> None:
+    desk = Desk(head=replace(HEAD, next=0))
+    desk.append(1)
+    desk.tick()
+    first = next(a for a in desk.pop(PutObject) if a.part is Part.SEGMENT)
+    pauses = []
+    for _ in range(4):
+        desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT)
+        due = desk.writer.next_deadline()
+        assert due is not None
+        pauses.append(due - desk.now_ms)
+        desk.tick(due - desk.now_ms)
+        assert desk.one(PutObject) == first
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 2 * pauses[0] >= 50
+
+
+def test_an_unknown_head_is_asked_again() -> None:
+    desk, _ = desk_with_conflict()
+    desk.pop(PutObject)
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT)
+    desk.tick(60_000 - 1)
+    assert desk.one(HeadObject).part is Part.SEGMENT
+
+
+def test_a_store_that_is_away_too_long_ends_the_epoch() -> None:
+    desk = Desk()
+    desk.append(1, within_ms=600_000)
+    desk.tick()
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT)
+    desk.tick(60_000)
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT)
+    assert desk.stopped() is StepDownReason.STORE_UNAVAILABLE
+    assert desk.error(1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert desk.writer.bytes_held == 0
+
+
+@pytest.mark.parametrize("failure", PutFailure)
+def test_a_full_or_refusing_store_ends_the_epoch_with_a_storage_error(failure: PutFailure) -> None:
+    desk = Desk()
+    desk.append(1)
+    desk.tick()
+    desk.do(desk.writer.upload_failed, 0, Part.INDEX, failure)
+    assert desk.stopped() is failure.reason
+    assert desk.error(1) is ErrorCode.KAFKA_STORAGE_ERROR
+    desk.upload()
+    assert not desk.actions, "late answers change nothing"
+
+
+# --- deadlines and bounds --------------------------------------------------------------------------
+
+
+def test_a_request_at_its_deadline_is_unknown_and_its_bytes_go_on() -> None:
+    desk = Desk()
+    desk.append(1, within_ms=100)
+    desk.tick()
+    assert desk.writer.next_deadline() == 1_100
+    desk.tick(100)
+    assert desk.error(1) is ErrorCode.REQUEST_TIMED_OUT
+    desk.upload()
+    assert desk.commit().head.next == 1
+
+
+def test_a_request_in_an_unresolved_commit_is_answered_at_its_deadline_even_after_step_down() -> None:
+    desk = Desk()
+    desk.append(1, within_ms=100)
+    desk.append(2, within_ms=900)
+    desk.tick()
+    desk.upload()
+    commit = desk.one(CommitHead)
+    desk.do(desk.writer.step_down, StepDownReason.ORDERED)
+    assert desk.replies == {}
+    assert desk.writer.state is State.CLOSING
+    desk.tick(100)
+    assert desk.error(1) is ErrorCode.REQUEST_TIMED_OUT
+    desk.do(desk.writer.committed, commit.txn, 150)
+    assert desk.error(2) is ErrorCode.NONE
+    assert desk.writer.state is State.CLOSED
+
+
+def test_a_full_partition_refuses_more_and_takes_it_again_when_bytes_are_in_the_store() -> None:
+    desk = Desk(replace(QUICK, held_bytes_max=150))
+    desk.append(1)
+    desk.append(2)
+    desk.append(3)
+    assert desk.error(3) is ErrorCode.NOT_ENOUGH_REPLICAS
+    held = desk.writer.bytes_held
+    assert 0 < held <= 150
+    desk.tick()
+    desk.upload()
+    assert desk.writer.bytes_held == 0
+    desk.append(4)
+    assert 4 not in desk.replies
+
+
+def test_a_stepped_down_writer_refuses_and_says_so_once() -> None:
+    desk = Desk()
+    desk.do(desk.writer.step_down, StepDownReason.ORDERED)
+    desk.do(desk.writer.step_down, StepDownReason.ORDERED)
+    assert len(desk.pop(SteppedDown)) == 1
+    desk.append(1)
+    assert desk.error(1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert desk.writer.next_deadline() is None
+
+
+# --- idempotence in flight ---------------------------------------------------------------------------
+
+
+def test_a_repeat_in_flight_shares_the_outcome_of_the_original() -> None:
+    desk = Desk()
+    desk.append(1, numbered(0))
+    desk.append(2, numbered(0))
+    desk.tick()
+    desk.append(3, numbered(0))
+    desk.upload()
+    desk.append(4, numbered(0))
+    assert desk.replies == {}
+    assert desk.commit().head.next == 1
+    desk.append(5, numbered(0))
+    assert {desk.replies[token].base_offset for token in range(1, 6)} == {0}
+    assert {desk.error(token) for token in range(1, 6)} == {ErrorCode.NONE}
+
+
+def test_a_gap_is_called_only_after_a_transaction_proved_ownership() -> None:
+    desk = Desk()
+    desk.write(1, numbered(0))
+    desk.append(2, numbered(5))
+    assert 2 not in desk.replies
+    desk.tick()
+    proof = desk.commit()
+    assert proof.head == replace(proof.head, tail=desk.writer.head.tail, next=1), "it changes nothing"
+    assert desk.error(2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_seen_by_a_writer_that_lost_its_partition_is_not_leader() -> None:
+    desk = Desk()
+    desk.write(1, numbered(0))
+    desk.append(2, numbered(5))
+    desk.tick()
+    txn = desk.one(CommitHead).txn
+    desk.do(desk.writer.commit_refused, txn, Head(epoch=4, topic="t"), 150, ambiguous=False)
+    assert desk.error(2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_older_producer_epoch_is_refused_at_once() -> None:
+    desk = Desk()
+    desk.append(1, one_batch(producer_id=7, producer_epoch=2, base_sequence=0))
+    desk.append(2, numbered(1))
+    assert desk.error(2) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_log_append_time_never_goes_back_and_repeats_tell_the_original_one() -> None:
+    desk = Desk(replace(QUICK, log_append_time=True))
+    desk.write(1, numbered(0))
+    desk.now_ms -= 500
+    desk.write(2, numbered(1))
+    desk.append(3, numbered(0))
+    times = [desk.replies[token].log_append_time_ms for token in (1, 2, 3)]
+    assert times[0] > 1_700_000_000_000
+    assert times[1] == times[0] == times[2]
+
+
+def test_a_later_batch_does_not_overtake_one_refused_for_lack_of_room() -> None:
+    """The producer is unknown yet, so its second batch would pass as a start."""
+    desk = Desk(replace(QUICK, held_bytes_max=100))
+    desk.append(1)
+    desk.append(2, numbered(0))
+    desk.tick()
+    desk.upload()
+    desk.append(3, numbered(1))
+    assert desk.error(2) is desk.error(3) is ErrorCode.NOT_ENOUGH_REPLICAS
+    desk.append(4, numbered(0))
+    assert 4 not in desk.replies
+    desk.tick()
+    desk.upload()
+    desk.append(5, numbered(1))
+    assert 5 not in desk.replies
+
+
+def test_a_producer_that_was_refused_may_start_again_with_a_new_epoch() -> None:
+    desk = Desk(replace(QUICK, held_bytes_max=100))
+    desk.append(1)
+    desk.append(2, numbered(5))
+    desk.tick()
+    desk.upload()
+    desk.append(3, one_batch(producer_id=7, producer_epoch=1, base_sequence=0))
+    assert 3 not in desk.replies
