@@ -201,6 +201,15 @@ class FakeStream:
     sent: list[Sent] = field(default_factory=list)
     fails: Callable[[int], bool] = lambda _size: False
     closed: bool = False
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+    full: bool = False
+
+    @property
+    def writable(self) -> bool:
+        return not self.full
+
+    async def drain(self) -> None:
+        await self.room.wait()
 
     def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> Sent:
         joined = b"".join(map(bytes, body))
@@ -213,6 +222,7 @@ class FakeStream:
 
     async def close(self) -> None:
         self.closed = True
+        self.room.set()
         for one in self.sent:
             if not one.future.done():
                 one.lose(sent=True)

@@ -109,15 +109,43 @@ async def test_a_joined_answer_obeys_max_bytes_but_lets_the_first_records_throug
     assert tuple(len(records) for *_, records in client.fetched()) == expected
 
 
-async def test_a_lost_part_sends_its_client_to_the_metadata(cluster: Cluster) -> None:
+async def test_a_lost_part_goes_to_another_instance_once(cluster: Cluster) -> None:
     first, second = split_over_two(cluster)
     client = cluster.client()
     client.fetch(("t", first), ("t", second))
     cluster.fetcher(1).sent[0].lose(sent=True)
     await settled()
-    cluster.fetcher(2).sent[1].give(b"x")
+    moved = cluster.fetcher(2).sent[1]
+    assert asked(moved) == [("t", first)]
+    moved.give(b"moved")
+    await settled()
+    cluster.fetcher(2).sent[2].give(b"x")
+    await settled()
+    assert client.fetched() == [("t", first, 0, b"moved"), ("t", second, 0, b"x")]
+
+
+async def test_a_part_that_is_lost_twice_sends_its_client_to_the_metadata(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", first), ("t", second))
+    cluster.fetcher(1).sent[0].lose(sent=True)
+    await settled()
+    cluster.fetcher(2).sent[1].lose(sent=False)
+    await settled()
+    cluster.fetcher(2).sent[2].give(b"x")
     await settled()
     assert client.fetched() == [("t", first, 6, b""), ("t", second, 0, b"x")]
+
+
+async def test_a_dead_instance_that_is_still_registered_is_passed_over_at_once(cluster: Cluster) -> None:
+    first, _ = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", first))
+    cluster.fetcher(1).sent[0].lose(sent=False)
+    await settled()
+    cluster.fetcher(2).sent[0].give(b"x")
+    await settled()
+    assert client.fetched() == [("t", first, 0, b"x")]
 
 
 async def test_a_request_that_one_instance_lost_is_repeated_at_another(cluster: Cluster) -> None:

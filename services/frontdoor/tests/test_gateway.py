@@ -323,6 +323,24 @@ async def test_while_requests_fill_the_memory_nobody_is_read_and_everybody_goes_
         await until(lambda: cluster.door.gateway._budget.used_bytes == 0)
 
 
+async def test_who_sends_to_an_instance_that_takes_nothing_is_not_read_until_it_does(
+    cluster: Cluster,
+) -> None:
+    topic = cluster.topics.add("t", 1, 2)
+    cluster.serve(Backend.PRODUCE, 1, 2)
+    cluster.own(topic, 0, 1)
+    cluster.own(topic, 1, 2)
+    stuck, other = cluster.client(), cluster.client()
+    cluster.producer(1).full = True
+    stuck.produce(("t", 0, b"a"))
+    other.produce(("t", 1, b"b"))
+    assert (stuck.transport.reading, other.transport.reading) == (False, True)
+    cluster.producer(1).full = False
+    cluster.producer(1).room.set()
+    await settled()
+    assert stuck.transport.reading
+
+
 async def test_a_client_that_does_not_take_its_answers_is_not_read(cluster: Cluster) -> None:
     client = cluster.client()
     client.connection.pause_writing()

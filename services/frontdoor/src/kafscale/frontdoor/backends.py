@@ -6,7 +6,7 @@ are opened at first use. A pool's READY instances stand in node order, so that e
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal, Protocol
 
 from kafscale.frontdoor.routes import Backend, Stream
@@ -22,6 +22,11 @@ class ServiceStream(Protocol):
     """What the front door needs of runtime's StreamClient."""
 
     def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply: ...
+
+    @property
+    def writable(self) -> bool: ...
+
+    async def drain(self) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -40,12 +45,14 @@ class Live(Protocol):
 class Channel:
     """One live instance of a service. Equality is identity: another boot is another channel."""
 
-    __slots__ = ("_bulk", "_connect", "_control", "instance", "node_id")
+    __slots__ = ("_bulk", "_connect", "_control", "_tasks", "_waiting", "instance", "node_id")
 
-    def __init__(self, instance: Instance, connect: Connect) -> None:
+    def __init__(self, instance: Instance, connect: Connect, tasks: asyncio.TaskGroup) -> None:
         self.instance = instance
         self.node_id = instance.node_id
         self._connect = connect
+        self._tasks = tasks
+        self._waiting: list[Callable[[], None]] = []
         self._bulk: ServiceStream | None = None
         self._control: ServiceStream | None = None
 
@@ -62,6 +69,24 @@ class Channel:
         else:
             client = self._control = self._connect(self.instance.address, "control")
         return client
+
+    @property
+    def congested(self) -> bool:
+        """More than half of what may wait for the instance does: who sends to it should pause."""
+        return self._bulk is not None and not self._bulk.writable
+
+    def when_drained(self, then: Callable[[], None]) -> None:
+        """Calls `then` once when it is not congested any more, or gone."""
+        self._waiting.append(then)
+        if len(self._waiting) == 1:
+            self._tasks.create_task(self._drained())
+
+    async def _drained(self) -> None:
+        if self._bulk is not None:
+            await self._bulk.drain()
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
 
     async def close(self) -> None:
         for client in (self._bulk, self._control):
@@ -102,6 +127,10 @@ class Pool:
         node_id = rendezvous(topic_id, partition, [channel.node_id for channel in ready])
         return None if node_id == NO_NODE else self._by_node[node_id]
 
+    def another(self, than: Collection[Channel]) -> Channel | None:
+        """A READY instance that is none of these."""
+        return next((channel for channel in self.ready if channel not in than), None)
+
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Called after each change of the instances."""
         self._listeners.append(listener)
@@ -111,7 +140,7 @@ class Pool:
         for instance in self._live.instances():
             channel = before.get(instance.id)
             if channel is None or channel.instance.address != instance.address:
-                channel = Channel(instance, self._connect)
+                channel = Channel(instance, self._connect, self._tasks)
             channel.instance = instance
             now[instance.id] = channel
         self._channels = now

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import BadFrame, Connection, Event, FrameTooLarge, Request, Slot
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.gateway import Gateway
@@ -32,6 +33,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._eof_ms: int | None = None
         self._held_bytes = 0
         self._flush_asked = False
+        self._paused_for = 0
         self._last_ms = gateway.clock.now_ms()
         self.exchanges: dict[Slot, Exchange] = {}
         self.caller = Caller(connection_id=0, listener=listener, peer="")
@@ -143,7 +145,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._machine.drained:
                 self._close()
             return
-        wanted = self._machine.reading
+        wanted = self._machine.reading and not self._paused_for
         if wanted and self._gateway.overloaded:
             self._gateway.stall(self)
             wanted = False
@@ -155,6 +157,14 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def has_room(self) -> None:
+        self._settle()
+
+    def pause_for(self, channel: Channel) -> None:
+        self._paused_for += 1
+        channel.when_drained(self._eased)
+
+    def _eased(self) -> None:
+        self._paused_for -= 1
         self._settle()
 
     # ---- the end

@@ -37,6 +37,8 @@ class Door(Protocol):
 
     def hang_up(self, reason: str) -> None: ...
 
+    def pause_for(self, channel: Channel) -> None: ...
+
 
 class Caller:
     """One client connection: who it is, and which instances its requests stay with."""
@@ -101,6 +103,10 @@ class Exchange:
     def hang_up(self, reason: str) -> None:
         if self.unanswered:
             self._door.hang_up(reason)
+
+    def pause_for(self, channel: Channel) -> None:
+        """The instance has more waiting than it takes: the client is not read until that has changed."""
+        self._door.pause_for(channel)
 
     def meta(self, *, now_ms: int, revision: int = 0, lane_epoch: int = 0) -> RequestMeta:
         """What a service learns of the request; its age budget is what remains until the deadline."""

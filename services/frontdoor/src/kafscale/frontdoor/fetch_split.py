@@ -3,8 +3,8 @@
 Laws: the first part with something to say (records or an error) ends the wait: the others are asked again
 with a wait of zero, and what they then have is taken along. The answer names every partition asked for,
 in the order of the request. It obeys max_bytes, except that the first record set of the first partition
-that has one always goes through, or a consumer would stand still. A part whose instance is lost answers
-NOT_LEADER_OR_FOLLOWER for its partitions: a fetch may be repeated, so the client does it.
+that has one always goes through, or a consumer would stand still. A part whose instance is lost goes to
+another one, once: any of them can serve it. If that fails too, its partitions are NOT_LEADER_OR_FOLLOWER.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.backends import Channel
+from kafscale.frontdoor.backends import Channel, Pool
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.routes import Stream
@@ -42,15 +42,16 @@ LOST: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
 class Splitter:
     """What all split fetches share."""
 
-    def __init__(self, *, forwarder: Forwarder, unserved: Unserved) -> None:
+    def __init__(self, *, forwarder: Forwarder, unserved: Unserved, pool: Pool) -> None:
         self.forwarder = forwarder
         self.unserved = unserved
+        self.pool = pool
 
 
 class FetchPart:
     """What one instance is asked."""
 
-    __slots__ = ("channel", "done", "hurried", "pending", "response", "wanted")
+    __slots__ = ("channel", "done", "hurried", "moved", "pending", "response", "wanted")
 
     def __init__(self, channel: Channel, wanted: Sequence[Wanted]) -> None:
         self.channel = channel
@@ -58,6 +59,7 @@ class FetchPart:
         self.pending: PendingReply | None = None
         self.response: FetchResponse | None = None
         self.hurried = False
+        self.moved = False
         self.done = False
 
 
@@ -135,12 +137,14 @@ class SplitFetch:
         if part.pending is not pending or not self._exchange.unanswered:
             return
         part.pending = None
-        part.done = True
         error = None if future.cancelled() else future.exception()
         if error is None and not future.cancelled():
             part.response = self._read(future.result())
         elif error is not None and not isinstance(error, BackendLost):
             raise error
+        elif self._move(part):
+            return
+        part.done = True
         if all(other.done for other in self._parts):
             self._answer()
         elif part.response is None or says_something(part.response):
@@ -154,6 +158,15 @@ class SplitFetch:
         except WireError as error:
             log.error("a fetch service answered nonsense", reason=str(error))
             return None
+
+    def _move(self, part: FetchPart) -> bool:
+        other = None if part.moved else self._from.pool.another([part.channel])
+        if other is None:
+            return False
+        part.moved = True
+        part.channel = other
+        self._ask(part, 0 if part.hurried else self._message.max_wait_ms, 1)
+        return True
 
     def _hurry(self) -> None:
         """There is something to say: nobody waits any longer."""

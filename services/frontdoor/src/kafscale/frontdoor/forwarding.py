@@ -76,6 +76,7 @@ class Forwarded:
         "_attempts",
         "_choose",
         "_exchange",
+        "_failed",
         "_from",
         "_on_reply",
         "_pending",
@@ -99,6 +100,7 @@ class Forwarded:
         self._on_reply = on_reply
         self._attempts = 0
         self._tried: Channel | None = None
+        self._failed: list[Channel] = []
         self._pending: PendingReply | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -106,6 +108,8 @@ class Forwarded:
         self._timer = None
         exchange, policy = self._exchange, self._policy
         channel = self._choose()
+        if channel in self._failed:
+            channel = self._from.routing.pool(policy.backend).another(self._failed) or channel
         if channel is None or self._attempts >= ATTEMPTS_MAX:
             self._wait()
             return
@@ -141,8 +145,7 @@ class Forwarded:
         elif error.sent and not self._policy.repeatable:
             self._refuse(self._policy.unknown)
         else:
-            self._exchange.caller.controls.pop(self._policy.backend, None)
-            self._wait()
+            self._try_another()
 
     def _take_reply(self, reply: Reply) -> None:
         assert self._tried is not None, "a reply comes from somewhere"
@@ -155,7 +158,17 @@ class Forwarded:
                 failed = reply.status is ReplyStatus.FAILED and not self._policy.repeatable
                 self._refuse(self._policy.unknown if failed else self._policy.unavailable)
             case _:
-                self._wait()
+                self._try_another()
+
+    def _try_another(self) -> None:
+        """At once if there is one that has not failed us yet, else after a while."""
+        assert self._tried is not None, "something was tried"
+        self._failed.append(self._tried)
+        self._exchange.caller.controls.pop(self._policy.backend, None)
+        if self._from.routing.pool(self._policy.backend).another(self._failed) is not None:
+            self.attempt()
+        else:
+            self._wait()
 
     def _refuse(self, code: ErrorCode) -> None:
         exchange = self._exchange

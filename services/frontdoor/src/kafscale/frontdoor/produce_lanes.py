@@ -151,6 +151,8 @@ class LaneSender:
         meta = call.exchange.meta(now_ms=now_ms, lane_epoch=share.epoch)
         share.pending = share.channel.send(Stream.BULK, meta, call.body(share))
         call.shares.append(share)
+        if share.channel.congested:
+            call.exchange.pause_for(share.channel)
         future = share.pending.future
         if future.done():
             self._take(producer, share, future)

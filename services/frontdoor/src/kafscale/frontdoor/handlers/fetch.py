@@ -82,7 +82,7 @@ class FetchHandler:
         self._routing = routing
         self._topics = topics
         self._pool = routing.pool(Backend.FETCH)
-        self._splitter = Splitter(forwarder=forwarder, unserved=unserved)
+        self._splitter = Splitter(forwarder=forwarder, unserved=unserved, pool=self._pool)
 
     def __call__(self, exchange: Exchange) -> None:
         request = exchange.request
