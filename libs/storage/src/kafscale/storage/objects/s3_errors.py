@@ -1,10 +1,10 @@
 """What S3 and the way to it answer when they do not serve, in the words of the port.
 
-Definite are only refusals that S3 makes before it looks at the object. Whatever was cut off, timed out, was
-told to come back later (409, 429, 5xx) or is not understood may have been applied.
+Definite are only refusals that S3 makes before it looks at the object. Whatever was cut off, timed out, was told to
+come back later (409, 429, 5xx) or is not understood may have been applied.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 from botocore.exceptions import (  # type: ignore[import-untyped]
@@ -14,6 +14,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
     ParamValidationError,
     PartialCredentialsError,
 )
+from kafscale.storage.objects.config import S3Config
 from kafscale.storage.objects.errors import (
     ObjectNotFound,
     PreconditionFailed,
@@ -26,46 +27,43 @@ from kafscale.storage.objects.errors import (
 FAILURES: Final = (ClientError, BotoCoreError, aiohttp.ClientError, TimeoutError, OSError)
 
 _CREDENTIALS: Final = frozenset(
-    {
-        "AccessDenied",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-        "ExpiredToken",
-        "InvalidToken",
-        "401",
-        "403",
-    }
+    {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 )
 _LATER: Final = frozenset({"RequestTimeout", "SlowDown", "ConditionalRequestConflict", "OperationAborted"})
 _FULL: Final = frozenset({"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"})
 
 
-def translate(error: Exception, *, key: str, bucket: str, endpoint: str | None) -> StoreError:
+def from_exception(error: Exception, *, key: str, config: S3Config) -> StoreError:
     """The port's error for one of FAILURES."""
     if isinstance(error, ClientError):
-        return _from_answer(error.response, key=key, bucket=bucket, endpoint=endpoint)
+        told = error.response.get("Error", {})
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        code, message = str(told.get("Code", "")), str(told.get("Message", ""))
+        return from_answer(status, code, message, key=key, config=config)
     if isinstance(error, NoCredentialsError | PartialCredentialsError | ParamValidationError):
         return StoreRefused(key, str(error))
     return StoreUnavailable(key, f"{type(error).__name__}: {error}")
 
 
-def _from_answer(answer: Any, *, key: str, bucket: str, endpoint: str | None) -> StoreError:
-    code = str(answer.get("Error", {}).get("Code", ""))
-    message = str(answer.get("Error", {}).get("Message", ""))
-    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+def from_answer(status: int, code: str, message: str, *, key: str, config: S3Config) -> StoreError:
+    """The port's error for an answer of S3 that is no success."""
     reason = f"{status} {code}: {message}"
     if code == "NoSuchBucket":
-        return StoreRefused(
-            key, f"the bucket {bucket!r} does not exist at {endpoint or 'AWS'}; create it first"
-        )
+        place = config.endpoint or "AWS"
+        return StoreRefused(key, f"the bucket {config.bucket!r} does not exist at {place}; create it first")
     if code in _FULL or status == 507:
         return StoreFull(key, reason)
-    if status == 412 or code == "PreconditionFailed":
+    if status == 412:
         return PreconditionFailed(key, reason)
     if status == 404:
         return ObjectNotFound(key, reason)
-    if code in _LATER or status in (409, 429) or status >= 500 or status < 400:
+    if code in _LATER or status in (409, 429) or status >= 500:
         return StoreUnavailable(key, reason)
     if code in _CREDENTIALS or status in (401, 403):
-        return StoreRefused(key, f"credentials or permissions for the bucket {bucket!r} are wrong: {reason}")
+        text = f"credentials or permissions for the bucket {config.bucket!r} are wrong: {reason}"
+        return StoreRefused(key, text)
+    if 300 <= status < 400:
+        return StoreRefused(
+            key, f"the bucket {config.bucket!r} is not in the region {config.region}: {reason}"
+        )
     return StoreRefused(key, reason)

@@ -1,0 +1,116 @@
+"""The four requests of every flush and fetch, PUT, GET, HEAD and DELETE of one object, over aiohttp.
+
+aiobotocore finds endpoint and credentials and does everything rare; see `s3`. One call here is one answer.
+"""
+
+import asyncio
+import hashlib
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import aiohttp
+from kafscale.storage.objects.config import S3Config
+from kafscale.storage.objects.port import Buffer
+from kafscale.storage.objects.s3_body import ScatterBody
+from kafscale.storage.objects.s3_signing import UNSIGNED, Credentials, Signer, encoded_key
+from yarl import URL
+
+KEEPALIVE_S: Final = 12.0
+_HASH_HERE_MAX: Final = 1 << 16  # longer bodies are hashed in a thread
+_ADDED_BY_AIOHTTP: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+_CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]*)</Message>")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What S3 said."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> tuple[str, str]:
+        """Code and message of an error's XML; empty for HEAD, which has no body."""
+        text = self.body.decode(errors="replace")
+        code, message = _CODE.search(text), _MESSAGE.search(text)
+        return code[1] if code else "", message[1] if message else ""
+
+
+class ObjectRequests:
+    """A pool of connections to one bucket. `credentials` is asked for each request, as they may be renewed."""
+
+    def __init__(
+        self,
+        config: S3Config,
+        *,
+        endpoint: str,
+        credentials: Callable[[], Awaitable[Credentials]],
+        ca_bundle: str | None,
+    ) -> None:
+        self._root = _bucket_url(config, endpoint)
+        self._signing = config.payload_signing
+        self._credentials = credentials
+        self._signer = Signer(config.region)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=config.connections_max,
+                keepalive_timeout=KEEPALIVE_S,
+                ssl=ssl.create_default_context(cafile=ca_bundle),
+            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=config.connect_timeout_s),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_ADDED_BY_AIOHTTP,
+            auto_decompress=False,
+            trust_env=True,
+        )
+
+    async def send(
+        self, method: str, key: str, headers: Mapping[str, str], body: Sequence[Buffer] = ()
+    ) -> Answer:
+        """One request and its whole answer; raises aiohttp's errors, and knows no time limit."""
+        url = URL(f"{self._root}/{encoded_key(key)}", encoded=True)
+        signed = self._signer.sign(
+            method,
+            host=url.raw_authority,
+            path=url.raw_path,
+            headers=headers,
+            payload_hash=await self._payload_hash(body),
+            credentials=await self._credentials(),
+            now=datetime.now(UTC),
+        )
+        data = ScatterBody(body) if method == "PUT" else None
+        async with self._session.request(
+            method, url, headers=signed, data=data, allow_redirects=False
+        ) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+    async def _payload_hash(self, body: Sequence[Buffer]) -> str:
+        if not self._signing:
+            return UNSIGNED
+        if sum(map(len, body)) <= _HASH_HERE_MAX:
+            return _sha256(body)
+        return await asyncio.to_thread(_sha256, body)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+def _sha256(body: Sequence[Buffer]) -> str:
+    digest = hashlib.sha256()
+    for part in body:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _bucket_url(config: S3Config, endpoint: str) -> str:
+    """By path on a server of one's own, which rarely has a name per bucket; on AWS by name where TLS allows it."""
+    scheme, _, rest = endpoint.rstrip("/").partition("://")
+    if config.endpoint is not None or "." in config.bucket:
+        return f"{scheme}://{rest}/{config.bucket}"
+    return f"{scheme}://{config.bucket}.{rest}"
