@@ -81,28 +81,31 @@ class _Cell:
 
 
 class _Entry:
-    """Decoded only when somebody asks: a busy partition's head changes far more often than it is read."""
+    """Decoded only when somebody asks, and then only what is new: a busy partition's head changes far
+    more often than it is read, and each time by one segment."""
 
-    __slots__ = ("_state", "head", "meta", "read_ms", "read_revision")
+    __slots__ = ("_current", "_state", "head", "meta", "read_ms", "read_revision")
 
     def __init__(self) -> None:
         self.head = _Cell()
         self.meta = _Cell()
         self.read_revision = 0
         self.read_ms = 0
-        self._state: LogState | None = None
+        self._state = EMPTY_LOG
+        self._current = False
 
     def state(self) -> LogState:
-        if self._state is None:
+        if not self._current:
             head, meta = self.head.value, self.meta.value
             self._state = LogState(
-                head=None if head is None else decode_head(head),
+                head=None if head is None else decode_head(head, self._state.head),
                 meta=Meta() if meta is None else decode_meta(meta),
             )
+            self._current = True
         return self._state
 
-    def forget_state(self) -> None:
-        self._state = None
+    def changed(self) -> None:
+        self._current = False
 
 
 Listener = Callable[[], None]
@@ -180,6 +183,6 @@ class LogTable:
         return entry
 
     def _changed(self, key: PartitionKey, entry: _Entry) -> None:
-        entry.forget_state()
+        entry.changed()
         for listener in tuple(self._listeners.get(key, ())):
             listener()
