@@ -1,12 +1,14 @@
 """Fetch answers exactly the committed bytes, from the batch that holds the offset on, within its limits."""
 
+from dataclasses import replace
+
 import pytest
 from kafscale.fetch.logstate import PartitionKey
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
-from kafscale.storage.topics import Topic
+from kafscale.storage.topics import Topic, TopicState, encode_topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import FaultyStore
 from kafscale.wire.apis import ApiKey
@@ -203,6 +205,17 @@ async def test_unknown_topics_and_partitions_are_named_so(etcd, keyspace, store,
         response = await client.start_fetch(topic, 0, 0, 0, 0).fetched()
         codes = [part.error_code for part in response.responses[0].partitions]
         assert codes == [0, 0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_a_topic_that_is_being_deleted_is_unknown_already(
+    etcd, keyspace, store, topic, log, serve, until
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        await etcd.put(keyspace.topic("t"), encode_topic(replace(topic, state=TopicState.DELETING)))
+        await client.topics.refresh()
+        assert (await client.fetch(topic, 0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await client.fetch(topic, 0, version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_a_topic_made_a_moment_ago_is_found(etcd, keyspace, store, serve) -> None:

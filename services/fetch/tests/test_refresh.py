@@ -280,6 +280,18 @@ class TestEtcdSilent:
             answer = await client.fetch(topic, 0)
             assert (answer.error_code, answer.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
+    async def test_unknown_topics_do_not_queue_for_an_etcd_that_is_silent(
+        self, far_etcd, proxy, keyspace, store, serve, monkeypatch
+    ) -> None:
+        monkeypatch.setattr("kafscale.fetch.lookup.TOPICS_REFRESH_TIMEOUT_MS", 300)
+        stranger = Topic(name="nobody", topic_id=b"n" * 16, partitions=1)
+        async with serve(far_etcd, keyspace, store) as client:
+            proxy.silence()
+            async with asyncio.timeout(2), asyncio.TaskGroup() as tasks:
+                answers = [tasks.create_task(client.fetch(stranger, 0)) for _ in range(20)]
+            codes = {answer.result().error_code for answer in answers}
+            assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
     async def test_everything_is_as_before_when_etcd_speaks_again(
         self, far_etcd, proxy, keyspace, store, topic, log, serve
     ) -> None:

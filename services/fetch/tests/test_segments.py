@@ -53,6 +53,28 @@ async def test_the_next_segments_are_read_ahead_of_a_reader_who_left_some(
         assert gets(5) == 1
 
 
+async def test_the_segment_that_a_reader_stands_in_does_not_count_as_read_ahead(
+    etcd, keyspace, store, topic, log, serve, gets, until
+) -> None:
+    for n in range(6):
+        await log.append(records(5, size=200, label=f"s{n}-"), records(5, size=200))
+    async with serve(etcd, keyspace, store, readahead_segments=2) as client:
+        await client.fetch(topic, 0, partition_max_bytes=1)
+        await until(lambda: gets() == 3)
+        assert [gets(base) for base in (0, 10, 20, 30)] == [1, 1, 1, 0]
+
+
+async def test_when_memory_runs_out_half_way_the_answer_ends_there(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    for n in range(4):
+        await log.append(records(5, size=1_000_000, label=f"s{n}-"))
+    async with serve(etcd, keyspace, store, cache_bytes=0, memory_bytes=16 << 20) as client:
+        answer = await client.fetch(topic, 0, partition_max_bytes=50 << 20)
+        assert answer.error_code == ErrorCode.NONE
+        assert bytes(answer.records) == log.expected(0, 9)
+
+
 async def test_memory_holds_no_more_than_its_budget_however_much_is_read(
     etcd, keyspace, store, topic, log, serve
 ) -> None:
@@ -188,6 +210,27 @@ async def test_an_overwritten_object_is_an_alarm_and_is_not_served(
         answer = await client.fetch(topic, 0)
         assert (answer.error_code, len(answer.records)) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
         assert client.service.reader.lost_segments == 1
+
+
+async def test_the_other_half_of_a_checkpoint_lists_segments_twice_and_serves_them_once(
+    etcd, keyspace, store, topic, log, serve, monkeypatch
+) -> None:
+    for n in range(4):
+        await log.append(records(3, label=f"s{n}-"))
+    await log.checkpoint(keep=3)
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 12)
+        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(LogTable, "learn_head", lambda self, *known: None)
+            await log.checkpoint(keep=1)
+            with heads.wakeup([key]) as wakeup:
+                while heads.known(key).meta.manifest_end != 9:
+                    wakeup.clear()
+                    await wakeup.wait(1_000)
+        assert heads.known(key).tail_start == 3
+        for offset in range(12):
+            assert bytes((await client.fetch(topic, offset)).records) == log.expected(offset)
 
 
 async def test_a_half_seen_checkpoint_is_looked_at_again(

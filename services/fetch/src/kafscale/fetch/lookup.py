@@ -22,6 +22,7 @@ from kafscale.wire.errors import ErrorCode
 
 TOPICS_REFRESH_MIN_MS: Final = 200
 """Names that do not exist are asked for in loops; the topics are read again this often at most."""
+TOPICS_REFRESH_TIMEOUT_MS: Final = 1_000
 NO_EPOCH: Final = -1
 
 
@@ -131,11 +132,13 @@ class Lookup:
             now_ms = self._clock.now_ms()
             if self._topics_read_ms is not None and now_ms - self._topics_read_ms < TOPICS_REFRESH_MIN_MS:
                 return
-            self._topics_read_ms = now_ms
             try:
-                await self._topics.refresh()
-            except EtcdError:
-                self._topics_read_ms = None
+                self._topics_read_ms = now_ms
+                async with asyncio.timeout(TOPICS_REFRESH_TIMEOUT_MS / 1000):
+                    await self._topics.refresh()
+            except (EtcdError, TimeoutError):
+                # Whoever queued behind this must not wait for a failure of its own.
+                self._topics_read_ms = self._clock.now_ms()
 
 
 def _unknown(spot: Spot) -> ErrorCode:
