@@ -14,9 +14,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc.aio
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.runtime.stream.client import StreamClient
+from kafscale.runtime.stream.client import BackendLost, StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -186,6 +187,25 @@ async def test_a_drain_that_does_not_end_is_cut_off(
         assert (await running.http("/readyz"))[0] == 503
         assert await running.ended() == 0
         assert (await running.logged("drain did not end in time"))["level"] == "warning"
+
+
+async def test_a_service_that_stands_still_is_given_up_and_comes_back(
+    etcd_server: EtcdProcess, keyspace: Keyspace
+) -> None:
+    async with service(settings_for(etcd_server.endpoint, keyspace)) as running:
+        address = str((await running.logged("ready"))["grpc"])
+        client = StreamClient(address, kind="bulk", keepalive_time_ms=500, keepalive_timeout_ms=500)
+        await client.connect()
+        running.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(BackendLost) as lost:
+            await client.send(echo_meta(), (b"x",)).future
+        assert lost.value.sent
+        assert "ping timeout" in lost.value.reason
+        running.process.send_signal(signal.SIGCONT)
+        async with asyncio.timeout(20):
+            await client.connect()
+        assert bytes((await client.send(echo_meta(), (b"y",)).future).body) == b"echo:y"
+        await client.close()
 
 
 async def test_etcd_that_is_late_is_waited_for(keyspace: Keyspace, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Final, Literal
 from kafscale.runtime.clock import Clock, SystemClock
 from kafscale.runtime.stream.frame import Buffer, Reply, RequestMeta
 from kafscale.runtime.stream.link import BackendLost, Link, LinkLimits, PendingReply
+from kafscale.runtime.stream.options import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
 from kafscale.runtime.stream.stats import StreamStats
 
 __all__ = ["BackendLost", "PendingReply", "Reply", "RequestMeta", "StreamClient"]
@@ -32,6 +33,8 @@ class StreamClient:
         queue_bytes_max: int = 32 << 20,
         default_budget_ms: int = 60_000,
         connect_timeout_ms: int = 2_000,
+        keepalive_time_ms: int = KEEPALIVE_TIME_MS,
+        keepalive_timeout_ms: int = KEEPALIVE_TIMEOUT_MS,
         clock: Clock | None = None,
     ) -> None:
         """No I/O: connects at the first send() or connect(). queue_bytes_max is for each stream."""
@@ -42,6 +45,8 @@ class StreamClient:
             queue_bytes_max=queue_bytes_max,
             default_budget_ms=default_budget_ms,
             connect_timeout_ms=connect_timeout_ms,
+            keepalive_time_ms=keepalive_time_ms,
+            keepalive_timeout_ms=keepalive_timeout_ms,
         )
         self._clock = clock or SystemClock()
         self._links = [

@@ -21,7 +21,7 @@ from kafscale.runtime.stream.frame import (
     body_size,
 )
 from kafscale.runtime.stream.inbox import Inbox
-from kafscale.runtime.stream.options import ACCEPTED, BULK_METHOD, CHANNEL_OPTIONS, CONTROL_METHOD
+from kafscale.runtime.stream.options import ACCEPTED, BULK_METHOD, CHANNEL_OPTIONS, CONTROL_METHOD, keepalive
 from kafscale.runtime.stream.outbox import Outbox, Waiting
 from kafscale.runtime.stream.stats import StreamStats
 
@@ -62,6 +62,8 @@ class LinkLimits:
     queue_bytes_max: int
     default_budget_ms: int
     connect_timeout_ms: int
+    keepalive_time_ms: int
+    keepalive_timeout_ms: int
 
 
 class PendingReply:
@@ -209,7 +211,9 @@ class Link:
 
     async def _one_stream(self, backoff: Backoff) -> str:
         """From connect to loss; why it was lost."""
-        channel = grpc.aio.insecure_channel(self._target, options=CHANNEL_OPTIONS)
+        limits = self._limits
+        options = (*CHANNEL_OPTIONS, *keepalive(limits.keepalive_time_ms, limits.keepalive_timeout_ms))
+        channel = grpc.aio.insecure_channel(self._target, options=options)
         try:
             call = await self._open(channel)
             up_ms = self._clock.now_ms()

@@ -12,6 +12,10 @@ SERVICE: Final = "kafscale.rpc.v1.KafkaStream"
 # A service's first word on a stream that it will serve. A refused call shows empty metadata instead.
 ACCEPTED: Final = (("kafscale-stream", "1"),)
 
+# A peer that stands still (stopped, unplugged) is given up after the sum of these.
+KEEPALIVE_TIME_MS: Final = 5_000
+KEEPALIVE_TIMEOUT_MS: Final = 5_000
+
 _MIB: Final = 1 << 20
 _MESSAGE_BYTES_MAX: Final = 4 * _MIB
 
@@ -25,9 +29,17 @@ _TRANSPORT: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.experimental.tcp_read_chunk_size", _MIB),
     ("grpc.experimental.tcp_min_read_chunk_size", 64 << 10),
     ("grpc.experimental.tcp_max_read_chunk_size", 4 * _MIB),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
 )
+
+
+def keepalive(time_ms: int, timeout_ms: int) -> tuple[tuple[str, int], ...]:
+    """Both timeouts are needed: the last is a minute by default, and is the one that counts."""
+    return (
+        ("grpc.keepalive_time_ms", time_ms),
+        ("grpc.keepalive_timeout_ms", timeout_ms),
+        ("grpc.http2.ping_timeout_ms", timeout_ms),
+    )
+
 
 CHANNEL_OPTIONS: Final = (
     *_TRANSPORT,
@@ -42,8 +54,9 @@ CHANNEL_OPTIONS: Final = (
 
 SERVER_OPTIONS: Final = (
     *_TRANSPORT,
+    *keepalive(KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS),
     # A port that another process holds is an error, not a share of its connections.
     ("grpc.so_reuseport", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
 )
