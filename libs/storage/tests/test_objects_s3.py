@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from aiohttp import web
@@ -252,6 +252,18 @@ async def test_bodies_are_neither_hashed_nor_signed_unless_asked(stub: Stub, sto
     await signing.put("ns/k2", [b"x"])
     assert stub.requests[-1].headers["x-amz-content-sha256"] == hashlib.sha256(b"x").hexdigest()
     await signing.close()
+
+
+async def test_requests_go_through_the_proxy_of_the_environment(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", stub.endpoint)
+    monkeypatch.setenv("no_proxy", "elsewhere")
+    store = S3Store(replace(stub.config(), endpoint="http://s3.invalid"))
+    stub.answers = [lambda request: web.Response(headers={"ETag": '"e"'})]
+    assert await store.put("ns/k", [b"x"]) == "e"
+    assert stub.requests[-1].host == "s3.invalid"
+    await store.close()
 
 
 async def test_nobody_listening_is_unavailable_not_refused() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kafscale.storage.objects.config import S3Config
@@ -54,6 +55,7 @@ class ObjectRequests:
         ca_bundle: str | None,
     ) -> None:
         self._root = _bucket_url(config, endpoint)
+        self._proxy = _proxy_of(self._root)
         self._signing = config.payload_signing
         self._credentials = credentials
         self._signer = Signer(config.region)
@@ -67,7 +69,6 @@ class ObjectRequests:
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_ADDED_BY_AIOHTTP,
             auto_decompress=False,
-            trust_env=True,
         )
 
     async def send(
@@ -86,7 +87,7 @@ class ObjectRequests:
         )
         data = ScatterBody(body) if method == "PUT" else None
         async with self._session.request(
-            method, url, headers=signed, data=data, allow_redirects=False
+            method, url, headers=signed, data=data, allow_redirects=False, proxy=self._proxy
         ) as response:
             return Answer(response.status, response.headers, await response.read())
 
@@ -99,6 +100,14 @@ class ObjectRequests:
 
     async def close(self) -> None:
         await self._session.close()
+
+
+def _proxy_of(url: str) -> str | None:
+    """As HTTP_PROXY, HTTPS_PROXY and NO_PROXY say; aiohttp would ask them, and ~/.netrc, for every request."""
+    address = URL(url)
+    if address.host is None or proxy_bypass(address.host):
+        return None
+    return getproxies().get(address.scheme)
 
 
 def _sha256(body: Sequence[Buffer]) -> str:
