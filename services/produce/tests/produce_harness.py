@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -294,7 +294,7 @@ class Cluster:
     async def topic(self, name: str = "t", partitions: int = 1, **configs: str) -> Topic:
         topic = Topic(
             name=name,
-            topic_id=TopicId(uuid.uuid4().bytes),
+            topic_id=TopicId(hashlib.md5(name.encode()).digest()),
             partitions=partitions,
             configs={key.replace("_", "."): value for key, value in configs.items()},
         )

@@ -27,6 +27,7 @@ LEAVING_MAX = 64
 LEAVE_WITHIN_MS = 10_000
 BALANCE_EVERY_S = 5.0
 BALANCE_SETTLE_S = 0.2
+BALANCE_PAGE = 500
 DRAIN_LOOK_S = 0.02
 
 
@@ -64,10 +65,13 @@ class Handoffs:
                 await self._balance_once()
 
     async def _balance_once(self) -> None:
-        for partition in list(self._ownership.partitions.values()):
-            self._drop_stuck()
+        self._drop_stuck()
+        for number, partition in enumerate(list(self._ownership.partitions.values())):
+            if number % BALANCE_PAGE == BALANCE_PAGE - 1:
+                await asyncio.sleep(0)
             if self._target(partition) == NO_NODE or not self._may_leave(partition):
                 continue
+            self._drop_stuck()
             self._begin(partition)
             await asyncio.sleep(1 / self._per_s)
 

@@ -20,6 +20,7 @@ from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.partition import Partition, Phase, Tools
+from kafscale.produce.penalties import DESERVING, Penalties
 from kafscale.produce.placement import Fleet, claimable
 from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.runtime.clock import Clock
@@ -98,6 +99,7 @@ class Ownership:
         self._metrics = metrics
         self._tasks = tasks
         self._acquiring: set[Partition] = set()
+        self._penalties = Penalties()
         self._fleet: Fleet | None = None
         world.topics.subscribe(self._topic_changed)
         world.live.subscribe(self._fleet_changed)
@@ -134,16 +136,18 @@ class Ownership:
 
     # --- coming ----------------------------------------------------------------------------
 
-    def find_or_claim(self, topic: Topic, partition: int) -> Partition | None:
-        """The partition if it is ours or should be; None: refuse, another instance has it."""
-        found = self.partitions.get((topic.topic_id, partition))
+    def find_or_claim(self, topic: Topic, partition: int) -> Partition | ErrorCode:
+        """The partition if it is ours or should be, else why not."""
+        key = (topic.topic_id, partition)
+        found = self.partitions.get(key)
         if found is not None:
             return found
-        if topic.state is not TopicState.ACTIVE:
-            return None
+        penalty = self._penalties.error(key, self._clock.now_ms())
+        if penalty is not None:
+            return penalty
         record = self.record(topic.topic_id, partition)
         if claimable(self.fleet(), topic.topic_id, partition, record) is None:
-            return None
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.acquire(topic, partition)
 
     def offered(self, topic_id: TopicId, partition: int) -> bool:
@@ -229,6 +233,7 @@ class Ownership:
                 producers = await self._recovery.producers(partition.id, won.head, won.meta)
             except LogDamaged as error:
                 log.exception("committed data is damaged", partition=repr(partition), key=error.key)
+                self._penalties.add(partition.key, ErrorCode.KAFKA_STORAGE_ERROR, self._clock.now_ms())
                 return self._give_up(partition, ErrorCode.KAFKA_STORAGE_ERROR)
             except (StoreError, EtcdError, TimeoutError) as error:
                 log.warning("log not loaded yet", partition=repr(partition), error=repr(error))
@@ -253,7 +258,7 @@ class Ownership:
             names=self.world.keyspace,
             ids=self._fresh_id,
         )
-        partition.serve(writer)
+        partition.serve(writer, producers)
         self.balance_wanted.set()
         return None
 
@@ -277,12 +282,13 @@ class Ownership:
         partition.give_up(error)
 
     def stepped_down(self, partition: Partition, reason: StepDownReason) -> None:
+        if reason in DESERVING:
+            self._penalties.add(partition.key, reason.error, self._clock.now_ms())
         self._forget(partition)
 
     def _forget(self, partition: Partition) -> None:
-        key = (partition.id.topic_id, partition.id.partition)
-        if self.partitions.get(key) is partition:
-            del self.partitions[key]
+        if self.partitions.get(partition.key) is partition:
+            del self.partitions[partition.key]
 
     def _topic_changed(self, name: str, _: Topic | None) -> None:
         for partition in [p for p in self.partitions.values() if p.id.topic == name]:

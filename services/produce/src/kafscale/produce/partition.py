@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol, assert_never
+from typing import NamedTuple, Protocol, assert_never
 
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
@@ -39,6 +39,7 @@ from kafscale.produce.log.model import (
     Writer,
 )
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.overtaking import REPEATED, Known, RefusedFirsts
 from kafscale.produce.pump import Pump
 from kafscale.runtime.clock import Clock
 from kafscale.storage.claims import head_in
@@ -58,6 +59,7 @@ log = structlog.get_logger(__name__)
 
 PUT_TIMEOUT_S = 10.0
 HEAD_TIMEOUT_S = 5.0
+BEHIND = "An earlier batch of this producer was refused and must come first."
 
 
 class Waiter(Protocol):
@@ -78,9 +80,12 @@ class Phase(Enum):
     GONE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Request(NamedTuple):
+    """An append that is not answered yet."""
+
     token: int
+    waiter: Waiter
+    slot: int
     records: memoryview | None
     deadline_ms: int
     zstd_allowed: bool
@@ -96,6 +101,7 @@ class Tools:
     governor: Governor[Partition]
     checkpointer: Checkpointer
     pump: Pump
+    refused_firsts: RefusedFirsts
     clock: Clock
     metrics: ProduceMetrics
     tasks: asyncio.TaskGroup
@@ -115,8 +121,11 @@ class Partition:
         self.writer: Writer | None = None
         self.held_since_ms = 0  # of the oldest held request; 0: none
         self._tools = tools
-        self._held: deque[_Held] = deque()
-        self._waiters: dict[int, tuple[Waiter, int]] = {}
+        self.key = (id_.topic_id, id_.partition)
+        self._held: deque[_Request] = deque()
+        self._waiting: dict[int, _Request] = {}
+        self._behind: list[int] = []  # to be refused, in the next drive
+        self.producers: Known = ()  # known by their sequences
         self._token = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
@@ -127,7 +136,7 @@ class Partition:
     @property
     def idle(self) -> bool:
         """Nobody waits for an answer."""
-        return not self._waiters
+        return not self._waiting
 
     # --- requests --------------------------------------------------------------------------
 
@@ -136,36 +145,43 @@ class Partition:
     ) -> None:
         """Take the next request in order; `waiter` hears of it later, never from within this call."""
         self._token = token = self._token + 1
-        self._waiters[token] = (waiter, slot)
-        writer = self.writer
-        if writer is None:
+        request = _Request(token, waiter, slot, records, deadline_ms, zstd_allowed)
+        self._waiting[token] = request
+        if self.writer is None:
             if not self._held:
                 self.held_since_ms = self._tools.clock.now_ms()
-            self._held.append(_Held(token, records, deadline_ms, zstd_allowed))
+            self._held.append(request)
             return
-        now = self._tools.now()
-        writer.append(token, records, deadline_ms=deadline_ms, now=now, zstd_allowed=zstd_allowed)
+        self._feed(self.writer, request, self._tools.now())
         self._tools.pump.touch(self)
 
-    def serve(self, writer: Writer) -> None:
+    def serve(self, writer: Writer, producers: Known) -> None:
         """The log is loaded: the held requests go first, in their order."""
         assert self.phase is Phase.LOADING, self.phase
         self.phase = Phase.SERVING
         self.writer = writer
-        now = self._tools.now()
-        while self._held:
-            self._append_held(writer, self._held.popleft(), now)
+        self.producers = producers
         self.held_since_ms = 0
+        now = self._tools.now()
+        held, self._held = self._held, deque()
+        for request in held:
+            # What nobody waits for any more must not be appended late.
+            if request.waiter.abandoned or request.deadline_ms < now.mono_ms:
+                self._answer(Reply(token=request.token, error=ErrorCode.REQUEST_TIMED_OUT))
+            else:
+                self._feed(writer, request, now)
         self._tools.pump.touch(self)
 
-    def _append_held(self, writer: Writer, held: _Held, now: Instant) -> None:
-        """A request that nobody waits for any more must not be appended late."""
-        waiter, _ = self._waiters[held.token]
-        if waiter.abandoned or held.deadline_ms < now.mono_ms:
-            self._answer(Reply(token=held.token, error=ErrorCode.REQUEST_TIMED_OUT))
+    def _feed(self, writer: Writer, request: _Request, now: Instant) -> None:
+        if self._tools.refused_firsts.is_behind(self.key, request.records, self.producers):
+            self._behind.append(request.token)
             return
         writer.append(
-            held.token, held.records, deadline_ms=held.deadline_ms, now=now, zstd_allowed=held.zstd_allowed
+            request.token,
+            request.records,
+            deadline_ms=request.deadline_ms,
+            now=now,
+            zstd_allowed=request.zstd_allowed,
         )
 
     def refuse_held(self, error: ErrorCode) -> None:
@@ -188,6 +204,9 @@ class Partition:
         writer = self.writer
         if writer is None:
             return
+        behind, self._behind = self._behind, []
+        for token in behind:
+            self._answer(Reply(token=token, error=ErrorCode.NOT_ENOUGH_REPLICAS, message=BEHIND))
         due_ms = writer.next_deadline()
         if due_ms is not None and due_ms <= now.mono_ms:
             writer.tick(now)
@@ -256,8 +275,10 @@ class Partition:
         self._tools.committer.submit(self._txn(action), lambda answer: self._settled(writer, action, answer))
 
     def _answer(self, reply: Reply) -> None:
-        waiter, slot = self._waiters.pop(reply.token)
-        waiter.settle(slot, reply)
+        request = self._waiting.pop(reply.token)
+        if reply.error in REPEATED:
+            self._tools.refused_firsts.refused(self.key, request.records, self._tools.clock.now_ms())
+        request.waiter.settle(request.slot, reply)
 
     def _stepped_down(self, reason: StepDownReason) -> None:
         self.phase = Phase.GONE

@@ -14,6 +14,7 @@ from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.offers import Offers
+from kafscale.produce.overtaking import RefusedFirsts
 from kafscale.produce.ownership import Ownership, World
 from kafscale.produce.partition import Partition, Tools
 from kafscale.produce.pump import Pump
@@ -85,6 +86,7 @@ class ProduceService:
             metrics=metrics,
         )
         self.pump = Pump(clock, governor)
+        refused_firsts = RefusedFirsts()
         self.ownership.tools = Tools(
             store=store,
             keyspace=runtime.keyspace,
@@ -92,6 +94,7 @@ class ProduceService:
             governor=governor,
             checkpointer=Checkpointer(runtime.etcd, store, runtime.keyspace, fresh_id),
             pump=self.pump,
+            refused_firsts=refused_firsts,
             clock=clock,
             metrics=metrics,
             tasks=tasks,
@@ -102,6 +105,7 @@ class ProduceService:
             ownership=self.ownership,
             admission=Admission(runtime.budget, self.committer),
             refusals=Refusals(),
+            refused_firsts=refused_firsts,
             unseen=UnseenTopics(runtime.topics.refresh, tasks),
             clock=clock,
             metrics=metrics,

@@ -14,6 +14,7 @@ import structlog
 from kafscale.produce.admission import Admission
 from kafscale.produce.log.model import Reply
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.overtaking import REPEATED, RefusedFirsts
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition
 from kafscale.produce.refusals import Refusals
@@ -142,6 +143,7 @@ class ProduceHandler:
         ownership: Ownership,
         admission: Admission,
         refusals: Refusals,
+        refused_firsts: RefusedFirsts,
         unseen: UnseenTopics,
         clock: Clock,
         metrics: ProduceMetrics,
@@ -151,6 +153,7 @@ class ProduceHandler:
         self._topics = ownership.world.topics
         self._admission = admission
         self._refusals = refusals
+        self._refused_firsts = refused_firsts
         self._unseen = unseen
         self._clock = clock
 
@@ -167,6 +170,7 @@ class ProduceHandler:
         size = len(request.body)
         error = _wrong_with(message, version) or self._admission.admit(size)
         if error is not ErrorCode.NONE:
+            self._refuse(message, version, error)
             open_request.refuse_all(error)
             return
         open_request.reserved(size)
@@ -219,20 +223,34 @@ class ProduceHandler:
             return
         open_request.lanes[slot] = (topic.topic_id, part.index)
         lane = (request.meta.connection_id, topic.topic_id, part.index)
-        partition: Partition | None = None
+        partition: Partition | ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not self._refusals.refuses(lane, request.meta.lane_epoch):
             partition = self._ownership.find_or_claim(topic, part.index)
-        if partition is None:
-            open_request.settle(slot, Reply(token=0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        records = _view(part)
+        if isinstance(partition, ErrorCode):
+            self._behind(topic, part, partition)
+            open_request.settle(slot, Reply(token=0, error=partition))
             return
-        assert not isinstance(part.records, list), "decoded records are one view"
         partition.append(
             open_request,
             slot,
-            part.records,  # type: ignore[arg-type]  # memoryview on the way in
+            records,
             deadline_ms=open_request.deadline_ms,
             zstd_allowed=open_request.zstd_allowed,
         )
+
+    def _refuse(self, message: ProduceRequest, version: int, error: ErrorCode) -> None:
+        """Refused as a whole: what its producers send after it must not be taken first."""
+        by_id = version >= VERSION_TOPIC_IDS
+        for named in message.topic_data:
+            topic = self._find(named.topic_id if by_id else named.name, by_id)
+            for part in named.partition_data if topic is not None else ():
+                self._behind(topic, part, error)
+
+    def _behind(self, topic: Topic | None, part: ProduceRequestPartition, error: ErrorCode) -> None:
+        if topic is not None and error in REPEATED:
+            key = (topic.topic_id, part.index)
+            self._refused_firsts.refused(key, _view(part), self._clock.now_ms())
 
     def _find(self, ref: str | bytes, by_id: bool) -> Topic | None:
         topic = self._topics.by_id(TopicId(bytes(ref))) if by_id else self._topics.by_name(str(ref))  # type: ignore[arg-type]
@@ -257,3 +275,9 @@ def _wrong_with(message: ProduceRequest, version: int) -> ErrorCode:
     if message.transactional_id is not None:
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE if message.acks in (-1, 0, 1) else ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def _view(part: ProduceRequestPartition) -> memoryview | None:
+    records = part.records
+    assert records is None or isinstance(records, memoryview), "decoded records are one view"
+    return records
