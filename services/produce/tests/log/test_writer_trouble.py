@@ -245,30 +245,3 @@ def test_log_append_time_never_goes_back_and_repeats_tell_the_original_one() -> 
     times = [desk.replies[token].log_append_time_ms for token in (1, 2, 3)]
     assert times[0] > 1_700_000_000_000
     assert times[1] == times[0] == times[2]
-
-
-def test_a_later_batch_does_not_overtake_one_refused_for_lack_of_room() -> None:
-    """The producer is unknown yet, so its second batch would pass as a start."""
-    desk = Desk(replace(QUICK, held_bytes_max=100))
-    desk.append(1)
-    desk.append(2, numbered(0))
-    desk.tick()
-    desk.upload()
-    desk.append(3, numbered(1))
-    assert desk.error(2) is desk.error(3) is ErrorCode.NOT_ENOUGH_REPLICAS
-    desk.append(4, numbered(0))
-    assert 4 not in desk.replies
-    desk.tick()
-    desk.upload()
-    desk.append(5, numbered(1))
-    assert 5 not in desk.replies
-
-
-def test_a_producer_that_was_refused_may_start_again_with_a_new_epoch() -> None:
-    desk = Desk(replace(QUICK, held_bytes_max=100))
-    desk.append(1)
-    desk.append(2, numbered(5))
-    desk.tick()
-    desk.upload()
-    desk.append(3, one_batch(producer_id=7, producer_epoch=1, base_sequence=0))
-    assert 3 not in desk.replies

@@ -19,10 +19,9 @@ from kafscale.produce.log.model import NO_TIMESTAMP, Instant, Limits, ObjectName
 from kafscale.produce.log.producers import KnownBatch, ProducerTable, sequence_after
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.records import HEADER_SIZE, BatchHeader
+from kafscale.wire.records import HEADER_SIZE
 
 _NEVER = 1 << 62
-_REFUSED_MAX = 10_000
 
 
 class Intake:
@@ -33,7 +32,6 @@ class Intake:
         self.producers = producers
         self.epoch = head.epoch
         self._append_time_ms = head.max_ts
-        self._refused: dict[int, tuple[int, int]] = {}  # producer → epoch and sequence it must offer again
 
     def judge(
         self, record_set: memoryview | None, limits: Limits, held_bytes: int, *, zstd_allowed: bool
@@ -56,30 +54,9 @@ class Intake:
             if known is not ErrorCode.NONE:
                 return Rejection(known)
         assert record_set is not None
-        if held_bytes + len(record_set) > limits.held_bytes_max or self._is_behind_a_refused(first):
-            self._remember_refused(first)
+        if held_bytes + len(record_set) > limits.held_bytes_max:
             return Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "The partition's buffers are full.")
-        self._refused.pop(first.producer_id, None)
         return checked
-
-    def _is_behind_a_refused(self, first: BatchHeader) -> bool:
-        """A producer without history may start anywhere, so nothing else would stop its second batch
-        from being taken after its first was refused for lack of room."""
-        earlier = self._refused.get(first.producer_id)
-        if earlier is None:
-            return False
-        epoch, sequence = earlier
-        return first.producer_epoch == epoch and first.base_sequence != sequence
-
-    def _remember_refused(self, first: BatchHeader) -> None:
-        if first.producer_id == NO_PRODUCER or first.producer_id in self.producers:
-            return
-        place = (first.producer_epoch, first.base_sequence)
-        known = self._refused.setdefault(first.producer_id, place)
-        if known[0] != first.producer_epoch:
-            self._refused[first.producer_id] = place
-        if len(self._refused) > _REFUSED_MAX:
-            del self._refused[next(iter(self._refused))]
 
     def assign(self, batches: Batches, limits: Limits, now: Instant, committed: int) -> tuple[int, int]:
         """Give the batches the next offsets. The first offset, and the append time or -1."""
