@@ -1,95 +1,26 @@
-"""The two ends of the streams over real gRPC on loopback and uvloop."""
+"""The two ends of the streams: order, coalescing, chunks, bounds, handlers that fail."""
 
 import asyncio
 import functools
-import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Sized
-from contextlib import asynccontextmanager
 
 import grpc.aio
 import pytest
-import uvloop
-from kafscale.runtime.stream.client import BackendLost, StreamClient
-from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
-from kafscale.runtime.stream.options import BULK_METHOD, SERVER_OPTIONS
-from kafscale.runtime.stream.server import Handler, InboundRequest, StreamLimits, StreamServer, task_handler
-
-PRODUCE, FETCH, SLOW = 0, 1, 2
-
-
-def on_uvloop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
-    """The loop that services run on."""
-
-    @functools.wraps(test)
-    def run() -> None:
-        uvloop.run(test())
-
-    return run
-
-
-def meta(api_key: int = PRODUCE, **fields: object) -> RequestMeta:
-    return RequestMeta(**{"connection_id": 1, "api_key": api_key, "api_version": 9, **fields})  # type: ignore[arg-type]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
-def has_more_than(held: Sized, count: int) -> bool:
-    return len(held) > count
-
-
-class Service:
-    """One service process's worth of server, which can die and come back on its port."""
-
-    def __init__(
-        self, bulk: dict[int, Handler], control: dict[int, Handler] | None = None, **options: object
-    ) -> None:
-        self.streams = StreamServer(bulk=bulk, control=control or {}, **options)  # type: ignore[arg-type]
-        self.port = 0
-        self._server: grpc.aio.Server | None = None
-
-    @property
-    def target(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    async def start(self) -> None:
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
-        self.streams.add_to(self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
-        await self._server.start()
-
-    async def kill(self) -> None:
-        if self._server is not None:
-            await self._server.stop(0)
-            self._server = None
-
-
-@asynccontextmanager
-async def running(
-    bulk: dict[int, Handler], control: dict[int, Handler] | None = None, **options: object
-) -> AsyncIterator[Service]:
-    service = Service(bulk, control, **options)
-    await service.start()
-    try:
-        yield service
-    finally:
-        await service.kill()
-
-
-@asynccontextmanager
-async def client_of(target: str, kind: str = "bulk", **options: object) -> AsyncIterator[StreamClient]:
-    client = StreamClient(target, kind="bulk" if kind == "bulk" else "control", **options)  # type: ignore[arg-type]
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-def echo(request: InboundRequest) -> None:
-    request.reply((b"echo:", request.body), revision=request.meta.revision)
+from kafscale.runtime.stream.client import BackendLost
+from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.runtime.stream.options import BULK_METHOD
+from kafscale.runtime.stream.server import InboundRequest, StreamLimits, task_handler
+from stream_harness import (
+    FETCH,
+    PRODUCE,
+    SLOW,
+    client_of,
+    echo,
+    has_more_than,
+    meta,
+    on_uvloop,
+    running,
+    until,
+)
 
 
 @on_uvloop
@@ -225,170 +156,6 @@ async def test_a_full_client_queue_refuses_and_says_that_nothing_was_sent() -> N
 
 
 @on_uvloop
-async def test_a_cancel_reaches_the_handler_and_its_late_reply_goes_nowhere() -> None:
-    held: list[InboundRequest] = []
-    cancelled: list[int] = []
-
-    def park(request: InboundRequest) -> None:
-        held.append(request)
-        request.on_cancel(lambda: cancelled.append(1))
-
-    async with running({PRODUCE: park, FETCH: echo}) as service, client_of(service.target) as client:
-        pending = client.send(meta(), (b"wait",))
-        await until(lambda: len(held) == 1)
-        pending.cancel()
-        assert pending.future.cancelled()
-        await until(lambda: held[0].cancelled)
-        assert cancelled == [1]
-        held[0].reply((b"late",))
-        assert (await client.send(meta(FETCH), (b"!",)).future).body == b"echo:!"
-        assert service.streams.held_bytes == 0
-
-
-@on_uvloop
-async def test_a_cancelled_waiter_is_a_cancel_too() -> None:
-    held: list[InboundRequest] = []
-    async with running({PRODUCE: held.append}) as service, client_of(service.target) as client:
-        waiter = asyncio.ensure_future(client.send(meta(), (b"wait",)).future)
-        await until(lambda: len(held) == 1)
-        waiter.cancel()
-        await until(lambda: held[0].cancelled)
-        assert client.pending == 0
-
-
-@on_uvloop
-async def test_a_lost_client_cancels_everything_open_on_its_stream() -> None:
-    held: list[InboundRequest] = []
-    async with running({PRODUCE: held.append}) as service:
-        async with client_of(service.target) as client:
-            pending = [client.send(meta(), (b"wait",)) for _ in range(3)]
-            await until(lambda: len(held) == 3)
-        await until(lambda: all(request.cancelled for request in held))
-        for one in pending:
-            with pytest.raises(BackendLost):
-                await one.future
-
-
-@on_uvloop
-async def test_a_killed_service_loses_what_was_sent_and_serves_again_after_its_restart() -> None:
-    held: list[InboundRequest] = []
-    async with running({PRODUCE: held.append, FETCH: echo}) as service, client_of(service.target) as client:
-        pending = client.send(meta(), (b"in flight",))
-        await until(lambda: len(held) == 1)
-        await service.kill()
-        with pytest.raises(BackendLost) as lost:
-            await pending.future
-        assert lost.value.sent
-        await until(lambda: not client.connected)
-        with pytest.raises(BackendLost) as lost:
-            await client.send(meta(FETCH), (b"too early",)).future
-        assert not lost.value.sent
-        await service.start()
-        async with asyncio.timeout(10):
-            await client.connect()
-        assert (await client.send(meta(FETCH), (b"again",)).future).body == b"echo:again"
-
-
-@on_uvloop
-async def test_what_never_left_is_reported_as_not_sent_when_the_service_dies() -> None:
-    limits = StreamLimits(held_bytes_max=1 << 16)
-    held: list[InboundRequest] = []
-    async with (
-        running({PRODUCE: held.append}, limits=limits) as service,
-        client_of(service.target, queue_bytes_max=64 << 20) as client,
-    ):
-        await client.connect()
-        pending = [client.send(meta(), (b"x" * (1 << 20),)) for _ in range(40)]
-        await until(lambda: len(held) >= 1)
-        await service.kill()
-        outcomes = await asyncio.gather(*(one.future for one in pending), return_exceptions=True)
-        sent = [outcome.sent for outcome in outcomes if isinstance(outcome, BackendLost)]
-        assert len(sent) == 40
-        assert sent == sorted(sent, reverse=True)
-        assert sent[0]
-        assert not sent[-1]
-        assert sum(sent) >= len(held)
-
-
-@on_uvloop
-async def test_over_restarts_every_request_ends_and_none_is_executed_that_was_reported_unsent() -> None:
-    source = random.Random(7)
-    executed: list[int] = []
-
-    def note(request: InboundRequest) -> None:
-        executed.append(int(bytes(request.body[:8])))
-        if source.random() < 0.9:
-            request.reply((request.body[:8],))
-
-    outcomes: dict[int, str] = {}
-
-    async def send(client: StreamClient, number: int) -> None:
-        body = (b"%08d" % number, bytes(source.choice((0, 100, 70_000, 2_500_000))))
-        try:
-            reply = await client.send(meta(age_budget_ms=2_000), body, lane=number % 5).future
-        except BackendLost as lost:
-            outcomes[number] = "unknown" if lost.sent else "unsent"
-        else:
-            outcomes[number] = "answered"
-            assert int(bytes(reply.body)) == number
-
-    async with running({PRODUCE: note}) as service, client_of(service.target, streams=2) as client:
-        async with asyncio.TaskGroup() as tasks:
-            for round_number in range(6):
-                for number in range(round_number * 60, round_number * 60 + 60):
-                    tasks.create_task(send(client, number))
-                # Sometimes in the middle, sometimes into a stream that is dead and does not know it yet.
-                enough = len(executed) + source.randrange(20)
-                everything = round_number * 60 + 59
-                await until(
-                    lambda enough=enough, everything=everything: (  # type: ignore[misc]
-                        len(executed) > enough or len(outcomes) > everything
-                    )
-                )
-                await service.kill()
-                await service.start()
-                async with asyncio.timeout(20):
-                    await client.connect()
-        assert set(outcomes) == set(range(360))
-        assert len(executed) == len(set(executed))
-        assert {number for number, outcome in outcomes.items() if outcome == "answered"} <= set(executed)
-        assert not {number for number, outcome in outcomes.items() if outcome == "unsent"} & set(executed)
-        assert {"answered", "unknown"} <= set(outcomes.values())
-        assert client.pending == 0
-
-
-@on_uvloop
-async def test_an_expired_request_is_dropped_unread() -> None:
-    class Late:
-        """Every message is as old as the minute that the process stood still."""
-
-        def stalled_since_ms(self, now_ms: int) -> int:
-            return now_ms - 60_000
-
-    called: list[InboundRequest] = []
-    async with (
-        running({PRODUCE: called.append}, watch=Late()) as service,
-        client_of(service.target) as client,
-    ):
-        reply = await client.send(meta(age_budget_ms=30_000), (b"old",)).future
-        assert reply.status is ReplyStatus.EXPIRED
-        assert called == []
-        assert service.streams.stats["bulk"].expired == 1
-        client.send(meta(age_budget_ms=90_000), (b"young",)).future.add_done_callback(lambda f: f.exception())
-        await until(lambda: len(called) == 1)
-
-
-@on_uvloop
-async def test_a_wedged_service_does_not_hold_a_future_over_its_budget() -> None:
-    held: list[InboundRequest] = []
-    async with running({PRODUCE: held.append}) as service, client_of(service.target) as client:
-        with pytest.raises(BackendLost) as lost:
-            await client.send(meta(age_budget_ms=50), (b"?",)).future
-        assert lost.value.sent
-        await until(lambda: held[0].cancelled)
-
-
-@on_uvloop
 async def test_a_handler_that_raises_fails_its_request_only() -> None:
     def broken(_request: InboundRequest) -> None:
         raise RuntimeError("a bug")
@@ -407,27 +174,6 @@ async def test_an_answer_twice_is_a_bug() -> None:
     async with running({PRODUCE: twice}) as service, client_of(service.target) as client:
         assert (await client.send(meta(), (b"?",)).future).body == b"1"
         assert service.streams.stats["bulk"].failed == 1
-
-
-@on_uvloop
-async def test_a_leaving_service_refuses_and_finishes_what_it_accepted() -> None:
-    held: list[InboundRequest] = []
-    async with running({PRODUCE: held.append}) as service, client_of(service.target) as client:
-        accepted = client.send(meta(), (b"1",))
-        await until(lambda: len(held) == 1)
-        service.streams.refuse_new()
-        with pytest.raises(BackendLost) as lost:
-            await client.send(meta(), (b"2",)).future
-        assert not lost.value.sent
-        idle = asyncio.ensure_future(service.streams.until_idle())
-        held[0].reply((b"done",))
-        await idle
-        service.streams.leave()
-        assert (await accepted.future).body == b"done"
-        async with client_of(service.target) as late:
-            with pytest.raises(BackendLost) as lost:
-                await late.send(meta(), (b"3",)).future
-            assert not lost.value.sent
 
 
 @on_uvloop

@@ -1,0 +1,214 @@
+"""What becomes of requests when somebody leaves: cancels, dead services, old requests, drains."""
+
+import asyncio
+import random
+
+import pytest
+from kafscale.runtime.stream.client import BackendLost, StreamClient
+from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.runtime.stream.server import InboundRequest, StreamLimits
+from stream_harness import (
+    FETCH,
+    PRODUCE,
+    Service,
+    client_of,
+    echo,
+    meta,
+    on_uvloop,
+    running,
+    until,
+)
+
+
+@on_uvloop
+async def test_a_cancel_reaches_the_handler_and_its_late_reply_goes_nowhere() -> None:
+    held: list[InboundRequest] = []
+    cancelled: list[int] = []
+
+    def park(request: InboundRequest) -> None:
+        held.append(request)
+        request.on_cancel(lambda: cancelled.append(1))
+
+    async with running({PRODUCE: park, FETCH: echo}) as service, client_of(service.target) as client:
+        pending = client.send(meta(), (b"wait",))
+        await until(lambda: len(held) == 1)
+        pending.cancel()
+        assert pending.future.cancelled()
+        await until(lambda: held[0].cancelled)
+        assert cancelled == [1]
+        held[0].reply((b"late",))
+        assert (await client.send(meta(FETCH), (b"!",)).future).body == b"echo:!"
+        assert service.streams.held_bytes == 0
+
+
+@on_uvloop
+async def test_a_cancelled_waiter_is_a_cancel_too() -> None:
+    held: list[InboundRequest] = []
+    async with running({PRODUCE: held.append}) as service, client_of(service.target) as client:
+        waiter = asyncio.ensure_future(client.send(meta(), (b"wait",)).future)
+        await until(lambda: len(held) == 1)
+        waiter.cancel()
+        await until(lambda: held[0].cancelled)
+        assert client.pending == 0
+
+
+@on_uvloop
+async def test_a_lost_client_cancels_everything_open_on_its_stream() -> None:
+    held: list[InboundRequest] = []
+    async with running({PRODUCE: held.append}) as service:
+        async with client_of(service.target) as client:
+            pending = [client.send(meta(), (b"wait",)) for _ in range(3)]
+            await until(lambda: len(held) == 3)
+        await until(lambda: all(request.cancelled for request in held))
+        for one in pending:
+            with pytest.raises(BackendLost):
+                await one.future
+
+
+@on_uvloop
+async def test_a_killed_service_loses_what_was_sent_and_serves_again_after_its_restart() -> None:
+    held: list[InboundRequest] = []
+    async with running({PRODUCE: held.append, FETCH: echo}) as service, client_of(service.target) as client:
+        pending = client.send(meta(), (b"in flight",))
+        await until(lambda: len(held) == 1)
+        await service.kill()
+        with pytest.raises(BackendLost) as lost:
+            await pending.future
+        assert lost.value.sent
+        await until(lambda: not client.connected)
+        with pytest.raises(BackendLost) as lost:
+            await client.send(meta(FETCH), (b"too early",)).future
+        assert not lost.value.sent
+        await service.start()
+        async with asyncio.timeout(10):
+            await client.connect()
+        assert (await client.send(meta(FETCH), (b"again",)).future).body == b"echo:again"
+
+
+@on_uvloop
+async def test_what_never_left_is_reported_as_not_sent_when_the_service_dies() -> None:
+    limits = StreamLimits(held_bytes_max=1 << 16)
+    held: list[InboundRequest] = []
+    async with (
+        running({PRODUCE: held.append}, limits=limits) as service,
+        client_of(service.target, queue_bytes_max=64 << 20) as client,
+    ):
+        await client.connect()
+        pending = [client.send(meta(), (b"x" * (1 << 20),)) for _ in range(40)]
+        await until(lambda: len(held) >= 1)
+        await service.kill()
+        outcomes = await asyncio.gather(*(one.future for one in pending), return_exceptions=True)
+        sent = [outcome.sent for outcome in outcomes if isinstance(outcome, BackendLost)]
+        assert len(sent) == 40
+        assert sent == sorted(sent, reverse=True)
+        assert sent[0]
+        assert not sent[-1]
+        assert sum(sent) >= len(held)
+
+
+class Restarts:
+    """Sends through restarts and keeps what was executed and what was reported."""
+
+    def __init__(self) -> None:
+        self._source = random.Random(7)
+        self.executed: list[int] = []
+        self.outcomes: dict[int, str] = {}
+
+    def note(self, request: InboundRequest) -> None:
+        self.executed.append(int(bytes(request.body[:8])))
+        if self._source.random() < 0.9:
+            request.reply((request.body[:8],))
+
+    async def send(self, client: StreamClient, number: int) -> None:
+        body = (b"%08d" % number, bytes(self._source.choice((0, 100, 70_000, 2_500_000))))
+        try:
+            reply = await client.send(meta(age_budget_ms=2_000), body, lane=number % 5).future
+        except BackendLost as lost:
+            self.outcomes[number] = "unknown" if lost.sent else "unsent"
+        else:
+            self.outcomes[number] = "answered"
+            assert int(bytes(reply.body)) == number
+
+    async def one_round(self, client: StreamClient, service: Service, numbers: range) -> None:
+        """Sometimes killed in the middle, sometimes sent into a stream that is dead and does not know it."""
+        enough = len(self.executed) + self._source.randrange(20)
+        async with asyncio.TaskGroup() as tasks:
+            for number in numbers:
+                tasks.create_task(self.send(client, number))
+            await until(lambda: len(self.executed) > enough or len(self.outcomes) >= numbers.stop)
+            await service.kill()
+            await service.start()
+            async with asyncio.timeout(20):
+                await client.connect()
+
+
+@on_uvloop
+async def test_over_restarts_every_request_ends_and_none_is_executed_that_was_reported_unsent() -> None:
+    restarts = Restarts()
+    async with running({PRODUCE: restarts.note}) as service, client_of(service.target, streams=2) as client:
+        for first in range(0, 360, 60):
+            await restarts.one_round(client, service, range(first, first + 60))
+        assert client.pending == 0
+    by_outcome = {
+        outcome: {number for number, found in restarts.outcomes.items() if found == outcome}
+        for outcome in ("answered", "unsent", "unknown")
+    }
+    executed = set(restarts.executed)
+    assert set(restarts.outcomes) == set(range(360))
+    assert len(restarts.executed) == len(executed)
+    assert by_outcome["answered"] <= executed
+    assert not by_outcome["unsent"] & executed
+    assert by_outcome["answered"]
+    assert by_outcome["unknown"]
+
+
+@on_uvloop
+async def test_an_expired_request_is_dropped_unread() -> None:
+    class Late:
+        """Every message is as old as the minute that the process stood still."""
+
+        def stalled_since_ms(self, now_ms: int) -> int:
+            return now_ms - 60_000
+
+    called: list[InboundRequest] = []
+    async with (
+        running({PRODUCE: called.append}, watch=Late()) as service,
+        client_of(service.target) as client,
+    ):
+        reply = await client.send(meta(age_budget_ms=30_000), (b"old",)).future
+        assert reply.status is ReplyStatus.EXPIRED
+        assert called == []
+        assert service.streams.stats["bulk"].expired == 1
+        client.send(meta(age_budget_ms=90_000), (b"young",)).future.add_done_callback(lambda f: f.exception())
+        await until(lambda: len(called) == 1)
+
+
+@on_uvloop
+async def test_a_wedged_service_does_not_hold_a_future_over_its_budget() -> None:
+    held: list[InboundRequest] = []
+    async with running({PRODUCE: held.append}) as service, client_of(service.target) as client:
+        with pytest.raises(BackendLost) as lost:
+            await client.send(meta(age_budget_ms=50), (b"?",)).future
+        assert lost.value.sent
+        await until(lambda: held[0].cancelled)
+
+
+@on_uvloop
+async def test_a_leaving_service_refuses_and_finishes_what_it_accepted() -> None:
+    held: list[InboundRequest] = []
+    async with running({PRODUCE: held.append}) as service, client_of(service.target) as client:
+        accepted = client.send(meta(), (b"1",))
+        await until(lambda: len(held) == 1)
+        service.streams.refuse_new()
+        with pytest.raises(BackendLost) as lost:
+            await client.send(meta(), (b"2",)).future
+        assert not lost.value.sent
+        idle = asyncio.ensure_future(service.streams.until_idle())
+        held[0].reply((b"done",))
+        await idle
+        service.streams.leave()
+        assert (await accepted.future).body == b"done"
+        async with client_of(service.target) as late:
+            with pytest.raises(BackendLost) as lost:
+                await late.send(meta(), (b"3",)).future
+            assert not lost.value.sent
