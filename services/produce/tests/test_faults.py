@@ -13,7 +13,8 @@ from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.etcd import start_etcd
 from kafscale.testkit.objects import Fault, FaultyStore
 from kafscale.wire.errors import ErrorCode
-from produce_harness import Cluster, Load, batch, until
+from produce_harness import Cluster, batch, until
+from produce_load import Load
 
 
 class PausedEtcd(EtcdClient):

@@ -6,7 +6,8 @@ import asyncio
 
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.errors import ErrorCode
-from produce_harness import Cluster, Load, Node, batch, preferred, until
+from produce_harness import Cluster, Node, batch, preferred, until
+from produce_load import Load
 
 
 def shares(topic: object, nodes: list[Node]) -> bool:

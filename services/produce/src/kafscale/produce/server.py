@@ -52,12 +52,40 @@ class ProduceService:
 
     def __init__(self, runtime: Runtime[ProduceSettings]) -> None:
         self._runtime = runtime
-        settings, store, clock, tasks = runtime.settings, runtime.store, runtime.clock, runtime.task_group
-        metrics = ProduceMetrics(runtime.metrics)
+        self._metrics = ProduceMetrics(runtime.metrics)
+        self._refused_firsts = RefusedFirsts()
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self.owners: PrefixView[OwnerRecord] = PrefixView(
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
         )
+        self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=self._metrics)
+        self.offers = Offers(self._address_of)
+        self.ownership = self._ownership()
+        self.handoffs = Handoffs(
+            self.ownership,
+            offers=self.offers,
+            per_s=runtime.settings.produce_handoffs_per_s,
+            clock=runtime.clock,
+            metrics=self._metrics,
+        )
+        budget_per_s = segments_per_s(runtime.settings, runtime.store)
+        self.governor: Governor[Partition] = Governor(budget_per_s, runtime.clock.now_ms())
+        self.pump = Pump(runtime.clock, self.governor)
+        self.ownership.tools = self._tools()
+        self.handler = ProduceHandler(
+            ownership=self.ownership,
+            admission=Admission(runtime.budget, self.committer),
+            refusals=Refusals(),
+            refused_firsts=self._refused_firsts,
+            unseen=UnseenTopics(runtime.topics.refresh, runtime.task_group),
+            clock=runtime.clock,
+            metrics=self._metrics,
+        )
+        self._watch_gauges()
+
+    def _ownership(self) -> Ownership:
+        runtime = self._runtime
+        settings, store = runtime.settings, runtime.store
         world = World(
             etcd=runtime.etcd,
             keyspace=runtime.keyspace,
@@ -66,55 +94,40 @@ class ProduceService:
             owners=self.owners,
             me=runtime.registration.instance.id,
         )
-        self.committer = Committer(runtime.etcd, clock=clock, metrics=metrics)
-        governor: Governor[Partition] = Governor(segments_per_s(settings, store), clock.now_ms())
-        self.ownership = Ownership(
+        return Ownership(
             world,
             recovery=Recovery(store, runtime.keyspace),
             limits=lambda topic: limits_of(topic, settings, store),
             fresh_id=fresh_id,
-            clock=clock,
-            metrics=metrics,
-            tasks=tasks,
+            clock=runtime.clock,
+            metrics=self._metrics,
+            tasks=runtime.task_group,
         )
-        self.offers = Offers(self._address_of)
-        self.handoffs = Handoffs(
-            self.ownership,
-            offers=self.offers,
-            per_s=settings.produce_handoffs_per_s,
-            clock=clock,
-            metrics=metrics,
-        )
-        self.pump = Pump(clock, governor)
-        refused_firsts = RefusedFirsts()
-        self.ownership.tools = Tools(
-            store=store,
+
+    def _tools(self) -> Tools:
+        runtime = self._runtime
+        return Tools(
+            store=runtime.store,
             keyspace=runtime.keyspace,
             committer=self.committer,
-            governor=governor,
-            checkpointer=Checkpointer(runtime.etcd, store, runtime.keyspace, fresh_id),
+            governor=self.governor,
+            checkpointer=Checkpointer(runtime.etcd, runtime.store, runtime.keyspace, fresh_id),
             pump=self.pump,
-            refused_firsts=refused_firsts,
-            clock=clock,
-            metrics=metrics,
-            tasks=tasks,
+            refused_firsts=self._refused_firsts,
+            clock=runtime.clock,
+            metrics=self._metrics,
+            tasks=runtime.task_group,
             drained=self.handoffs.drained,
             stepped_down=self.ownership.stepped_down,
         )
-        self.handler = ProduceHandler(
-            ownership=self.ownership,
-            admission=Admission(runtime.budget, self.committer),
-            refusals=Refusals(),
-            refused_firsts=refused_firsts,
-            unseen=UnseenTopics(runtime.topics.refresh, tasks),
-            clock=clock,
-            metrics=metrics,
-        )
-        runtime.metrics.watch_gauge(
-            "owned_partitions", "Partitions this instance writes", self.ownership.owned_count
-        )
-        runtime.metrics.watch_gauge(
-            "governor_waiting_partitions", "Partitions that wait for the PUT budget", lambda: governor.waiting
+
+    def _watch_gauges(self) -> None:
+        gauge = self._runtime.metrics.watch_gauge
+        gauge("owned_partitions", "Partitions this instance writes", self.ownership.owned_count)
+        gauge(
+            "governor_waiting_partitions",
+            "Partitions that wait for the PUT budget",
+            lambda: self.governor.waiting,
         )
 
     def parts(self) -> ServiceParts:
