@@ -92,6 +92,7 @@ async def test_a_process_serves_tells_its_metrics_and_answers_what_it_holds_when
         "KAFSCALE_ETCD_ENDPOINTS": etcd_server.endpoint,
         "KAFSCALE_NAMESPACE": keyspace.namespace,
         "KAFSCALE_OBJECT_DIR": str(tmp_path / "objects"),
+        "KAFSCALE_CACHE_BYTES": "0",
     }
     async with service_process(etcd, settings) as (process, instance):
         bulk = StreamClient(instance.address, kind="bulk")
@@ -105,6 +106,8 @@ async def test_a_process_serves_tells_its_metrics_and_answers_what_it_holds_when
         page = await scrape(instance)
         assert "kafscale_fetch_requests_total 1.0" in page
         assert "kafscale_fetch_lost_segments_total 0.0" in page
+        assert "kafscale_fetch_cache_loads_total 1.0" in page
+        assert "kafscale_fetch_cache_bytes 0.0" in page, "an answer that has left pins nothing"
         held = bulk.send(meta, fetch_body("t", 100, 60_000))
         while "kafscale_fetch_held_requests 1.0" not in page:
             page = await scrape(instance)

@@ -75,6 +75,22 @@ async def test_when_memory_runs_out_half_way_the_answer_ends_there(
         assert bytes(answer.records) == log.expected(0, 9)
 
 
+async def test_what_is_read_ahead_and_not_asked_for_takes_half_of_the_memory_at_most(
+    etcd, keyspace, store, topic, log, serve, gets, until
+) -> None:
+    for n in range(12):
+        await log.append(records(10, size=1_000, label=f"s{n}-"))
+    size = log.segments[0].size + 1_024
+    async with serve(etcd, keyspace, store, cache_bytes=8 * size, readahead_segments=10) as client:
+        await client.fetch(topic, 0, partition_max_bytes=1)
+        assert client.service.cache.counters.readaheads == 4
+        await until(lambda: gets() == 5)
+        await client.fetch(topic, 10, partition_max_bytes=1)
+        assert client.service.cache.counters.readaheads == 5, "one was asked for and made room for one"
+        await until(lambda: gets() == 6)
+        assert gets(10) == 1
+
+
 async def test_memory_holds_no_more_than_its_budget_however_much_is_read(
     etcd, keyspace, store, topic, log, serve
 ) -> None:

@@ -8,7 +8,6 @@ a load is refused rather than queued. At most `gets_max` GETs run at a time.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -57,11 +56,12 @@ class CacheCounters:
 
 
 class _Entry:
-    __slots__ = ("blob", "loaded", "pins", "size", "view")
+    __slots__ = ("ahead", "blob", "loaded", "pins", "size", "view")
 
-    def __init__(self, blob: BlobKey, size: int, loaded: asyncio.Future[SegmentView]) -> None:
+    def __init__(self, blob: BlobKey, size: int, loaded: asyncio.Future[SegmentView], *, ahead: bool) -> None:
         self.blob = blob
         self.size = size
+        self.ahead = ahead  # nobody has asked for it yet
         self.pins = 0
         self.view: SegmentView | None = None
         self.loaded = loaded
@@ -128,6 +128,7 @@ class SegmentCache:
         if entry is None or entry.view is None:
             return None
         self._entries.move_to_end(entry.blob)
+        self._asked_for(entry)
         self.counters.hits += 1
         return entry
 
@@ -136,14 +137,19 @@ class SegmentCache:
         entry = self._entries.get(blob)
         if entry is None:
             self._make_room(seg.size + ENTRY_COST_BYTES)
-            entry = self._start(blob, seg, self._load)
+            entry = self._start(blob, seg, ahead=False)
+        self._asked_for(entry)
         return entry
 
     def read_ahead(self, key: str, seg: Seg) -> bool:
-        """Load it for a reader who will come; False when it is there, or would push out what is used."""
+        """Load it for a reader who will come; False when it is there, or would push out what is used.
+
+        What was read ahead and is not asked for yet takes half of the memory at most: otherwise many
+        readers would push out one another's segments before they come to them.
+        """
         blob = (key, seg.etag)
         size = seg.size + ENTRY_COST_BYTES
-        if blob in self._entries or self._ahead_bytes + size > self._limits.keep_bytes // 4:
+        if blob in self._entries or self._ahead_bytes + size > self._limits.keep_bytes // 2:
             return False
         self._evict(self._limits.keep_bytes - size)
         fits = self._held_bytes + size <= self._limits.keep_bytes
@@ -151,7 +157,7 @@ class SegmentCache:
             return False
         self._ahead_bytes += size
         self.counters.readaheads += 1
-        self._start(blob, seg, self._load_ahead)
+        self._start(blob, seg, ahead=True)
         return True
 
     def trim(self) -> None:
@@ -176,24 +182,29 @@ class SegmentCache:
                 if self._held_bytes <= target_bytes:
                     return
 
+    def _asked_for(self, entry: _Entry) -> None:
+        if entry.ahead:
+            entry.ahead = False
+            self._ahead_bytes -= entry.size
+
     def _drop(self, entry: _Entry) -> None:
+        self._asked_for(entry)
         del self._entries[entry.blob]
         self._held_bytes -= entry.size
         self._budget.release(entry.size)
 
-    def _start(self, blob: BlobKey, seg: Seg, load: Callable[[str, Seg], Awaitable[SegmentView]]) -> _Entry:
-        entry = _Entry(blob, seg.size + ENTRY_COST_BYTES, asyncio.get_running_loop().create_future())
+    def _start(self, blob: BlobKey, seg: Seg, *, ahead: bool) -> _Entry:
+        loaded: asyncio.Future[SegmentView] = asyncio.get_running_loop().create_future()
+        entry = _Entry(blob, seg.size + ENTRY_COST_BYTES, loaded, ahead=ahead)
         self._entries[blob] = entry
         self._held_bytes += entry.size
-        self._tasks.create_task(self._fill(entry, seg, load))
+        self._tasks.create_task(self._fill(entry, seg))
         return entry
 
-    async def _fill(
-        self, entry: _Entry, seg: Seg, load: Callable[[str, Seg], Awaitable[SegmentView]]
-    ) -> None:
+    async def _fill(self, entry: _Entry, seg: Seg) -> None:
         """Whatever happens, the waiters hear of it and a failed entry leaves."""
         try:
-            entry.view = await load(entry.blob[0], seg)
+            entry.view = await self._load(entry.blob[0], seg)
         except (StoreError, LostSegment) as error:
             self._drop(entry)
             entry.loaded.set_exception(error)
@@ -204,12 +215,6 @@ class SegmentCache:
                 self.trim()
         finally:
             entry.loaded.cancel()
-
-    async def _load_ahead(self, key: str, seg: Seg) -> SegmentView:
-        try:
-            return await self._load(key, seg)
-        finally:
-            self._ahead_bytes -= seg.size + ENTRY_COST_BYTES
 
     async def _load(self, key: str, seg: Seg) -> SegmentView:
         async with self._gets:
