@@ -15,7 +15,7 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.stream.client import BackendLost, StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
