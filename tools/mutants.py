@@ -239,7 +239,7 @@ MUTANTS = (
     log(
         "the append time follows the clock back",
         "intake.py",
-        "max(self._append_time_ms, now.wall_ms)",
+        "max(before, now.wall_ms)",
         "now.wall_ms",
     ),
     log(

@@ -245,3 +245,23 @@ def test_log_append_time_never_goes_back_and_repeats_tell_the_original_one() -> 
     times = [desk.replies[token].log_append_time_ms for token in (1, 2, 3)]
     assert times[0] > 1_700_000_000_000
     assert times[1] == times[0] == times[2]
+
+
+def test_a_log_whose_newest_time_is_far_ahead_does_not_hold_the_append_time_there() -> None:
+    head = replace(HEAD, max_ts=9_000_000_000_000)
+    desk = Desk(replace(QUICK, log_append_time=True), head=head)
+    desk.write(1)
+    assert desk.replies[1].log_append_time_ms == desk.now().wall_ms
+
+
+def test_only_silence_without_any_answer_counts_towards_giving_up() -> None:
+    desk = Desk()
+    desk.append(1, within_ms=600_000)
+    desk.tick()
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT)
+    desk.tick(59_000)
+    desk.conflict(0)
+    desk.do(desk.writer.object_found, 0, Part.SEGMENT, None)
+    desk.tick(59_000)
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT)
+    assert desk.writer.state is State.SERVING

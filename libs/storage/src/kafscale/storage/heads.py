@@ -53,7 +53,7 @@ class Seg:
     index_size: int
     index_etag: str
     epoch: int
-    min_ts: int
+    min_ts: int  # least first timestamp of its batches; a later record of a batch may be older
     max_ts: int
     records: int
     batches: int

@@ -143,6 +143,11 @@ class Upload:
         self.retry_at_ms = _NEVER
         self.failing_since_ms = _NEVER
 
+    def answered(self) -> None:
+        """The store is there: whatever is unknown next counts anew."""
+        self.tries = 0
+        self.failing_since_ms = _NEVER
+
     def done(self, etag: str) -> None:
         self.stage = Stage.DONE
         self.etag = etag

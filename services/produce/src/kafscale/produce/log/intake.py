@@ -22,6 +22,7 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import HEADER_SIZE
 
 _NEVER = 1 << 62
+_CLOCK_BACK_MAX_MS = 3_600_000
 
 
 class Intake:
@@ -88,8 +89,15 @@ class Intake:
         return base, append_time_ms
 
     def _append_time(self, now: Instant) -> int:
-        """The wall clock, but never back: a clock that jumps must not disorder the log's times."""
-        self._append_time_ms = max(self._append_time_ms, now.wall_ms)
+        """The wall clock, but never back: a clock that jumps must not disorder the log's times.
+
+        What the log's newest time says is only followed within reason: it may be a client's, from
+        before the topic took the log's time.
+        """
+        before = self._append_time_ms
+        if before - now.wall_ms > _CLOCK_BACK_MAX_MS:
+            before = now.wall_ms
+        self._append_time_ms = max(before, now.wall_ms)
         return self._append_time_ms
 
     def seal(self, partition: PartitionId, names: ObjectNames, attempt: bytes, now: Instant) -> Flight:

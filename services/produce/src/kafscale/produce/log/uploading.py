@@ -96,6 +96,7 @@ class Uploads:
     def conflict(self, base: int, part: Part) -> None:
         found = self._find(base, part, Stage.PUTTING)
         if found is not None:
+            found[1].answered()
             self._ask(*found, part)
 
     def found(self, base: int, part: Part, seen: FoundObject | None) -> StepDownReason | None:
@@ -104,6 +105,7 @@ class Uploads:
         if at is None:
             return None
         flight, upload = at
+        upload.answered()
         claimant = self.claimant(seen, flight.attempt)
         if claimant is Claimant.NEWER:
             return StepDownReason.FENCED
