@@ -104,10 +104,15 @@ def values(case: Case) -> st.SearchStrategy[Any]:
 
 
 def _struct(case: Case, name: str, fields: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
+    struct = getattr(case.module, name)
     arguments = {
         snake(field["name"]): _field(case, field) for field in fields if present(field, case.version)
     }
-    return st.builds(getattr(case.module, name), **arguments)
+    for field in fields:
+        if present(field, case.version, "tagged"):  # not sent when it has its default
+            attribute = snake(field["name"])
+            arguments[attribute] |= st.builds(lambda attribute=attribute: getattr(struct(), attribute))
+    return st.builds(struct, **arguments)
 
 
 def _field(case: Case, field: dict[str, Any]) -> st.SearchStrategy[Any]:
