@@ -33,8 +33,7 @@ lint:
 	@test -z "$$(find libs services cli -path '*/src/kafscale/__init__.py')" || { echo 'a src/kafscale/__init__.py breaks the namespace of all members'; exit 1; }
 	@$(BIN)/python tools/module_sizes.py
 types:
-	$(BIN)/mypy $(MEMBERS) tools
-	$(BIN)/mypy e2e
+	$(BIN)/mypy $(MEMBERS) tools e2e bench
 contracts:
 	$(BIN)/lint-imports --no-cache > .contracts.log || { cat .contracts.log; exit 1; }
 	@rm -f .contracts.log
@@ -44,11 +43,15 @@ unit:
 gen: setup-dev ## remake generated code: proto, wire schema, docs tables
 	$(BIN)/python tools/gen_rpc.py
 	$(BIN)/python tools/gen_wire.py
-	$(BIN)/python tools/gen_docs.py
+	$(BIN)/python tools/gen_api_docs.py
+	$(BIN)/python tools/gen_settings_docs.py
+	$(BIN)/python tools/gen_metrics_docs.py
 gen-check:
 	$(BIN)/python tools/gen_rpc.py --check
 	$(BIN)/python tools/gen_wire.py --check
-	$(BIN)/python tools/gen_docs.py --check
+	$(BIN)/python tools/gen_api_docs.py --check
+	$(BIN)/python tools/gen_settings_docs.py --check
+	$(BIN)/python tools/gen_metrics_docs.py --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part)
 	$(PYTEST) e2e -m 'not chaos'

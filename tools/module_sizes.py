@@ -1,4 +1,4 @@
-"""Fails when a module or a function outgrows the house's limits: 400 lines, 40 lines."""
+"""Fails when a module or a function outgrows the house's limits: 400 lines, 40 lines. Unit tests are exempt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 40
+CHECKED = ("libs/*/src", "services/*/src", "cli/src", "tools", "bench", "e2e")
 GENERATED = ("_pb2", "/schema/", "/.venv/", "/node_modules/", "/.git/")
 
 
@@ -25,7 +26,8 @@ def complaints(path: Path) -> Iterator[str]:
 
 
 def main() -> int:
-    paths = [p for p in sorted(Path().rglob("*.py")) if not any(mark in f"/{p}" for mark in GENERATED)]
+    found_in = (path for folder in CHECKED for root in Path().glob(folder) for path in root.rglob("*.py"))
+    paths = [path for path in sorted(found_in) if not any(mark in f"/{path}" for mark in GENERATED)]
     found = [line for path in paths for line in complaints(path)]
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0

@@ -54,43 +54,41 @@ def broker_configs(
     broker: Instance, settings: AdminSettings, keys: Sequence[str] | None, *, synonyms: bool, docs: bool
 ) -> list[DescribeConfigsResponseResourceResult]:
     """A front door's identity, and the settings under `kafscale.*`; all of it is read-only."""
-    listeners = ",".join(f"{each.name}://{each.host}:{each.port}" for each in broker.listeners)
-    rows = (
-        ("broker.id", str(broker.node_id), ConfigType.INT, "Node id of this front door."),
-        ("advertised.listeners", listeners, ConfigType.STRING, "Addresses that clients are told."),
-        ("kafscale.s3.bucket", settings.s3_bucket, ConfigType.STRING, "KAFSCALE_S3_BUCKET"),
-        ("kafscale.s3.region", settings.s3_region, ConfigType.STRING, "KAFSCALE_S3_REGION"),
-        ("kafscale.s3.endpoint", settings.s3_endpoint or "", ConfigType.STRING, "KAFSCALE_S3_ENDPOINT"),
-        ("kafscale.cache.bytes", str(settings.cache_bytes), ConfigType.LONG, "KAFSCALE_CACHE_BYTES"),
-        (
-            "kafscale.readahead.segments",
-            str(settings.readahead_segments),
-            ConfigType.INT,
-            "KAFSCALE_READAHEAD_SEGMENTS",
-        ),
-        ("kafscale.segment.bytes", str(settings.segment_bytes), ConfigType.INT, "KAFSCALE_SEGMENT_BYTES"),
-        (
-            "kafscale.flush.interval.ms",
-            str(settings.flush_interval_ms),
-            ConfigType.LONG,
-            "KAFSCALE_FLUSH_INTERVAL_MS",
-        ),
-    )
+    source = ConfigSource.STATIC_BROKER
     return [
         DescribeConfigsResponseResourceResult(
             name=name,
             value=value,
             read_only=True,
-            is_default=False,
-            config_source=ConfigSource.STATIC_BROKER,
-            synonyms=[
-                DescribeConfigsResponseSynonym(name=name, value=value, source=ConfigSource.STATIC_BROKER)
-            ]
+            config_source=source,
+            synonyms=[DescribeConfigsResponseSynonym(name=name, value=value, source=source)]
             if synonyms
             else [],
             config_type=kind,
             documentation=doc if docs else None,
         )
-        for name, value, kind, doc in rows
+        for name, value, kind, doc in _broker_rows(broker, settings)
         if keys is None or name in keys
+    ]
+
+
+def _broker_rows(broker: Instance, settings: AdminSettings) -> list[tuple[str, str, ConfigType, str]]:
+    """Name, value, type and the environment variable that sets it."""
+    listeners = ",".join(f"{each.name}://{each.host}:{each.port}" for each in broker.listeners)
+    text, whole, long = ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+    return [
+        ("broker.id", str(broker.node_id), whole, "Node id of this front door."),
+        ("advertised.listeners", listeners, text, "Addresses that clients are told."),
+        ("kafscale.s3.bucket", settings.s3_bucket, text, "KAFSCALE_S3_BUCKET"),
+        ("kafscale.s3.region", settings.s3_region, text, "KAFSCALE_S3_REGION"),
+        ("kafscale.s3.endpoint", settings.s3_endpoint or "", text, "KAFSCALE_S3_ENDPOINT"),
+        ("kafscale.cache.bytes", str(settings.cache_bytes), long, "KAFSCALE_CACHE_BYTES"),
+        (
+            "kafscale.readahead.segments",
+            str(settings.readahead_segments),
+            whole,
+            "KAFSCALE_READAHEAD_SEGMENTS",
+        ),
+        ("kafscale.segment.bytes", str(settings.segment_bytes), long, "KAFSCALE_SEGMENT_BYTES"),
+        ("kafscale.flush.interval.ms", str(settings.flush_interval_ms), long, "KAFSCALE_FLUSH_INTERVAL_MS"),
     ]
