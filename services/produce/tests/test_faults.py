@@ -163,6 +163,68 @@ async def test_a_commit_that_stays_unknown_is_called_unknown_at_the_deadline(
     assert await cluster.log(topic) == [b"a", b"b", b"c"]
 
 
+class ForgetfulEtcd(PausedEtcd):
+    """Applies transactions, and while `lossy` their answers are lost; the repeat waits for `running`."""
+
+    lossy: UnknownKind | None = None
+    lost = 0
+
+    async def txn(self, txn: Txn, *, timeout_s: float = 3.0) -> TxnResult:
+        if self.lost:
+            await self.running.wait()
+        result = await EtcdClient.txn(self, txn, timeout_s=timeout_s)
+        if self.lossy is not None:
+            self.lost += 1
+            raise EtcdUnknown(self.lossy, "applied, and then this")
+        return result
+
+
+async def test_a_commit_that_was_applied_is_acknowledged_although_its_writer_was_fenced_since(
+    cluster: Cluster, etcd_server: EtcdProcess
+) -> None:
+    """Its answer was lost, and before it could ask again another instance claimed and committed on top."""
+    etcd = ForgetfulEtcd.to(cluster, etcd_server)
+    assert isinstance(etcd, ForgetfulEtcd)
+    zombie = await cluster.node(etcd=etcd)
+    topic = await cluster.topic()
+    await zombie.send(topic, 0, batch(b"a"))
+    etcd.running.clear()
+    etcd.lossy = UnknownKind.TIMEOUT
+    late = zombie.send(topic, 0, batch(b"b"))
+    await until(lambda: etcd.lost == 1, "applied, and its answer lost")
+    await cluster.etcd.lease_revoke(zombie.registration.lease_id)
+    other = await cluster.node()
+    await until(lambda: zombie.id not in {i.id for i in other.service.live.instances()}, "seen as gone")
+    assert (await other.send(topic, 0, batch(b"c"))).base_offset == 2
+    etcd.lossy = None
+    etcd.running.set()
+    answer = await late
+    assert answer.base_offset == 1
+    assert zombie.metric("stepdowns_total", reason="fenced") == 1
+    assert await cluster.log(topic) == [b"a", b"b", b"c"]
+
+
+async def test_an_etcd_without_space_is_neither_a_failure_nor_an_acknowledgement(
+    cluster: Cluster, etcd_server: EtcdProcess
+) -> None:
+    """etcd applies the transaction and then says that it had no space."""
+    etcd = ForgetfulEtcd.to(cluster, etcd_server)
+    assert isinstance(etcd, ForgetfulEtcd)
+    node = await cluster.node(etcd=etcd)
+    topic = await cluster.topic()
+    await node.send(topic, 0, batch(b"a"))
+    etcd.lossy = UnknownKind.NOSPACE
+    waiting = node.send(topic, 0, batch(b"b"))
+    await until(lambda: etcd.lost > 2, "asked again")
+    assert not waiting.done()
+    assert (await node.send(topic, 0, batch(b"c"))).error is ErrorCode.KAFKA_STORAGE_ERROR
+    etcd.lossy = None
+    assert (await waiting).base_offset == 1
+    assert (await node.send(topic, 0, batch(b"c"))).base_offset == 2
+    assert await cluster.log(topic) == [b"a", b"b", b"c"]
+    assert (await cluster.head(topic)).epoch == 1
+
+
 async def test_a_store_that_is_away_for_a_while_delays_and_loses_nothing(cluster: Cluster) -> None:
     store = FaultyStore(cluster.store)
     node = await cluster.node(store=store)
