@@ -14,7 +14,7 @@ def chunks(parts: Sequence[Buffer]) -> Iterator[Buffer]:
     """The same bytes in pieces worth a system call."""
     small: list[Buffer] = []
     held = 0
-    for part in parts:
+    for part in filter(len, parts):
         if len(part) >= _JOIN_BELOW:
             if small:
                 yield b"".join(small)
