@@ -43,15 +43,11 @@ unit:
 gen: setup-dev ## remake generated code: proto, wire schema, docs tables
 	$(BIN)/python tools/gen_rpc.py
 	$(BIN)/python tools/gen_wire.py
-	$(BIN)/python tools/gen_api_docs.py
-	$(BIN)/python tools/gen_settings_docs.py
-	$(BIN)/python tools/gen_metrics_docs.py
+	$(BIN)/python tools/gen_docs.py
 gen-check:
 	$(BIN)/python tools/gen_rpc.py --check
 	$(BIN)/python tools/gen_wire.py --check
-	$(BIN)/python tools/gen_api_docs.py --check
-	$(BIN)/python tools/gen_settings_docs.py --check
-	$(BIN)/python tools/gen_metrics_docs.py --check
+	$(BIN)/python tools/gen_docs.py --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part)
 	$(PYTEST) e2e -m 'not chaos'
