@@ -1,7 +1,8 @@
 """Fetch through the front door: forwarded whole, split over instances, joined, and where sessions go."""
 
 import pytest
-from door_harness import Cluster, FakeClient, Sent, settled, until
+from door_fakes import Sent
+from door_harness import Cluster, FakeClient, settled, until
 from kafscale.frontdoor.handlers.fetch import max_wait_ms
 from kafscale.frontdoor.routes import Backend
 from kafscale.storage.claims import rendezvous

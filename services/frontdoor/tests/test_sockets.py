@@ -8,15 +8,16 @@ import resource
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from struct import pack, unpack
 
 import grpc.aio
 import pytest
 import uvloop
-from door_harness import FakeLive, FakeOwners, FakeTopics, until
-from kafscale.frontdoor.assembly import ROLES, FrontDoor, Views, assemble, connect_streams
+from door_fakes import FakeLive, FakeOwners, FakeTopics, instance
+from door_harness import until
+from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Backend
@@ -26,7 +27,6 @@ from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.options import SERVER_OPTIONS
 from kafscale.runtime.stream.server import InboundRequest, StreamServer
-from kafscale.storage.membership import Instance, InstanceState
 from kafscale.wire.headers import encode_request_header
 from kafscale.wire.schema import produce
 
@@ -74,28 +74,35 @@ class System:
     door: FrontDoor
     service: Service
     port: int
-    topics: FakeTopics
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
 
 @asynccontextmanager
-async def running(**settings: int) -> AsyncIterator[System]:
-    service = Service()
+async def serving(service: Service) -> AsyncIterator[int]:
+    """The port of a gRPC server that speaks for every service."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
     streams = StreamServer(bulk={0: service.produce, 1: service.echo}, control={22: service.hold})
     streams.add_to(server)
-    backend_port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(0)
+
+
+@asynccontextmanager
+async def running(**settings: int) -> AsyncIterator[System]:
+    service = Service()
     live = {role: FakeLive() for role in ROLES}
     topics = FakeTopics()
     topics.add("t", 1, 4)
     chosen = FrontdoorSettings(**settings)  # type: ignore[arg-type]
-    async with asyncio.TaskGroup() as tasks:
-        door = assemble(
-            chosen,
-            Views(topics=topics, owners=FakeOwners(), live=live, front_doors=FakeLive()),  # type: ignore[arg-type]
+    views = Views(topics=topics, owners=FakeOwners(), live=live, front_doors=FakeLive())  # type: ignore[arg-type]
+    async with serving(service) as backend_port, asyncio.TaskGroup() as tasks:
+        means = Means(
             clock=SystemClock(),
             tasks=tasks,
             metrics=Metrics("frontdoor"),
@@ -104,24 +111,20 @@ async def running(**settings: int) -> AsyncIterator[System]:
             acked=AckedRevision(),
             connect=connect_streams(1),
         )
+        door = assemble(chosen, views, means)
         for role in (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR):
-            address = f"127.0.0.1:{backend_port}"
-            live[role].set(
-                Instance(role=role.value, node_id=1, boot_id="a", address=address, state=InstanceState.READY)
-            )
-        loop = asyncio.get_running_loop()
+            live[role].set(replace(instance(role, 1), address=f"127.0.0.1:{backend_port}"))
         factory = partial(ClientConnection, door.gateway, "PLAINTEXT")
-        listening = await loop.create_server(factory, "127.0.0.1", 0, backlog=1024)
+        listening = await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0, backlog=1024)
         sweep = tasks.create_task(door.gateway.sweep())
         try:
-            yield System(door, service, listening.sockets[0].getsockname()[1], topics)
+            yield System(door, service, listening.sockets[0].getsockname()[1])
         finally:
             listening.close()
             for connection in tuple(door.gateway.connections):
                 connection.abort()
             await door.close()
             sweep.cancel()
-            await server.stop(0)
 
 
 def produce_frame(correlation_id: int, records: bytes, *, acks: int = -1) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.connection import Limits
 from kafscale.frontdoor.forwarding import Forwarder
-from kafscale.frontdoor.gateway import Gateway, Handler, Refuse
+from kafscale.frontdoor.gateway import Bounds, Gateway, Handler, Refuse
 from kafscale.frontdoor.handlers import (
     alter_configs,
     create_partitions,
@@ -44,7 +44,6 @@ from kafscale.storage.topics import TopicsView
 from kafscale.wire.apis import ApiKey
 
 ROLES: Final = (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR, Backend.ADMIN)
-REQUESTS_SHARE: Final = 0.5
 FORWARDED: Final = {
     ApiKey.LIST_OFFSETS: list_offsets.POLICY,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.POLICY,
@@ -76,6 +75,19 @@ class Views:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What the process gives the front door to work with."""
+
+    clock: Clock
+    tasks: asyncio.TaskGroup
+    metrics: Metrics
+    tracer: Tracer | None
+    budget: MemoryBudget
+    acked: AckedRevision
+    connect: Connect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrontDoor:
     gateway: Gateway
     pools: Mapping[Backend, Pool]
@@ -98,67 +110,65 @@ def connection_base() -> int:
     return secrets.randbits(31) << 32
 
 
-def assemble(
-    settings: FrontdoorSettings,
-    views: Views,
-    *,
-    clock: Clock,
-    tasks: asyncio.TaskGroup,
-    metrics: Metrics,
-    tracer: Tracer | None,
-    budget: MemoryBudget,
-    acked: AckedRevision,
-    connect: Connect,
-) -> FrontDoor:
-    pools = {role: Pool(role, views.live[role], connect, tasks) for role in ROLES}
+def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDoor:
+    pools = {role: Pool(role, views.live[role], means.connect, means.tasks) for role in ROLES}
     routing = Routing(pools, views.owners)
-    forwarder = Forwarder(routing=routing, clock=clock, acked=acked)
     sender = LaneSender(
         routing=routing,
         topics=views.topics,
-        clock=clock,
+        clock=means.clock,
         limits=LaneLimits(hold_ms_max=settings.frontdoor_hold_ms_max),
-        acked=acked,
+        acked=means.acked,
+    )
+    means.metrics.watch_gauge(
+        "held_parts", "Partitions' shares of requests held for an owner.", lambda: sender.held_parts
+    )
+    means.metrics.watch_counter(
+        "parts_resent", "Shares sent again after a definite no.", lambda: sender.resent_parts
     )
     producing = produce.ProduceHandler(
-        sender=sender, topics=views.topics, lookups=TopicLookups(views.topics, clock, tasks), clock=clock
+        sender=sender,
+        topics=views.topics,
+        lookups=TopicLookups(views.topics, means.clock, means.tasks),
+        clock=means.clock,
     )
-    handlers: dict[int, Handler] = {
+    forwarder = Forwarder(routing=routing, clock=means.clock, acked=means.acked)
+    gateway = Gateway(
+        handlers=handlers_of(producing, forwarder, routing, views),
+        refusals=REFUSALS,
+        leavers=(producing,),
+        bounds=bounds_of(settings),
+        clock=means.clock,
+        budget=means.budget,
+        metrics=FrontdoorMetrics(means.metrics),
+        tracer=means.tracer,
+        connection_base=connection_base(),
+    )
+    return FrontDoor(gateway=gateway, pools=pools, sender=sender)
+
+
+def handlers_of(
+    producing: produce.ProduceHandler, forwarder: Forwarder, routing: Routing, views: Views
+) -> Mapping[int, Handler]:
+    """One for each row that is served."""
+    return {
         ApiKey.API_VERSIONS: ApiVersionsHandler(),
         ApiKey.PRODUCE: producing,
         ApiKey.FETCH: fetch.FetchHandler(forwarder=forwarder, routing=routing, topics=views.topics),
         ApiKey.METADATA: metadata.MetadataHandler(forwarder=forwarder, front_doors=views.front_doors),
         **{key: partial(forwarder.forward, policy=policy) for key, policy in FORWARDED.items()},
     }
-    counted = FrontdoorMetrics(metrics)
-    metrics.watch_gauge(
-        "held_parts", "Partitions' shares of requests held for an owner.", lambda: sender.held_parts
-    )
-    metrics.watch_counter(
-        "parts_resent", "Shares sent again after a definite no.", lambda: sender.resent_parts
-    )
-    gateway = Gateway(
-        handlers=handlers,
-        refusals=REFUSALS,
-        leavers=(producing,),
-        limits=limits_of(settings),
-        clock=clock,
-        budget=budget,
-        requests_share=REQUESTS_SHARE,
-        metrics=counted,
-        tracer=tracer,
-        request_timeout_ms=settings.frontdoor_request_timeout_ms,
+
+
+def bounds_of(settings: FrontdoorSettings) -> Bounds:
+    return Bounds(
+        connection=Limits(
+            frame_bytes_max=settings.socket_request_max_bytes,
+            requests_max=settings.frontdoor_requests_max,
+            request_bytes_max=settings.frontdoor_request_bytes_max,
+            unsent_bytes_max=settings.frontdoor_unsent_bytes_max,
+        ),
         connections_max=settings.max_connections,
         idle_ms_max=settings.connections_max_idle_ms,
-        connection_base=connection_base(),
-    )
-    return FrontDoor(gateway=gateway, pools=pools, sender=sender)
-
-
-def limits_of(settings: FrontdoorSettings) -> Limits:
-    return Limits(
-        frame_bytes_max=settings.socket_request_max_bytes,
-        requests_max=settings.frontdoor_requests_max,
-        request_bytes_max=settings.frontdoor_request_bytes_max,
-        unsent_bytes_max=settings.frontdoor_unsent_bytes_max,
+        request_timeout_ms=settings.frontdoor_request_timeout_ms,
     )

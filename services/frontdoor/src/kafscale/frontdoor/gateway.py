@@ -8,6 +8,7 @@ logged once in a while, however often they do it.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -31,7 +32,18 @@ Handler = Callable[[Exchange], None]
 Refuse = Callable[[memoryview, int, ErrorCode], Sequence[Buffer]]
 SWEEP_S: Final = 0.25
 COMPLAINT_EVERY_MS: Final = 10_000
+REQUESTS_SHARE: Final = 0.5
 RESUME_SHARE: Final = 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Of one process; `connection` of each of its connections."""
+
+    connection: Limits
+    connections_max: int
+    idle_ms_max: int
+    request_timeout_ms: int
 
 
 class Leaver(Protocol):
@@ -65,15 +77,11 @@ class Gateway:
         handlers: Mapping[int, Handler],
         refusals: Mapping[int, Refuse],
         leavers: tuple[Leaver, ...],
-        limits: Limits,
+        bounds: Bounds,
         clock: Clock,
         budget: MemoryBudget,
-        requests_share: float,
         metrics: FrontdoorMetrics,
         tracer: Tracer | None,
-        request_timeout_ms: int,
-        connections_max: int,
-        idle_ms_max: int,
         connection_base: int,
     ) -> None:
         assert set(handlers) == {key for key, row in BY_KEY.items() if row.status is Status.SERVED}
@@ -81,15 +89,13 @@ class Gateway:
         self._refusals = refusals
         self._leavers = leavers
         self._budget = budget
-        self._request_bytes_max = int(budget.bytes_max * requests_share)
+        self._request_bytes_max = int(budget.bytes_max * REQUESTS_SHARE)
         self._tracer = tracer
-        self._request_timeout_ms = request_timeout_ms
-        self._connections_max = connections_max
-        self._idle_ms_max = idle_ms_max
+        self._bounds = bounds
         self._next_connection = connection_base
         self._dirty: list[ClientConnection] = []
         self._stalled: set[ClientConnection] = set()
-        self.limits = limits
+        self.limits = bounds.connection
         self.clock = clock
         self.metrics = metrics
         self.complaints = Complaints(clock)
@@ -102,7 +108,7 @@ class Gateway:
 
     def enter(self, connection: "ClientConnection") -> int | None:
         """A number for the connection that no other of this cluster has; None: there are too many."""
-        if len(self.connections) >= self._connections_max or self.draining:
+        if len(self.connections) >= self._bounds.connections_max or self.draining:
             self.metrics.hung_up.labels("too_many").inc()
             return None
         self.connections.add(connection)
@@ -128,7 +134,7 @@ class Gateway:
         if row is None or handler is None:
             connection.hang_up(f"API key {header.api_key} is not served")
             return
-        deadline_ms = request.arrived_ms + self._request_timeout_ms
+        deadline_ms = request.arrived_ms + self._bounds.request_timeout_ms
         exchange = Exchange(connection, connection.caller, request, row, deadline_ms)
         connection.exchanges[request.slot] = exchange
         if self._tracer is not None:
@@ -218,7 +224,7 @@ class Gateway:
             self.metrics.held_bytes.set(self._budget.used_bytes)
             now_ms = self.clock.now_ms()
             for connection in tuple(self.connections):
-                connection.sweep(now_ms, self._idle_ms_max)
+                connection.sweep(now_ms, self._bounds.idle_ms_max)
 
     async def drain(self, timeout_ms: int) -> None:
         """Answers what is in flight and closes; what takes longer is cut off."""

@@ -13,17 +13,13 @@ from functools import partial
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.assembly import ROLES, FrontDoor, Views, assemble, connect_streams
+from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.listeners import Bind, ListenersWrong
 from kafscale.frontdoor.owners import OwnersView
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.runtime.budget import MemoryBudget
-from kafscale.runtime.clock import Clock
-from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import Runtime, ServiceParts
-from kafscale.runtime.tracing import Tracer
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership import LiveView
@@ -114,36 +110,21 @@ class Service:
     def __init__(
         self,
         settings: FrontdoorSettings,
+        means: Means,
         *,
         etcd: EtcdClient,
         keyspace: Keyspace,
         topics: TopicsView,
-        clock: Clock,
-        tasks: asyncio.TaskGroup,
-        metrics: Metrics,
-        tracer: Tracer | None,
-        budget: MemoryBudget,
-        acked: AckedRevision,
     ) -> None:
         self._owners = OwnersView(etcd, keyspace)
         self._live = {role: LiveView(etcd, keyspace, role.value) for role in ROLES}
         self._front_doors = LiveView(etcd, keyspace, ROLE)
         self._topics = topics
-        self._tasks = tasks
+        self._tasks = means.tasks
         self._servers: list[asyncio.Server] = []
         self._settings = settings
         views = Views(topics=topics, owners=self._owners, live=self._live, front_doors=self._front_doors)
-        self.door: FrontDoor = assemble(
-            settings,
-            views,
-            clock=clock,
-            tasks=tasks,
-            metrics=metrics,
-            tracer=tracer,
-            budget=budget,
-            acked=acked,
-            connect=connect_streams(settings.frontdoor_streams),
-        )
+        self.door: FrontDoor = assemble(settings, views, means)
 
     async def load(self) -> None:
         """Returns when every view has been read once."""
@@ -180,18 +161,17 @@ class Service:
 @asynccontextmanager
 async def build(runtime: Runtime[FrontdoorSettings], *, doors: Sequence[Door]) -> AsyncIterator[ServiceParts]:
     """One process: it serves the clients itself."""
-    service = Service(
-        runtime.settings,
-        etcd=runtime.etcd,
-        keyspace=runtime.keyspace,
-        topics=runtime.topics,
+    settings = runtime.settings
+    means = Means(
         clock=runtime.clock,
         tasks=runtime.task_group,
         metrics=runtime.metrics,
         tracer=runtime.tracer,
         budget=runtime.budget,
         acked=AckedRevision(),
+        connect=connect_streams(settings.frontdoor_streams),
     )
+    service = Service(settings, means, etcd=runtime.etcd, keyspace=runtime.keyspace, topics=runtime.topics)
 
     async def before_ready() -> None:
         await service.load()

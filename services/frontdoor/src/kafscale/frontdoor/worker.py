@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import structlog
 import uvloop
+from kafscale.frontdoor.assembly import Means, connect_streams
 from kafscale.frontdoor.revisions import AckedRevision, open_page
 from kafscale.frontdoor.server import ROLE, Door, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
@@ -87,18 +88,16 @@ class Worker:
             async with asyncio.TaskGroup() as tasks:
                 topics = TopicsView(etcd, keyspace)
                 tasks.create_task(topics.run())
-                service = Service(
-                    self._settings,
-                    etcd=etcd,
-                    keyspace=keyspace,
-                    topics=topics,
+                means = Means(
                     clock=self._clock,
                     tasks=tasks,
                     metrics=self._metrics,
                     tracer=tracer,
                     budget=MemoryBudget(self._settings.memory_bytes // self._plan.workers),
                     acked=AckedRevision(open_page(self._plan.page, self._plan.workers), self._plan.number),
+                    connect=connect_streams(self._settings.frontdoor_streams),
                 )
+                service = Service(self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics)
                 await self._serve(service, tasks)
                 raise _Done
         except* _Done:

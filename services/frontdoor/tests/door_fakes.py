@@ -1,0 +1,255 @@
+"""What stands behind a front door under test: views that tests set, streams that tests answer, transports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kafscale.frontdoor.client import ClientConnection
+from kafscale.frontdoor.lanes import LaneKey
+from kafscale.frontdoor.routes import Backend
+from kafscale.runtime.stream.client import BackendLost
+from kafscale.runtime.stream.frame import Reply, ReplyStatus, RequestMeta
+from kafscale.storage.heads import OwnerRecord
+from kafscale.storage.keys import TopicId
+from kafscale.storage.membership import Instance, InstanceState
+from kafscale.storage.topics import Topic
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.schema import fetch, produce
+
+
+def topic_id(number: int) -> TopicId:
+    return TopicId(number.to_bytes(16, "big"))
+
+
+def instance(role: Backend, node_id: int, boot: str = "a", *, ready: bool = True) -> Instance:
+    return Instance(
+        role=role.value,
+        node_id=node_id,
+        boot_id=boot,
+        address=f"{role.value}-{node_id}-{boot}",
+        state=InstanceState.READY if ready else InstanceState.DRAINING,
+    )
+
+
+class FakeLive:
+    def __init__(self) -> None:
+        self._instances: tuple[Instance, ...] = ()
+        self._listeners: list[Callable[[], None]] = []
+
+    def instances(self) -> tuple[Instance, ...]:
+        return self._instances
+
+    def subscribe(self, listener: Callable[..., None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def set(self, *instances: Instance) -> None:
+        self._instances = instances
+        for listener in tuple(self._listeners):
+            listener()
+
+
+class FakeOwners:
+    def __init__(self) -> None:
+        self.records: dict[LaneKey, OwnerRecord] = {}
+        self._listeners: list[Callable[[LaneKey], None]] = []
+
+    def get(self, key: LaneKey) -> OwnerRecord | None:
+        return self.records.get(key)
+
+    def subscribe(self, listener: Callable[[LaneKey], None]) -> None:
+        self._listeners.append(listener)
+
+    def set(self, key: LaneKey, owner: str, handoff_to: str = "") -> None:
+        self.records[key] = OwnerRecord(epoch=1, owner=owner, handoff_to=handoff_to)
+        for listener in self._listeners:
+            listener(key)
+
+
+class FakeTopics:
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.hidden: dict[str, Topic] = {}
+        self.refreshes = 0
+        self.fails: Exception | None = None
+
+    def add(self, name: str, number: int, partitions: int, *, hidden: bool = False) -> Topic:
+        topic = Topic(name=name, topic_id=topic_id(number), partitions=partitions)
+        (self.hidden if hidden else self.topics)[name] = topic
+        return topic
+
+    def by_name(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def by_id(self, wanted: TopicId) -> Topic | None:
+        return next((topic for topic in self.topics.values() if topic.topic_id == bytes(wanted)), None)
+
+    async def refresh(self) -> None:
+        self.refreshes += 1
+        await asyncio.sleep(0)
+        if self.fails is not None:
+            raise self.fails
+        self.topics.update(self.hidden)
+        self.hidden.clear()
+
+
+@dataclass(eq=False)
+class Sent:
+    """A request as a service sees it."""
+
+    meta: RequestMeta
+    body: bytes
+    lane: int
+    future: asyncio.Future[Reply]
+    buffers: Sequence[Buffer] = ()
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.future.cancel()
+
+    def reply(self, *buffers: Buffer, status: ReplyStatus = ReplyStatus.FINAL, revision: int = 0) -> None:
+        self.future.set_result(Reply(status, revision, memoryview(b"".join(map(bytes, buffers)))))
+
+    def lose(self, *, sent: bool) -> None:
+        self.future.set_exception(BackendLost(target="fake", sent=sent, reason="test"))
+
+    # ---- Produce
+
+    @property
+    def produced(self) -> list[tuple[str, int, bytes]]:
+        message = produce.decode_request(self.body, self.meta.api_version)
+        return [
+            (topic.name, entry.index, bytes(entry.records or b""))  # type: ignore[arg-type]
+            for topic in message.topic_data
+            for entry in topic.partition_data
+        ]
+
+    def append(
+        self, *codes: int, offset: int = 0, status: ReplyStatus = ReplyStatus.FINAL, revision: int = 0
+    ) -> None:
+        """Answers a Produce: a code for each partition in order; no codes: all well."""
+        message = produce.decode_request(self.body, self.meta.api_version)
+        left = list(codes)
+        topics = []
+        for topic in message.topic_data:
+            parts = []
+            for entry in topic.partition_data:
+                code = left.pop(0) if left else 0
+                parts.append(
+                    produce.ProduceResponsePartition(
+                        index=entry.index, error_code=code, base_offset=-1 if code else offset
+                    )
+                )
+            topics.append(
+                produce.ProduceResponseTopic(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=parts
+                )
+            )
+        response = produce.ProduceResponse(responses=topics)
+        self.reply(
+            *produce.encode_response(response, self.meta.api_version), status=status, revision=revision
+        )
+
+    def refuse(self) -> None:
+        count = len(self.produced)
+        self.append(*[6] * count, status=ReplyStatus.NOT_OWNER)
+
+    # ---- Fetch
+
+    @property
+    def fetched(self) -> fetch.FetchRequest:
+        return fetch.decode_request(self.body, self.meta.api_version)
+
+    def give(self, records: bytes = b"", *, code: int = 0, session_id: int = 0) -> None:
+        """Answers a Fetch with these records in each partition."""
+        topics = [
+            fetch.FetchResponseTopic(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    fetch.FetchResponsePartition(
+                        partition_index=entry.partition, error_code=code, high_watermark=9, records=records
+                    )
+                    for entry in topic.partitions
+                ],
+            )
+            for topic in self.fetched.topics
+        ]
+        response = fetch.FetchResponse(responses=topics, session_id=session_id)
+        self.reply(*fetch.encode_response(response, self.meta.api_version))
+
+
+@dataclass(eq=False)
+class FakeStream:
+    address: str
+    kind: str
+    sent: list[Sent] = field(default_factory=list)
+    fails: Callable[[int], bool] = lambda _size: False
+    closed: bool = False
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+    full: bool = False
+
+    @property
+    def writable(self) -> bool:
+        return not self.full
+
+    async def drain(self) -> None:
+        await self.room.wait()
+
+    def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> Sent:
+        joined = b"".join(map(bytes, body))
+        one = Sent(meta, joined, lane, asyncio.get_running_loop().create_future(), body)
+        if self.fails(len(joined)):
+            one.lose(sent=False)
+        else:
+            self.sent.append(one)
+        return one
+
+    async def close(self) -> None:
+        self.closed = True
+        self.room.set()
+        for one in self.sent:
+            if not one.future.done():
+                one.lose(sent=True)
+
+
+class FakeTransport(asyncio.Transport):
+    """The client's end: what was written, whether it is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = bytearray()
+        self.writes = 0
+        self.reading = True
+        self.closing = False
+        self.protocol: ClientConnection | None = None
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("127.0.0.1", 5) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def writelines(self, list_of_data: Sequence[Buffer]) -> None:  # type: ignore[override]
+        assert not self.closing, "nothing is written after close"
+        self.writes += 1
+        self.out += b"".join(map(bytes, list_of_data))
+
+    def pause_reading(self) -> None:
+        assert self.reading, "paused twice"
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading, "resumed twice"
+        self.reading = True
+
+    def close(self) -> None:
+        if not self.closing:
+            self.closing = True
+            assert self.protocol is not None
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+    abort = close
