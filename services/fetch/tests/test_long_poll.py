@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from kafscale.fetch.logstate import PartitionKey
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
@@ -75,14 +76,34 @@ async def test_less_than_min_bytes_is_held_until_more_comes(
         assert bytes(answer.records) == log.expected(0)
 
 
+async def test_a_commit_that_is_not_enough_leaves_the_reader_held(
+    etcd, keyspace, store, topic, log, serve, until
+) -> None:
+    await log.append(records(3))
+    size = len(log.expected(0))
+    async with serve(etcd, keyspace, store) as client:
+        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        call = client.start_fetch(topic, 0, max_wait_ms=60_000, min_bytes=4 * size)
+        for _ in range(2):
+            await until(lambda: client.service.fetch.held_requests == 1)
+            await log.append(records(3))
+            await until(lambda: heads.known(key).next == log.next)
+        await until(lambda: client.service.fetch.held_requests == 1)
+        await log.append(records(3))
+        async with asyncio.timeout(5):
+            assert bytes((await call.fetched()).responses[0].partitions[0].records) == log.expected(0)
+
+
 async def test_min_bytes_count_from_the_batch_of_the_offset_and_not_from_its_segment(
     etcd, keyspace, store, topic, log, serve, until
 ) -> None:
     await log.append(*[records(3) for _ in range(10)])
     size = len(log.batches[0].data)
-    async with serve(etcd, keyspace, store) as client:
+    async with serve(etcd, keyspace, store, cache_bytes=0) as client:
         call = client.start_fetch(topic, 27, max_wait_ms=60_000, min_bytes=2 * size)
         await until(lambda: client.service.fetch.held_requests == 1)
+        assert client.service.cache.counters.loads == 1
+        assert client.service.cache.held_bytes == 0, "a held request pins nothing"
         await log.append(records(3))
         async with asyncio.timeout(5):
             assert bytes((await call.fetched()).responses[0].partitions[0].records) == log.expected(27)

@@ -85,6 +85,19 @@ async def test_a_revision_that_the_watch_has_reached_costs_no_read(
         assert heads.reads == reads
 
 
+async def test_a_revision_that_etcd_never_reached_costs_one_look_and_no_more(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    """A front door that saw an etcd which was since restored to an older state."""
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client, asyncio.timeout(5):
+        await client.fetch(topic, 0)
+        reads = client.service.heads.reads
+        answer = await client.fetch(topic, 3, max_wait_ms=150, revision=1 << 60)
+        assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 3)
+        assert client.service.heads.reads == reads + 1
+
+
 async def test_an_offset_past_a_stale_end_is_not_out_of_range(
     etcd, keyspace, store, topic, log, serve, deafen
 ) -> None:
