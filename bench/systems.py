@@ -97,7 +97,7 @@ def on_s3(folder: Path, *, far: bool = False) -> System:
         "KAFSCALE_S3_BUCKET": config.bucket,
         "KAFSCALE_S3_ACCESS_KEY_ID": config.access_key_id or "",
         "KAFSCALE_S3_SECRET_ACCESS_KEY": config.secret_access_key or "",
-        "KAFSCALE_S3_PUTS_PER_S_MAX": "0",
+        "KAFSCALE_S3_PUTS_PER_S_MAX": "100000",
     }
     return KafScale(Cluster(data_dir=folder / "data", env=env, options=("--store", "s3")), seaweed, proxy)
 

@@ -24,7 +24,7 @@ from kafscale.cli.datadir import DataDir, Endpoints
 from kafscale.cli.greeting import answers_as_kafka
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
 from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
-from kafscale.runtime.process import MALLOC_ENV
+from kafscale.runtime.malloc import MALLOC_ENV
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.membership import InstanceState, LiveView

@@ -10,7 +10,7 @@ from kafscale.runtime.process import run_service
 
 
 def main() -> int:
-    return run_service(ROLE, ProduceSettings(), build)
+    return run_service(ROLE, ProduceSettings, build)
 
 
 if __name__ == "__main__":
