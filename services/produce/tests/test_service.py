@@ -103,6 +103,24 @@ async def test_a_topic_created_just_now_is_found_and_its_pipeline_keeps_its_orde
     assert [answer.base_offset for answer in await asyncio.gather(*answers)] == list(range(5))
 
 
+async def test_made_up_names_cost_etcd_one_look_at_a_time(cluster: Cluster) -> None:
+    node = await cluster.node()
+    topic = await cluster.topic()
+    looks = 0
+    refresh = node.service.ownership.world.topics.refresh
+
+    async def counted() -> None:
+        nonlocal looks
+        looks += 1
+        await refresh()
+
+    node.service.handler._unseen._refresh = counted
+    made_up = [Topic(name=f"no-{n}", topic_id=topic.topic_id, partitions=1) for n in range(50)]
+    answers = await asyncio.gather(*(node.send(where, 0, batch(b"a")) for where in made_up))
+    assert {answer.error for answer in answers} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert looks <= 2
+
+
 async def test_unknown_topics_and_partitions_are_refused(cluster: Cluster) -> None:
     node = await cluster.node()
     topic = await cluster.topic("t", 2)

@@ -25,6 +25,7 @@ log = structlog.get_logger(__name__)
 
 LEAVING_MAX = 64
 LEAVE_WITHIN_MS = 10_000
+SLOW_AFTER_MS = 2_000
 BALANCE_EVERY_S = 5.0
 BALANCE_SETTLE_S = 0.2
 BALANCE_PAGE = 500
@@ -71,7 +72,8 @@ class Handoffs:
                 await asyncio.sleep(0)
             if self._target(partition) == NO_NODE or not self._may_leave(partition):
                 continue
-            self._drop_stuck()
+            if self._slow():
+                return  # the store or etcd is away: giving more away would only stop more writers
             self._begin(partition)
             await asyncio.sleep(1 / self._per_s)
 
@@ -129,6 +131,10 @@ class Handoffs:
 
     def _target(self, partition: Partition) -> int:
         return successor(self._ownership.fleet(), partition.id.topic_id, partition.id.partition)
+
+    def _slow(self) -> bool:
+        oldest_ms = self._clock.now_ms() - SLOW_AFTER_MS
+        return any(since_ms < oldest_ms for since_ms in self._leaving.values())
 
     def _drop_stuck(self) -> None:
         """Those that could not commit in time, as when the store is away."""
