@@ -1,55 +1,34 @@
-"""The directory store's own laws: several processes, kill -9, full disks, power cuts, copied trees, plain files."""
+"""The directory store's own laws: several processes, kill -9, plain files, copied trees, keys and locks."""
 
 import asyncio
-import contextlib
-import errno
-import os
 import random
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kafscale.storage.objects import (
     IfAbsent,
     IfMatch,
-    ObjectNotFound,
     ObjectStore,
     PreconditionFailed,
     StoreConfig,
-    StoreFull,
     StoreRefused,
     StoreUnavailable,
     open_store,
 )
 from kafscale.storage.objects import disk_tree as disk_tree_module
 from kafscale.storage.objects.directory import DirectoryStore
-from kafscale.storage.objects.disk_files import write_body
-from kafscale.storage.objects.disk_pool import DiskPool
 from kafscale.storage.objects.disk_records import LinkRecords
 from kafscale.storage.objects.disk_tree import DiskTree
-from kafscale.storage.objects.durability import names_follow_fsync
 from kafscale.storage.objects.locks import KeyLocks
 from kafscale.storage.objects.sidecar import Record
 
 WRITER = Path(__file__).with_name("directory_writer.py")
 KEY = "default/orders/0/segment-00000000000000000000.kfs"
 METADATA = {"kfs-epoch": "3", "kfs-attempt": "b" * 32}
-
-
-@pytest.fixture(params=[True, False], ids=["attributes", "links"])
-def attributes(request: pytest.FixtureRequest, tmp_path: Path) -> bool:
-    """Where the store keeps its records; the laws are the same."""
-    if request.param:
-        try:
-            os.setxattr(tmp_path, "user.kafscale", b"1")
-        except OSError:
-            pytest.skip("this file system has no extended attributes")
-    return bool(request.param)
 
 
 def start_writer(root: Path, mode: str, seed: int) -> subprocess.Popen[bytes]:
@@ -62,12 +41,8 @@ def files_below(root: Path) -> set[str]:
     }
 
 
-def lock_files(root: Path) -> set[str]:
-    return {name for name in files_below(root) if name.startswith(".store/locks/")}
-
-
-async def test_an_object_is_a_plain_file_under_its_key(tmp_path: Path, attributes: bool) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
+async def test_an_object_is_a_plain_file_under_its_key(tmp_path: Path, directory_attributes: bool) -> None:
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
     await store.put(KEY, [b"spec", b"bytes"], condition=IfAbsent(), metadata=METADATA)
     assert (tmp_path / KEY).read_bytes() == b"specbytes"
     assert files_below(tmp_path) == {KEY, ".store/layout"}
@@ -82,12 +57,12 @@ async def test_nothing_is_made_before_the_first_request(tmp_path: Path) -> None:
 
 
 async def test_another_store_on_the_same_directory_goes_on_where_the_first_stopped(
-    tmp_path: Path, attributes: bool
+    tmp_path: Path, directory_attributes: bool
 ) -> None:
-    first = DirectoryStore(tmp_path, attributes=attributes)
+    first = DirectoryStore(tmp_path, attributes=directory_attributes)
     etag = await first.put(KEY, [b"x"], condition=IfAbsent(), metadata=METADATA)
     await first.close()
-    second = DirectoryStore(tmp_path, attributes=attributes)
+    second = DirectoryStore(tmp_path, attributes=directory_attributes)
     info = await second.head(KEY)
     assert info is not None
     assert (info.etag, dict(info.metadata)) == (etag, METADATA)
@@ -100,8 +75,10 @@ async def lay_out(root: Path, *, attributes: bool) -> None:
     await store.close()
 
 
-async def test_of_several_processes_exactly_one_creates_each_key(tmp_path: Path, attributes: bool) -> None:
-    await lay_out(tmp_path, attributes=attributes)
+async def test_of_several_processes_exactly_one_creates_each_key(
+    tmp_path: Path, directory_attributes: bool
+) -> None:
+    await lay_out(tmp_path, attributes=directory_attributes)
     writers = [start_writer(tmp_path, "race", n) for n in range(4)]
     outputs = [(await asyncio.to_thread(writer.communicate))[0].split() for writer in writers]
     assert [writer.returncode for writer in writers] == [0] * 4
@@ -111,9 +88,9 @@ async def test_of_several_processes_exactly_one_creates_each_key(tmp_path: Path,
 
 
 async def test_kill_9_at_any_moment_leaves_whole_objects_with_their_own_records(
-    tmp_path: Path, attributes: bool
+    tmp_path: Path, directory_attributes: bool
 ) -> None:
-    await lay_out(tmp_path, attributes=attributes)
+    await lay_out(tmp_path, attributes=directory_attributes)
     source = random.Random(7)
     deadline = time.monotonic() + 3
     rounds = 0
@@ -155,95 +132,6 @@ async def assert_all_whole(root: Path, *, minimum: int) -> None:
     await store.close()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    mount = tmp_path / "small"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(mount)]
-    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("this machine lets nobody mount a tmpfs")
-    try:
-        yield mount
-    finally:
-        subprocess.run(["umount", "-l", str(mount)], check=True)
-
-
-async def test_a_full_disk_refuses_definitely_and_passes_when_there_is_room(
-    small_disk: Path, attributes: bool
-) -> None:
-    store = DirectoryStore(small_disk, attributes=attributes)
-    first = await store.put("ns/0", [b"a" * (3 << 20)], condition=IfAbsent())
-    for condition in (IfAbsent(), None, IfMatch(first)):
-        key = "ns/0" if isinstance(condition, IfMatch) else "ns/1"
-        with pytest.raises(StoreFull):
-            await store.put(key, [b"b" * (2 << 20)], condition=condition)
-    assert [info.key async for info in store.list("")] == ["ns/0"]
-    assert files_below(small_disk) - lock_files(small_disk) == {"ns/0", ".store/layout"}
-    assert attributes or names_in(small_disk / ".store/meta/ns") == [
-        f"0.{(small_disk / 'ns/0').stat().st_ino:x}"
-    ]
-    assert await store.delete("ns/0", if_match=first)
-    await store.put("ns/1", [b"b" * (2 << 20)], condition=IfAbsent())
-    assert await store.get("ns/1") == b"b" * (2 << 20)
-    await store.close()
-
-
-async def test_an_fsync_that_finds_the_disk_full_takes_the_object_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: bool
-) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
-    await store.probe()
-
-    def full(fd: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreFull):
-        await store.put(KEY, [b"x"], condition=IfAbsent())
-    monkeypatch.undo()
-    assert await store.head(KEY) is None
-    await store.put(KEY, [b"x"], condition=IfAbsent())
-    await store.close()
-
-
-async def test_an_fsync_that_fails_otherwise_leaves_the_outcome_unknown_to_the_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: bool
-) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
-    await store.probe()
-
-    def broken(fd: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", broken)
-    with pytest.raises(StoreUnavailable):
-        await store.put(KEY, [b"x"], condition=IfAbsent())
-    monkeypatch.undo()
-    assert await store.head(KEY) is None
-    await store.close()
-
-
-async def test_a_replacement_that_finds_the_disk_full_leaves_the_old_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: bool
-) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
-    etag = await store.put(KEY, [b"old"], metadata=METADATA)
-
-    def full(fd: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreFull):
-        await store.put(KEY, [b"new"], condition=IfMatch(etag))
-    monkeypatch.undo()
-    assert await store.get(KEY, if_match=etag) == b"old"
-    assert files_below(tmp_path) - lock_files(tmp_path) == {KEY, ".store/layout"}
-    await store.close()
-
-
 async def test_each_object_has_one_link_and_a_refused_put_leaves_none(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path, attributes=False)
     etag = await store.put(KEY, [b"1"], condition=IfAbsent())
@@ -281,79 +169,8 @@ async def test_a_reader_that_opened_replaced_bytes_looks_again(
     await store.close()
 
 
-async def test_a_delete_that_returned_is_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: bool
-) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
-    await store.put(KEY, [b"x"])
-    synced: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
-    await store.delete(KEY)
-    assert synced == [str((tmp_path / KEY).parent)]
-    await store.close()
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-async def test_every_put_is_synced_and_where_names_do_not_follow_so_are_the_directories(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool, attributes: bool
-) -> None:
-    monkeypatch.setattr(disk_tree_module, "names_follow_fsync", lambda path: ordered)
-    store = DirectoryStore(tmp_path, attributes=attributes)
-    await store.put(KEY, [b"x"], condition=IfAbsent())  # makes the directories
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def record(fd: int) -> None:
-        target = os.readlink(f"/proc/self/fd/{fd}")
-        synced.append("object" if os.path.basename(target).startswith(("#", "segment")) else target)
-        fsync(fd)
-
-    monkeypatch.setattr(os, "fsync", record)
-    await store.put(KEY.replace("0.kfs", "1.kfs"), [b"x"], condition=IfAbsent(), metadata=METADATA)
-    shown, recorded = str(tmp_path / "default/orders/0"), str(tmp_path / ".store/meta/default/orders/0")
-    if ordered:
-        assert synced == ["object"]
-    elif attributes:  # bytes with record before the name, then the name
-        assert synced == ["object", "object", shown]
-    else:
-        assert synced == ["object", recorded, "object", shown]
-    await store.close()
-
-
-async def test_head_makes_durable_what_it_reports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: bool
-) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
-    await store.put(KEY, [b"x"], condition=IfAbsent())
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
-    assert await store.head(KEY) is not None
-    assert len(synced) == 1
-    await store.close()
-
-
-async def test_a_file_cut_by_a_power_failure_counts_as_absent_and_is_moved_aside(
-    tmp_path: Path, attributes: bool
-) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
-    etag = await store.put(KEY, [b"0123456789"], condition=IfAbsent(), metadata=METADATA)
-    os.truncate(tmp_path / KEY, 4)
-    assert await store.head(KEY) is None
-    with pytest.raises(ObjectNotFound):
-        await store.get(KEY)
-    assert [info async for info in store.list("default/")] == []
-    with pytest.raises(PreconditionFailed):
-        await store.put(KEY, [b"x"], condition=IfMatch(etag))
-    again = await store.put(KEY, [b"whole"], condition=IfAbsent(), metadata={"kfs-epoch": "4"})
-    info = await store.head(KEY)
-    assert info is not None
-    assert (info.etag, dict(info.metadata)) == (again, {"kfs-epoch": "4"})
-    assert [path.read_bytes() for path in (tmp_path / ".store/torn").iterdir()] == [b"0123"]
-    await store.close()
-
-
-async def test_bytes_changed_in_place_have_another_etag(tmp_path: Path, attributes: bool) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
+async def test_bytes_changed_in_place_have_another_etag(tmp_path: Path, directory_attributes: bool) -> None:
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
     etag = await store.put(KEY, [b"0123456789"], condition=IfAbsent(), metadata=METADATA)
     with (tmp_path / KEY).open("r+b") as file:
         file.write(b"X")
@@ -401,20 +218,20 @@ async def test_a_copied_directory_with_links_keeps_etags_and_metadata(tmp_path: 
 
 
 async def test_a_directory_copied_with_its_attributes_keeps_etags_and_metadata(
-    tmp_path: Path, attributes: bool
+    tmp_path: Path, directory_attributes: bool
 ) -> None:
-    etags = await fill(tmp_path / "old", attributes=attributes)
+    etags = await fill(tmp_path / "old", attributes=directory_attributes)
     copy_tree("cp -a", tmp_path / "old", tmp_path / "new")
     copy = DirectoryStore(tmp_path / "new")
     await assert_filled(copy, etags)
     await copy.close()
 
 
-@pytest.mark.parametrize("attributes", [True], indirect=True)
+@pytest.mark.parametrize("directory_attributes", [True], indirect=True)
 async def test_a_directory_copied_without_its_attributes_is_refused_with_advice(
-    tmp_path: Path, attributes: bool
+    tmp_path: Path, directory_attributes: bool
 ) -> None:
-    await fill(tmp_path / "old", attributes=attributes)
+    await fill(tmp_path / "old", attributes=directory_attributes)
     copy_tree("cp -r", tmp_path / "old", tmp_path / "new")
     copy = DirectoryStore(tmp_path / "new")
     with pytest.raises(StoreRefused, match="cp -a"):
@@ -441,9 +258,9 @@ async def test_the_layout_stays_as_it_was_made(tmp_path: Path) -> None:
 
 
 async def test_a_file_put_there_by_hand_is_an_object_without_metadata(
-    tmp_path: Path, attributes: bool
+    tmp_path: Path, directory_attributes: bool
 ) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
     await store.probe()
     (tmp_path / "default").mkdir()
     (tmp_path / "default/foreign").write_bytes(b"foreign")
@@ -471,8 +288,10 @@ async def test_a_key_that_leaves_the_tree_is_refused(tmp_path: Path, key: str) -
     await store.close()
 
 
-async def test_a_key_below_an_object_or_above_one_is_refused(tmp_path: Path, attributes: bool) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
+async def test_a_key_below_an_object_or_above_one_is_refused(
+    tmp_path: Path, directory_attributes: bool
+) -> None:
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
     await store.put("ns/a", [b"x"])
     with pytest.raises(StoreRefused):
         await store.put("ns/a/b", [b"x"], condition=IfAbsent())
@@ -483,16 +302,18 @@ async def test_a_key_below_an_object_or_above_one_is_refused(tmp_path: Path, att
     await store.close()
 
 
-async def test_more_metadata_than_s3_would_take_is_refused(tmp_path: Path, attributes: bool) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
+async def test_more_metadata_than_s3_would_take_is_refused(
+    tmp_path: Path, directory_attributes: bool
+) -> None:
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
     await store.put("ns/a", [b"x"], metadata={"k": "v" * 2047})
     with pytest.raises(StoreRefused):
         await store.put("ns/b", [b"x"], metadata={"k": "v" * 2048})
     await store.close()
 
 
-async def test_the_folders_of_deleted_objects_go(tmp_path: Path, attributes: bool) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
+async def test_the_folders_of_deleted_objects_go(tmp_path: Path, directory_attributes: bool) -> None:
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
     await store.put(KEY, [b"x"])
     await store.put("default/other/0/k", [b"x"])
     assert await store.delete(KEY)
@@ -503,10 +324,10 @@ async def test_the_folders_of_deleted_objects_go(tmp_path: Path, attributes: boo
 
 
 async def test_without_unnamed_files_everything_works_and_nothing_is_left_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory_attributes: bool
 ) -> None:
     monkeypatch.setattr(disk_tree_module.DiskTree, "_can_stage_unnamed", lambda self: False)
-    store = DirectoryStore(tmp_path, attributes=attributes)
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
     etag = await store.put(KEY, [b"a"], condition=IfAbsent(), metadata=METADATA)
     with pytest.raises(PreconditionFailed):
         await store.put(KEY, [b"b"], condition=IfAbsent())
@@ -519,9 +340,9 @@ async def test_without_unnamed_files_everything_works_and_nothing_is_left_over(
 
 
 async def test_a_lock_that_another_process_does_not_give_back_is_waited_for_with_an_end(
-    tmp_path: Path, attributes: bool
+    tmp_path: Path, directory_attributes: bool
 ) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes, lock_wait_s=0.05)
+    store = DirectoryStore(tmp_path, attributes=directory_attributes, lock_wait_s=0.05)
     etag = await store.put(KEY, [b"a"])
     with KeyLocks(str(tmp_path / ".store/locks"), wait_s=1).held(KEY):
         with pytest.raises(StoreUnavailable):
@@ -544,94 +365,11 @@ async def test_a_temporary_store_is_gone_when_it_is_closed() -> None:
     assert not root.exists()
 
 
-async def test_a_store_that_was_never_used_closes(tmp_path: Path, attributes: bool) -> None:
-    await DirectoryStore(tmp_path, attributes=attributes).close()
+async def test_a_store_that_was_never_used_closes(tmp_path: Path, directory_attributes: bool) -> None:
+    await DirectoryStore(tmp_path, attributes=directory_attributes).close()
     assert names_in(tmp_path) == []
 
 
-async def test_a_blocked_write_holds_up_neither_the_loop_nor_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: bool
-) -> None:
-    store = DirectoryStore(tmp_path, attributes=attributes)
-    await store.put("ns/there", [b"x"])
-    gate = threading.Event()
-
-    def stuck(fd: int) -> None:
-        gate.wait(30)
-
-    monkeypatch.setattr(os, "fsync", stuck)
-    async with asyncio.TaskGroup() as tasks:
-        for n in range(12):
-            tasks.create_task(store.put(f"ns/{n}", [b"y"], condition=IfAbsent()))
-        assert await store.get("ns/there") == b"x"
-        gate.set()
-    await store.close()
-
-
-async def test_a_pool_never_has_more_calls_pending_than_its_bound() -> None:
-    pool = DiskPool("bounded", threads=2, pending_max=3)
-    gate = threading.Event()
-    both = threading.Barrier(3)
-    first = threading.Semaphore(2)
-
-    def call(n: int) -> int:
-        if first.acquire(blocking=False):
-            both.wait(30)
-        gate.wait(30)
-        return n
-
-    calls = [asyncio.ensure_future(pool.run(call, n)) for n in range(10)]
-    await asyncio.to_thread(both.wait)
-    assert pool.pending == 3
-    gate.set()
-    assert await asyncio.gather(*calls) == list(range(10))
-    await pool.close()
-
-
-async def test_a_cancelled_call_still_ends_and_its_thread_serves_on() -> None:
-    pool = DiskPool("cancelled", threads=1, pending_max=10)
-    gate, done = threading.Event(), threading.Event()
-
-    def call() -> None:
-        gate.wait(30)
-        done.set()
-
-    pending = asyncio.ensure_future(pool.run(call))
-    await asyncio.sleep(0)
-    pending.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await pending
-    gate.set()
-    assert await pool.run(done.is_set)
-    await pool.close()
-
-
-def test_the_kernels_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writev = os.writev
-    monkeypatch.setattr(os, "writev", lambda fd, parts: writev(fd, [parts[0][:3]]))
-    fd = os.open(tmp_path / "f", os.O_CREAT | os.O_RDWR)
-    etag, size = write_body(fd, [b"abcdefgh", b"", b"ij", b"k"])
-    os.close(fd)
-    assert ((tmp_path / "f").read_bytes(), size) == (b"abcdefghijk", 11)
-    monkeypatch.undo()
-    fd = os.open(tmp_path / "g", os.O_CREAT | os.O_RDWR)
-    assert write_body(fd, [b"abcdefghijk"]) == (etag, 11)
-    os.close(fd)
-
-
-@pytest.mark.parametrize(
-    ("file_system", "follow"), [("ext4", True), ("xfs", True), ("btrfs", False), ("nfs4", False)]
-)
-def test_only_file_systems_with_one_ordered_journal_are_trusted_with_names(
-    tmp_path: Path, file_system: str, follow: bool
-) -> None:
-    device = os.stat(tmp_path).st_dev
-    line = f"36 35 {os.major(device)}:{os.minor(device)} / /x rw shared:1 - {file_system} /dev/x rw\n"
-    other = "37 35 254:99 / /y rw - ext4 /dev/y rw\n"
-    assert names_follow_fsync(str(tmp_path), other + line) is follow
-    assert names_follow_fsync(str(tmp_path), other) is False
-
-
-def test_the_store_satisfies_the_port(tmp_path: Path, attributes: bool) -> None:
-    store: ObjectStore = DirectoryStore(tmp_path, attributes=attributes)
+def test_the_store_satisfies_the_port(tmp_path: Path, directory_attributes: bool) -> None:
+    store: ObjectStore = DirectoryStore(tmp_path, attributes=directory_attributes)
     assert (store.billed, store.linger_min_ms, store.puts_per_s_max) == (False, 0, None)

@@ -2,6 +2,7 @@
 
 from kafscale.testkit.etcd import etcd, etcd_server, keyspace
 from kafscale.testkit.objects import (
+    directory_attributes,
     directory_store,
     memory_store,
     namespace,
@@ -12,6 +13,7 @@ from kafscale.testkit.objects import (
 from kafscale.testkit.seaweed import seaweed
 
 __all__ = [
+    "directory_attributes",
     "directory_store",
     "etcd",
     "etcd_server",

@@ -7,6 +7,7 @@ repeated.
 import asyncio
 import contextlib
 import enum
+import os
 import random
 import uuid
 from collections import deque
@@ -174,6 +175,17 @@ class FaultyStore:
 def namespace() -> str:
     """A key prefix that no other test uses, for stores that outlive a test."""
     return f"t{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=[True, False], ids=["attributes", "links"])
+def directory_attributes(request: pytest.FixtureRequest, tmp_path: Path) -> bool:
+    """Where a directory store keeps its records; the laws are the same."""
+    if request.param:
+        try:
+            os.setxattr(tmp_path, "user.kafscale", b"1")
+        except OSError:
+            pytest.skip("this file system has no extended attributes")
+    return bool(request.param)
 
 
 @pytest.fixture
