@@ -269,3 +269,48 @@ async def test_a_connection_stays_with_its_admin_while_it_is_ready(cluster: Clus
     for _ in range(4):
         client.ask(3, 9, joined(metadata.encode_request(metadata.MetadataRequest(topics=[]), 9)))
     assert sorted(len(stream.sent) for stream in cluster.streams.values()) == [4]
+
+
+class FakeSpan:
+    traceparent = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.fields: dict[str, str | int] = {}
+        self.ended = 0
+
+    def set(self, name: str, value: str | int) -> None:
+        self.fields[name] = value
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+class FakeTracer:
+    """Samples every request."""
+
+    def __init__(self) -> None:
+        self.spans: list[FakeSpan] = []
+
+    def start_root(self, name: str, attributes: object = None) -> FakeSpan:
+        self.spans.append(FakeSpan(name))
+        return self.spans[-1]
+
+
+async def test_a_trace_begins_at_the_front_door_and_goes_on_in_the_service(cluster: Cluster) -> None:
+    tracer = FakeTracer()
+    cluster.door.gateway._tracer = tracer  # type: ignore[assignment]
+    cluster.serve(Backend.ADMIN, 1)
+    client = cluster.client()
+    client.ask(3, 9, joined(metadata.encode_request(metadata.MetadataRequest(topics=[]), 9)))
+    (sent,) = cluster.stream(Backend.ADMIN, 1, CONTROL).sent
+    assert sent.meta.traceparent == FakeSpan.traceparent
+    (span,) = tracer.spans
+    assert (span.name, span.ended) == ("Metadata", 0)
+    sent.reply(b"x")
+    await settled()
+    assert (span.ended, span.fields) == (1, {"kafka.error_code": 0})
+    gone = cluster.client()
+    gone.ask(3, 9, joined(metadata.encode_request(metadata.MetadataRequest(topics=[]), 9)))
+    gone.leave()
+    assert tracer.spans[1].ended == 1

@@ -5,6 +5,7 @@ import sys
 from functools import partial
 
 from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
+from kafscale.frontdoor.process_limits import allow_descriptors
 from kafscale.frontdoor.server import ROLE, bind_all, bind_for_workers, build
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.shared import build_workers
@@ -14,6 +15,7 @@ from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings
 
 def main() -> int:
     settings = load_settings(FrontdoorSettings)
+    allow_descriptors(settings.max_connections)
     try:
         binds = parse(settings.listeners, setting="KAFSCALE_LISTENERS")
         if settings.frontdoor_workers == 1:

@@ -208,6 +208,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         exchanges, self.exchanges = self.exchanges, {}
         for exchange in exchanges.values():
             exchange.unanswered = False
+            self._gateway.forget(exchange)
             if exchange.call is not None:
                 exchange.call.abandon()
 

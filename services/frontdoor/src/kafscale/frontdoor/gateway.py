@@ -31,6 +31,7 @@ log = structlog.get_logger("kafscale.frontdoor")
 Handler = Callable[[Exchange], None]
 Refuse = Callable[[memoryview, int, ErrorCode], Sequence[Buffer]]
 SWEEP_S: Final = 0.25
+IDLE_ROUNDS: Final = 4
 COMPLAINT_EVERY_MS: Final = 10_000
 REQUESTS_SHARE: Final = 0.5
 RESUME_SHARE: Final = 0.75
@@ -178,6 +179,12 @@ class Gateway:
             self.metrics.errors.labels(exchange.row.name, exchange.error).inc()
         if exchange.span is not None:
             exchange.span.set("kafka.error_code", exchange.error)
+            self.forget(exchange)
+
+    @staticmethod
+    def forget(exchange: Exchange) -> None:
+        """Answered or not, its part of the trace ends."""
+        if exchange.span is not None:
             exchange.span.end()
             exchange.span = None
 
@@ -218,13 +225,17 @@ class Gateway:
     # ---- time
 
     async def sweep(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Connections with requests are looked at each time, idle ones now and then."""
+        rounds = 0
         while True:
             await asyncio.sleep(SWEEP_S)
             self.metrics.held_bytes.set(self._budget.used_bytes)
             now_ms = self.clock.now_ms()
+            rounds += 1
+            everyone = rounds % IDLE_ROUNDS == 0
             for connection in tuple(self.connections):
-                connection.sweep(now_ms, self._bounds.idle_ms_max)
+                if everyone or connection.exchanges:
+                    connection.sweep(now_ms, self._bounds.idle_ms_max)
 
     async def drain(self, timeout_ms: int) -> None:
         """Answers what is in flight and closes; what takes longer is cut off."""

@@ -1,0 +1,35 @@
+"""What this process asks of the system and of Python before it serves: descriptors, and a calm collector."""
+
+import gc
+import resource
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger("kafscale.frontdoor")
+
+OTHER_DESCRIPTORS: Final = 256
+YOUNG_OBJECTS_MAX: Final = 20_000
+
+
+def allow_descriptors(connections_max: int) -> None:
+    """A connection is a descriptor; the usual soft limit of 1024 would end accepting long before our bound."""
+    wanted = connections_max + OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        log.warning(
+            "fewer connections than max.connections can be open",
+            connections_max=connections_max,
+            descriptors=allowed,
+        )
+
+
+def calm_collector() -> None:
+    """After loading: what exists now stays, and requests make no cycles that live, so look less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 20)
