@@ -52,6 +52,7 @@ class FoundBatch:
     base: int
     last: int
     epoch: int
+    codec: int
     position: int
     records: tuple[FoundRecord, ...]
 
@@ -113,7 +114,7 @@ def _batches(body: bytes, at: int) -> Iterator[FoundBatch]:
         assert crc == crc32c(batch[21:])
         assert count == last_delta + 1
         records = tuple(_records(_inflate(batch[BATCH.size :], attributes & 7), base, first_ts, count))
-        yield FoundBatch(base, base + last_delta, epoch, at + position, records)
+        yield FoundBatch(base, base + last_delta, epoch, attributes & 7, at + position, records)
         position += len(batch)
 
 

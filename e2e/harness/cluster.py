@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
@@ -14,6 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafscale.runtime.etcd_binary import free_port
+
+from e2e.harness.inside import Inside
+from e2e.harness.services import Service
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -34,6 +38,7 @@ class Cluster:
     options: Sequence[str] = ()
     port: int = 0
     output: list[str] = field(default_factory=list)
+    _added: list[Service] = field(default_factory=list)
     _process: subprocess.Popen[str] | None = None
     _lines: queue.Queue[str | None] = field(default_factory=queue.Queue)
 
@@ -115,6 +120,8 @@ class Cluster:
 
     def kill(self) -> None:
         """kill -9 of everything at once: supervisor, services and etcd."""
+        while self._added:
+            self._added.pop().kill()
         if self._process is None:
             return
         for pid in self._tree():
@@ -145,6 +152,24 @@ class Cluster:
         pid = self.pids(role)[index]
         _signal(pid, number)
         return pid
+
+    def inside(self) -> Inside:
+        """Questions to its etcd; while it runs."""
+        return Inside(json.loads((self.data_dir / "run" / "endpoints.json").read_text())["etcd"])
+
+    def add(self, role: str) -> Service:
+        """One more instance of a service, started by hand beside what `kafscale up` runs; ready when this returns."""
+        env = {
+            **self.env,
+            "KAFSCALE_ETCD_ENDPOINTS": self.inside().etcd,
+            "KAFSCALE_OBJECT_STORE": "dir",
+            "KAFSCALE_OBJECT_DIR": str(self.data_dir / "objects"),
+        }
+        name = f"{role}-added-{len(self._added)}.log"
+        service = Service.start(role, env, self.data_dir / "run" / "log" / name)
+        self._added.append(service)
+        service.wait_ready()
+        return service
 
     def fsck(self) -> subprocess.CompletedProcess[str]:
         """`kafscale fsck` on the data directory, running or stopped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,6 +21,9 @@ from e2e.checkers.history import History, Sent
 
 MESSAGE_TIMEOUT_MS = 600_000
 IN_FLIGHT_MAX = 500
+RECORDS_PER_S = 500
+"""Of each producer. Two cores are for many interleavings here, not for many records."""
+BURST = 10
 FLUSH_TIMEOUT_S = 120.0
 READ_TIMEOUT_S = 120.0
 
@@ -59,6 +63,21 @@ class Load:
         with self._lock:
             return len(self.history.acknowledged)
 
+    def names(self) -> list[str]:
+        """The producers."""
+        return [thread.name for thread in self._threads]
+
+    def going_on(self) -> dict[tuple[str, int], int]:
+        """(producer, partition) -> how many of its records are acknowledged."""
+        with self._lock:
+            return Counter((sent.producer, sent.partition) for sent in self.history.acknowledged)
+
+    def so_far(self) -> History:
+        """A copy to check while producers go on: acknowledgements first, as more may be sent meanwhile."""
+        with self._lock:
+            acknowledged = dict(self.history.acknowledged)
+            return History(set(self.history.idempotent), list(self.history.sent), acknowledged)
+
     def _produce(self, name: str, idempotent: bool) -> None:
         producer = Producer(
             {
@@ -73,19 +92,19 @@ class Load:
             }
         )
         number = 0
-        while not self._stop.is_set():
-            if len(producer) >= IN_FLIGHT_MAX:
-                producer.poll(0.01)
-                continue
-            sent = Sent(name, number, number % self.partitions)
-            number += 1
-            with self._lock:
-                self.history.sent.append(sent)
-            producer.produce(
-                self.topic, sent.value, partition=sent.partition, on_delivery=self._outcome(sent)
-            )
+        while not self._stop.wait(BURST / RECORDS_PER_S):
             producer.poll(0)
+            if len(producer) >= IN_FLIGHT_MAX:
+                continue
+            for _ in range(BURST):
+                self._send(producer, Sent(name, number, number % self.partitions))
+                number += 1
         producer.flush(FLUSH_TIMEOUT_S)
+
+    def _send(self, producer: Producer, sent: Sent) -> None:
+        with self._lock:
+            self.history.sent.append(sent)
+        producer.produce(self.topic, sent.value, partition=sent.partition, on_delivery=self._outcome(sent))
 
     def _outcome(self, sent: Sent) -> Callable[[KafkaError | None, Message], None]:
         def delivered(error: KafkaError | None, message: Message) -> None:

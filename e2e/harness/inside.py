@@ -1,0 +1,189 @@
+"""What etcd and the bucket say while a cluster runs: owners, committed objects, and the services' own metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPResponse
+from typing import TypeVar
+
+from kafscale.storage.claims import rendezvous
+from kafscale.storage.etcd import EtcdClient, EtcdError
+from kafscale.storage.heads import Head, Seg, decode_head, decode_owner
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.membership_records import Instance, decode_live
+from kafscale.storage.objects import ObjectStore
+from kafscale.storage.topics import decode_topic
+
+HTTP_TIMEOUT_S = 10.0
+SAMPLE_S = 0.3
+
+T = TypeVar("T")
+Objects = dict[str, str]
+"""object name -> etag"""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Questions to the etcd of one cluster. Each opens a connection of its own, so any thread may ask."""
+
+    etcd: str
+    keys: Keyspace = field(default_factory=Keyspace)
+
+    def _ask(self, question: Callable[[EtcdClient], Awaitable[T]]) -> T:
+        async def run() -> T:
+            client = EtcdClient.connect([self.etcd])
+            try:
+                return await question(client)
+            finally:
+                await client.close()
+
+        return asyncio.run(run())
+
+    def instances(self, role: str) -> list[Instance]:
+        """Live registrations, by node id."""
+
+        async def ask(client: EtcdClient) -> list[Instance]:
+            found = await client.prefix(self.keys.live_prefix(role))
+            return [decode_live(kv, self.keys) for kv in found.kvs]
+
+        return sorted(self._ask(ask), key=lambda instance: instance.node_id)
+
+    def topic_id(self, topic: str) -> bytes:
+        async def ask(client: EtcdClient) -> bytes:
+            found = await client.range(self.keys.topic(topic))
+            return decode_topic(topic, found.kvs[0].value).topic_id
+
+        return self._ask(ask)
+
+    def owners(self, topic: str) -> dict[int, int]:
+        """partition -> node id, of the partitions that have an owner."""
+
+        async def ask(client: EtcdClient) -> dict[int, int]:
+            found = await client.range(self.keys.topic(topic))
+            topic_id = decode_topic(topic, found.kvs[0].value).topic_id
+            records = await client.prefix(self.keys.owners_prefix(topic_id))
+            owners = {self.keys.parse_owner(kv.key)[1]: decode_owner(kv.value).owner for kv in records.kvs}
+            return {part: int(owner.split("/")[0]) for part, owner in owners.items() if owner}
+
+        return self._ask(ask)
+
+    def heads(self, topic: str) -> dict[int, Head]:
+        async def ask(client: EtcdClient) -> dict[int, Head]:
+            found = await client.range(self.keys.topic(topic))
+            topic_id = decode_topic(topic, found.kvs[0].value).topic_id
+            heads = await client.prefix(self.keys.heads_prefix(topic_id))
+            return {self.keys.parse_head(kv.key)[1]: decode_head(kv.value) for kv in heads.kvs}
+
+        return self._ask(ask)
+
+    def committed(self, topic: str) -> Objects:
+        """Segments and indexes in the tails of the topic's heads."""
+        return {
+            name: etag
+            for part, head in self.heads(topic).items()
+            for seg in head.tail
+            for name, etag in self._objects(topic, part, seg)
+        }
+
+    def _objects(self, topic: str, part: int, seg: Seg) -> Iterator[tuple[str, str]]:
+        yield seg.key or self.keys.segment_key(topic, part, seg.base), seg.etag
+        if not seg.key:
+            yield self.keys.index_key(topic, part, seg.base), seg.index_etag
+
+    def preferred(self, topic: str, nodes: list[int]) -> dict[int, int]:
+        """partition -> the node that should own it."""
+        topic_id = self.topic_id(topic)
+        return {part: rendezvous(topic_id, part, nodes) for part in self.heads(topic)}
+
+
+@dataclass(slots=True)
+class Watched:
+    """Every committed object that was seen, and those whose etag was seen to change."""
+
+    seen: Objects = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
+
+    def note(self, objects: Objects) -> None:
+        for name, etag in objects.items():
+            known = self.seen.setdefault(name, etag)
+            if known != etag:
+                self.changed.append(f"{name}: {known} became {etag}")
+
+
+@contextmanager
+def watching_objects(inside: Inside, topic: str) -> Iterator[Watched]:
+    """Samples the committed objects of a topic all the while; etcd may be away at times."""
+    watched, stop = Watched(), threading.Event()
+
+    def sample() -> None:
+        while not stop.wait(SAMPLE_S):
+            try:
+                watched.note(inside.committed(topic))
+            except EtcdError:
+                continue  # asked again at the next tick
+
+    thread = threading.Thread(target=sample, name="objects", daemon=True)
+    thread.start()
+    try:
+        yield watched
+    finally:
+        stop.set()
+        thread.join()
+
+
+def changed_in_store(store: Callable[[], ObjectStore], objects: Objects) -> list[str]:
+    """Objects that the store no longer has as they were committed."""
+
+    async def compare() -> list[str]:
+        async with _open(store) as opened:
+            there = {name: await opened.head(name) for name in objects}
+        etags = {name: info.etag if info is not None else "nothing" for name, info in there.items()}
+        return [
+            f"{name}: {etag} became {etags[name]}" for name, etag in objects.items() if etags[name] != etag
+        ]
+
+    return asyncio.run(compare())
+
+
+@asynccontextmanager
+async def _open(store: Callable[[], ObjectStore]) -> AsyncIterator[ObjectStore]:
+    opened = store()
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    """Status and body of a service's HTTP page."""
+    request = urllib.request.Request(f"http://{address}{path}")
+    opener = urllib.request.build_opener(_EveryStatus)
+    with opener.open(request, timeout=HTTP_TIMEOUT_S) as answer:
+        return answer.status, answer.read().decode()
+
+
+class _EveryStatus(urllib.request.HTTPErrorProcessor):
+    """503 is an answer."""
+
+    def http_response(self, request: urllib.request.Request, response: HTTPResponse) -> HTTPResponse:
+        return response
+
+
+def metric(address: str, name: str) -> float:
+    """A counter or gauge at /metrics, all its labels added up."""
+    _, text = get(address, "/metrics")
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return sum(float(value) for key, value in lines if key.partition("{")[0] == name)
+
+
+def shares(owners: Mapping[int, int]) -> dict[int, int]:
+    """node id -> how many partitions it owns."""
+    found: dict[int, int] = {}
+    for node in owners.values():
+        found[node] = found.get(node, 0) + 1
+    return found
