@@ -6,7 +6,13 @@ from struct import pack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from kafscale.frontdoor.connection import (
     FIRST_ALLOCATION_BYTES,
     BadFrame,
@@ -316,4 +322,12 @@ class Pipelined(RuleBasedStateMachine):
 
 
 TestPipelined = Pipelined.TestCase
-TestPipelined.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPipelined.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3_600)
+def test_no_pipeline_breaks_a_connection_in_a_long_search() -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Pipelined, settings=settings(max_examples=5_000, stateful_step_count=100, deadline=None)
+    )

@@ -3,9 +3,16 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from kafscale.frontdoor.lanes import LaneKey, LaneLimits, Lanes, Part, Resend
 from kafscale.storage.keys import TopicId
 
@@ -240,4 +247,14 @@ class ChangingOwners(RuleBasedStateMachine):
 
 
 TestChangingOwners = ChangingOwners.TestCase
-TestChangingOwners.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestChangingOwners.settings = settings(
+    max_examples=60, stateful_step_count=50, deadline=None, derandomize=True
+)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3_600)
+def test_no_interleaving_breaks_a_lane_in_a_long_search() -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        ChangingOwners, settings=settings(max_examples=5_000, stateful_step_count=100, deadline=None)
+    )
