@@ -153,6 +153,7 @@ async def test_a_store_that_ignores_if_match_on_delete_is_taken_and_said_so(
     [
         (409, "ConditionalRequestConflict", StoreUnavailable),
         (409, "OperationAborted", StoreUnavailable),
+        (409, "SomethingNew", StoreUnavailable),
         (400, "RequestTimeout", StoreUnavailable),
         (429, "TooManyRequests", StoreUnavailable),
         (500, "InternalError", StoreUnavailable),
