@@ -5,10 +5,12 @@ import functools
 
 import grpc.aio
 import pytest
+import structlog
 from kafscale.runtime.stream.client import BackendLost
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.runtime.stream.options import BULK_METHOD
 from kafscale.runtime.stream.server import InboundRequest, StreamLimits, task_handler
+from kafscale.wire.errors import WireError
 from stream_harness import (
     FETCH,
     PRODUCE,
@@ -197,6 +199,21 @@ async def test_a_bad_frame_closes_its_stream_and_cancels_what_is_open_on_it() ->
         assert not held[0].cancelled
         held[0].reply((b"ok",))
         assert bytes((await open_one.future).body) == b"ok"
+
+
+@on_uvloop
+async def test_a_malformed_request_is_the_clients_mistake_and_no_error_of_ours() -> None:
+    async def decodes(_request: InboundRequest) -> tuple[bytes, ...]:
+        raise WireError("MetadataRequest", "length -2")
+
+    with structlog.testing.capture_logs() as logs:
+        async with asyncio.TaskGroup() as tasks:
+            handler = task_handler(decodes, tasks)
+            async with running({PRODUCE: handler}) as service, client_of(service.target) as client:
+                assert (await client.send(meta(), (b"?",)).future).status is ReplyStatus.FAILED
+    (line,) = [line for line in logs if line["event"] == "malformed request"]
+    assert line["log_level"] == "info"
+    assert "length -2" in line["why"]
 
 
 @on_uvloop

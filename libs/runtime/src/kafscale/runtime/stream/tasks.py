@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 from kafscale.runtime.stream.frame import Buffer, ReplyStatus
 from kafscale.runtime.stream.inbound import Handler, InboundRequest
+from kafscale.wire.errors import WireError
 
 log = structlog.get_logger("kafscale.stream")
 
@@ -19,7 +20,7 @@ def task_handler(
     """A task per request, for handlers with no ordered part; at most concurrent_max run at once.
 
     What async_fn returns is the reply, unless it replied itself; what it raises is logged and
-    answered FAILED; a cancel cancels it.
+    answered FAILED, with a traceback unless the request was malformed; a cancel cancels it.
     """
     return _Tasks(async_fn, task_group, concurrent_max).start
 
@@ -55,6 +56,9 @@ class _Tasks:
             body = await self._async_fn(request)
             if not request.replied:
                 request.reply(body)
+        except WireError as malformed:
+            # The client's mistake; the front door reads the request as well when it gets FAILED, and hangs up.
+            log.info("malformed request", api_key=request.meta.api_key, why=str(malformed))
         except Exception:
             log.exception("handler failed", api_key=request.meta.api_key, request_id=request.meta.request_id)
         finally:
