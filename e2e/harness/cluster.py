@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafscale.runtime.etcd_binary import free_port
+from kafscale.storage.objects import ObjectStore
+from kafscale.storage.objects.directory import DirectoryStore
 
 from e2e.harness.inside import Inside
 from e2e.harness.services import Service
@@ -132,6 +134,8 @@ class Cluster:
         assert self._process is not None
         code = self._process.wait(timeout_s)
         self._process = None
+        while (line := self._lines.get(timeout=timeout_s)) is not None:
+            self.output.append(line)
         return code
 
     def _tree(self) -> list[int]:
@@ -156,6 +160,10 @@ class Cluster:
     def inside(self) -> Inside:
         """Questions to its etcd; while it runs."""
         return Inside(json.loads((self.data_dir / "run" / "endpoints.json").read_text())["etcd"])
+
+    def open_store(self) -> ObjectStore:
+        """The bucket in its data directory."""
+        return DirectoryStore(self.data_dir / "objects")
 
     def add(self, role: str) -> Service:
         """One more instance of a service, started by hand beside what `kafscale up` runs; ready when this returns."""

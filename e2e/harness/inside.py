@@ -174,11 +174,11 @@ class _EveryStatus(urllib.request.HTTPErrorProcessor):
         return response
 
 
-def metric(address: str, name: str) -> float:
-    """A counter or gauge at /metrics, all its labels added up."""
+def metric(address: str, name: str) -> dict[str, float]:
+    """A counter or gauge at /metrics: its labels as written there -> its value."""
     _, text = get(address, "/metrics")
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    return sum(float(value) for key, value in lines if key.partition("{")[0] == name)
+    return {key.partition("{")[2]: float(value) for key, value in lines if key.partition("{")[0] == name}
 
 
 def shares(owners: Mapping[int, int]) -> dict[int, int]:
