@@ -158,6 +158,8 @@ SOUND = b"\x00\x00\x00\x02k\x02v\x00"
 MALFORMED = {
     "a varint of eleven bytes": b"\x80" * 10 + b"\x01",
     "a length varint of six bytes": b"\x80\x80\x80\x80\x80\x01",
+    "a small length in six bytes": b"\x90\x80\x80\x80\x80\x00" + SOUND,
+    "a timestamp above 64 bits": record_of(b"\x00" + b"\xff" * 9 + b"\x03" + b"\x00\x01\x01\x00"),
     "a length above 32 bits": b"\xff\xff\xff\xff\x7f",
     "a record length below zero": b"\x01",
     "a record longer than the batch": b"\x7e" + SOUND,

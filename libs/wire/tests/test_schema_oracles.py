@@ -130,6 +130,9 @@ def assert_same_fields(case: Case, fields: list[dict[str, Any]], ours: Any, thei
         if not present(field, case.version) or name in SETS_TO_KAFKA_PYTHON:
             continue
         mine, other = getattr(ours, name), getattr(theirs, name)
+        if other is None and "tag" in field:  # theirs has no default for a struct that was not sent
+            assert mine == getattr(type(ours)(), name), name
+            continue
         if "fields" in field and mine is not None:
             many = field["type"].startswith("[]")
             pairs = zip(mine, other, strict=True) if many else [(mine, other)]
