@@ -19,7 +19,7 @@ from kafscale.storage.objects import ObjectStore
 from kafscale.storage.objects.directory import DirectoryStore
 
 from e2e.harness.inside import Inside
-from e2e.harness.services import Service
+from e2e.harness.services import Service, dying_with_parent
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -59,6 +59,7 @@ class Cluster:
         self._lines = queue.Queue()
         self._process = subprocess.Popen(
             [
+                *dying_with_parent(),
                 *KAFSCALE,
                 "up",
                 "--port",

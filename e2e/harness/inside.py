@@ -117,8 +117,9 @@ class Watched:
 
 @contextmanager
 def watching_objects(inside: Inside, topic: str) -> Iterator[Watched]:
-    """Samples the committed objects of a topic all the while; etcd may be away at times."""
+    """Samples the committed objects of a topic, first and last and all the while; etcd may be away in between."""
     watched, stop = Watched(), threading.Event()
+    watched.note(inside.committed(topic))
 
     def sample() -> None:
         while not stop.wait(SAMPLE_S):
@@ -134,6 +135,7 @@ def watching_objects(inside: Inside, topic: str) -> Iterator[Watched]:
     finally:
         stop.set()
         thread.join()
+    watched.note(inside.committed(topic))
 
 
 def changed_in_store(store: Callable[[], ObjectStore], objects: Objects) -> list[str]:

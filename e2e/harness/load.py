@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ RECORDS_PER_S = 500
 BURST = 10
 FLUSH_TIMEOUT_S = 120.0
 READ_TIMEOUT_S = 120.0
+READ_SLICE_S = 0.2
 
 
 def _quiet(_: KafkaError) -> None:
@@ -132,10 +134,11 @@ def read_everything(bootstrap: str, topic: str, partitions: int) -> dict[int, li
         }
         log: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in ends}
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
+        deadline = time.monotonic() + READ_TIMEOUT_S
         while any(len(log[partition]) < end for partition, end in ends.items()):
-            messages = consumer.consume(5000, timeout=READ_TIMEOUT_S)
-            assert messages, f"records are missing below the high watermarks {ends}"
-            for message in messages:
+            assert time.monotonic() < deadline, f"records are missing below the high watermarks {ends}"
+            # It waits for that many messages or the whole timeout, so the timeout is short.
+            for message in consumer.consume(5000, timeout=READ_SLICE_S):
                 if message.error():
                     raise KafkaException(message.error())
                 partition, offset = message.partition() or 0, message.offset() or 0

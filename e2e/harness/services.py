@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,12 @@ def until(what: str, condition: Callable[[], bool], timeout_s: float = READY_TIM
         time.sleep(POLL_S)
 
 
+def dying_with_parent() -> list[str]:
+    """A killed test run must not leave processes behind."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+
+
 @dataclass(slots=True)
 class Service:
     """One process of a role. What it logs is in `log`."""
@@ -50,7 +57,7 @@ class Service:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"kafscale.{role}"],
+                [*dying_with_parent(), sys.executable, "-m", f"kafscale.{role}"],
                 env={**os.environ, **MALLOC_ENV, **env, "KAFSCALE_HTTP_LISTEN": http},
                 stdin=subprocess.DEVNULL,
                 stdout=output,

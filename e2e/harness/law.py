@@ -1,0 +1,72 @@
+"""The law that every scenario with faults keeps, around whatever the scenario does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from kafscale.storage.objects import ObjectStore
+
+from e2e.checkers.history import History
+from e2e.harness.inside import Inside, changed_in_store, watching_objects
+from e2e.harness.load import Load, read_everything
+from e2e.harness.services import until
+
+GOING_ON_S = 90.0
+
+
+class System(Protocol):
+    """What is under test: where clients connect, its etcd and its bucket."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def inside(self) -> Inside: ...
+
+    def open_store(self) -> ObjectStore: ...
+
+
+@contextmanager
+def under_load(system: System, topic: str, partitions: int) -> Iterator[Load]:
+    """Two idempotent producers and a plain one write to every partition before, during and after.
+
+    No error reaches them, all records are acknowledged in the end, nothing acknowledged is lost, nothing is there
+    twice or out of order for the idempotent ones, and no committed object changed its etag.
+    """
+    load = Load(system.bootstrap, topic, partitions, History())
+    load.start("idempotent0", idempotent=True)
+    load.start("idempotent1", idempotent=True)
+    load.start("plain0", idempotent=False)
+    try:
+        goes_on(load)
+        with watching_objects(system.inside(), topic) as watched:
+            yield load
+            goes_on(load)
+    finally:
+        load.stop()
+    assert load.errors == []
+    assert len(load.history.acknowledged) == len(load.history.sent)
+    log = read_everything(system.bootstrap, topic, partitions)
+    assert load.history.violations(log) == []
+    assert watched.seen, "no committed object was seen"
+    assert watched.changed == []
+    assert changed_in_store(system.open_store, watched.seen) == []
+
+
+def goes_on(load: Load) -> None:
+    """Waits until every producer has a record acknowledged on every partition that it had not before."""
+    before = load.going_on()
+    pairs = [(name, part) for name in load.names() for part in range(load.partitions)]
+
+    def advanced() -> bool:
+        now = load.going_on()
+        return all(now.get(pair, 0) > before.get(pair, 0) for pair in pairs)
+
+    until("every producer goes on on every partition", advanced, GOING_ON_S)
+
+
+def nap(seconds: float) -> None:
+    """How long a fault lasts is what the scenario says; nothing is awaited by it."""
+    threading.Event().wait(seconds)
