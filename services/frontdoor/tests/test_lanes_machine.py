@@ -203,8 +203,13 @@ class ChangingOwners(RuleBasedStateMachine):
         self.pump()
 
     def pump(self) -> None:
-        for one in self.lanes.expired(self.now):
-            assert self.now - one.arrived_ms >= LIMITS.hold_ms_max
+        given_up = self.lanes.expired(self.now)
+        for key in KEYS:
+            lane = [one for one in given_up if one.key == key]
+            if lane:  # the whole lane, and only because its first part waited too long
+                assert self.now - lane[0].arrived_ms >= LIMITS.hold_ms_max
+                assert self.lanes.held_in(key) == ()
+        for one in given_up:
             self.unsettled.discard(one.number)
         for resend in self.lanes.due(lambda key: self.believed[key], self.now):
             for one in resend.parts:

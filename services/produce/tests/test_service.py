@@ -156,6 +156,30 @@ async def test_acks_0_gets_no_answer_and_is_stored_all_the_same(cluster: Cluster
     await until(lambda: node.runtime.budget.used_bytes == 0, "memory given back")
 
 
+async def test_acks_0_at_an_instance_that_is_no_owner_says_so_and_the_lane_goes_on_when_raised(
+    cluster: Cluster,
+) -> None:
+    owner = await cluster.node()
+    topic = await cluster.topic()
+    await owner.send(topic, 0, batch(b"a"))
+    other = await cluster.node()
+    refused = await other.send(topic, 0, batch(b"b"), acks=0)
+    assert (refused.status, refused.error) == (ReplyStatus.NOT_OWNER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    again = await owner.send(topic, 0, batch(b"b"), acks=0, lane_epoch=1)
+    assert again.status is ReplyStatus.NO_REPLY
+    await owner.send(topic, 0, batch(b"c"), lane_epoch=1)
+    assert await cluster.log(topic) == [b"a", b"b", b"c"]
+
+
+async def test_acks_0_with_a_mistake_is_told_so_that_the_connection_can_be_closed(cluster: Cluster) -> None:
+    node = await cluster.node()
+    topic = await cluster.topic()
+    await node.send(topic, 0, batch(b"a"))
+    answer = await node.send(topic, 0, b"not a batch", acks=0)
+    assert answer.status is ReplyStatus.FINAL
+    assert answer.error is not ErrorCode.NONE
+
+
 async def test_transactional_ids_are_refused_until_transactions_work(cluster: Cluster) -> None:
     node = await cluster.node()
     topic = await cluster.topic()

@@ -140,11 +140,12 @@ class Lanes(Generic[P, T]):
         return resends
 
     def expired(self, now_ms: int) -> list[P]:
-        """Parts that were held too long; they leave their lanes."""
+        """Lanes whose first part was held too long give up all that they hold: none may pass the first."""
         gone: list[P] = []
         latest = now_ms - self._limits.hold_ms_max
         for lane in list(self._holding.values()):
-            gone += self._drop(lane, [part for part in lane.held if part.arrived_ms <= latest])
+            if lane.held[0].arrived_ms <= latest:
+                gone += self._drop(lane, lane.held)
         return gone
 
     def withdraw(self, part: P) -> None:

@@ -1,8 +1,10 @@
 """Sends Produce requests by lane, takes the replies, and holds and sends again what was refused.
 
 Laws: only a reply that proves that nothing was appended (NOT_OWNER for that partition, refused or not sent
-at all) puts a part back into its lane; an unknown outcome is REQUEST_TIMED_OUT to the client and is never
-sent again. A send that fails at once is dealt with before the next send, so that a later request cannot
+at all) puts a part back into its lane; on an unknown outcome the connection is closed, as when a broker dies,
+and nothing is sent again: what the client had pipelined behind must not reach another owner first, or the
+repeat of the unknown one would come too late there (an owner that knows nothing of a producer takes any
+sequence as its first). A send that fails at once is dealt with before the next send, so that a later request cannot
 slip past. A part that is held too long is answered LEADER_NOT_AVAILABLE: certainly not appended.
 """
 
@@ -10,7 +12,6 @@ import asyncio
 from functools import partial
 from typing import Final
 
-import structlog
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.lanes import LaneEpoch, LaneKey, LaneLimits, Lanes, Resend
@@ -25,10 +26,7 @@ from kafscale.storage.topics import TopicsView
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import produce
 
-log = structlog.get_logger("kafscale.frontdoor.produce")
-
 NOT_OWNER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-UNKNOWN_OUTCOME: Final = ErrorCode.REQUEST_TIMED_OUT
 NO_OWNER: Final = ErrorCode.LEADER_NOT_AVAILABLE
 
 
@@ -174,7 +172,7 @@ class LaneSender:
             self._take_reply(producer, share, future.result())
         elif isinstance(error, BackendLost):
             if error.sent:
-                self._conclude_all(producer, share, UNKNOWN_OUTCOME)
+                self._unknown(producer, share, "a produce service was lost with requests under way")
             else:
                 self._hold_all(producer, share)
         else:
@@ -190,7 +188,7 @@ class LaneSender:
             case ReplyStatus.NO_REPLY if share.call.exchange.request.silent:
                 self._conclude_all(producer, share, ErrorCode.NONE)
             case ReplyStatus.NO_REPLY | ReplyStatus.FAILED | ReplyStatus.EXPIRED:
-                self._conclude_all(producer, share, UNKNOWN_OUTCOME)
+                self._unknown(producer, share, f"a produce service answered {reply.status.name}")
             case _:
                 self._hold_all(producer, share)
 
@@ -209,8 +207,7 @@ class LaneSender:
         try:
             response = produce.decode_response(reply.body, call.version)
         except WireError as error:
-            log.error("a produce service answered nonsense", reason=str(error))
-            self._conclude_all(producer, share, UNKNOWN_OUTCOME)
+            self._unknown(producer, share, f"a produce service answered nonsense: {error}")
             return
         call.throttle_ms = max(call.throttle_ms, response.throttle_time_ms)
         results = {
@@ -222,7 +219,7 @@ class LaneSender:
         for part in share.parts:
             result = results.get((call.topic_key(part.topic), part.entry.index))
             if result is None:
-                call.fail(part, UNKNOWN_OUTCOME)
+                call.exchange.hang_up("a produce service left a partition unanswered")
             elif result.error_code == NOT_OWNER and reply.status is ReplyStatus.NOT_OWNER:
                 lanes.refused(part, now_ms)
                 continue
@@ -234,6 +231,11 @@ class LaneSender:
         for part in share.parts:
             producer.lanes.settled(part)
             share.call.fail(part, code)
+
+    def _unknown(self, producer: Producer, share: Share, why: str) -> None:
+        for part in share.parts:
+            producer.lanes.settled(part)
+        share.call.exchange.hang_up(why)
 
     def _hold_all(self, producer: Producer, share: Share) -> None:
         now_ms = self._clock.now_ms()
@@ -315,7 +317,7 @@ class LaneSender:
         """The deadline has passed: what is at a service has an unknown outcome, what is held has not."""
         shares, call.shares = call.shares, []
         for share in shares:
-            self._conclude_all(producer, share, UNKNOWN_OUTCOME)
+            self._unknown(producer, share, "a Produce was not answered in time")
             if share.pending is not None:
                 share.pending.cancel()
         for part in call.parts:

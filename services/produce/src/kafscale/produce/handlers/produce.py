@@ -52,6 +52,7 @@ class OpenRequest:
         "_answered",
         "_handler",
         "_parts",
+        "_placed",
         "_remaining",
         "_request",
         "_reserved",
@@ -75,6 +76,7 @@ class OpenRequest:
         self._revision = 0
         self._status = ReplyStatus.FINAL
         self._answered = message.acks != 0
+        self._placed = False
         self.lanes: list[tuple[TopicId, int] | None] = []
         self.deadline_ms = now_ms + min(max(message.timeout_ms, 0), TIMEOUT_MAX_MS)
         self.zstd_allowed = request.meta.api_version >= VERSION_ZSTD
@@ -94,7 +96,15 @@ class OpenRequest:
 
     def reserved(self, size: int) -> None:
         self._reserved = size
-        if not self._answered:
+
+    def placed(self) -> None:
+        """Every partition was taken or refused. With acks=0 only what went wrong so far can be told."""
+        self._placed = True
+        if self._answered:
+            return
+        if any(part.error_code for part in self._parts):
+            self._reply()
+        else:
             self._request.reply(status=ReplyStatus.NO_REPLY)
 
     def refuse_all(self, error: ErrorCode) -> None:
@@ -124,14 +134,18 @@ class OpenRequest:
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._status = ReplyStatus.NOT_OWNER
             lane = self.lanes[slot] if slot < len(self.lanes) else None
-            if lane is not None:
+            # A front door that is not told would never raise the lane's epoch.
+            if lane is not None and (self._answered or not self._placed):
                 self._handler.refused(self._request, lane)
 
     def _finish(self) -> None:
         self._handler.finished(self._request, self._reserved)
         if self._answered:
-            body = encode_response(self._response, self._request.meta.api_version)
-            self._request.reply(body, status=self._status, revision=self._revision)
+            self._reply()
+
+    def _reply(self) -> None:
+        body = encode_response(self._response, self._request.meta.api_version)
+        self._request.reply(body, status=self._status, revision=self._revision)
 
 
 class ProduceHandler:
@@ -172,9 +186,10 @@ class ProduceHandler:
         if error is not ErrorCode.NONE:
             self._refuse(message, version, error)
             open_request.refuse_all(error)
-            return
-        open_request.reserved(size)
-        self._enter(request, message, open_request)
+        else:
+            open_request.reserved(size)
+            self._enter(request, message, open_request)
+        open_request.placed()
 
     def _enter(self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest) -> None:
         by_id = request.meta.api_version >= VERSION_TOPIC_IDS
