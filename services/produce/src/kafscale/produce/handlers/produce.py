@@ -10,6 +10,8 @@ Not implemented: current_leader and node_endpoints (the front door knows the lea
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 from kafscale.produce.admission import Admission
 from kafscale.produce.log.model import Reply
@@ -52,13 +54,13 @@ class OpenRequest:
         "_answered",
         "_handler",
         "_parts",
-        "_placed",
         "_remaining",
         "_request",
         "_reserved",
         "_response",
         "_revision",
         "_status",
+        "_told",
         "deadline_ms",
         "lanes",
         "zstd_allowed",
@@ -76,7 +78,7 @@ class OpenRequest:
         self._revision = 0
         self._status = ReplyStatus.FINAL
         self._answered = message.acks != 0
-        self._placed = False
+        self._told = False
         self.lanes: list[tuple[TopicId, int] | None] = []
         self.deadline_ms = now_ms + min(max(message.timeout_ms, 0), TIMEOUT_MAX_MS)
         self.zstd_allowed = request.meta.api_version >= VERSION_ZSTD
@@ -98,10 +100,12 @@ class OpenRequest:
         self._reserved = size
 
     def placed(self) -> None:
-        """Every partition was taken or refused. With acks=0 only what went wrong so far can be told."""
-        self._placed = True
-        if self._answered:
-            return
+        """Every partition was found. With acks=0 only what its writer objects to in this turn can be told."""
+        if not self._answered:
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._told = True
         if any(part.error_code for part in self._parts):
             self._reply()
         else:
@@ -135,7 +139,7 @@ class OpenRequest:
             self._status = ReplyStatus.NOT_OWNER
             lane = self.lanes[slot] if slot < len(self.lanes) else None
             # A front door that is not told would never raise the lane's epoch.
-            if lane is not None and (self._answered or not self._placed):
+            if lane is not None and (self._answered or not self._told):
                 self._handler.refused(self._request, lane)
 
     def _finish(self) -> None:
