@@ -21,7 +21,7 @@ from kafscale.storage.objects.directory import DirectoryStore
 from e2e.harness.inside import Inside
 from e2e.harness.services import Service, dying_with_parent
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0  # starting takes three seconds on an idle machine; many of these run on busy ones
 STOP_TIMEOUT_S = 60.0
 KAFSCALE = (sys.executable, "-m", "kafscale.cli")
 
