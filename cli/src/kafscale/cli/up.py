@@ -13,7 +13,7 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -196,22 +196,34 @@ class Up:
             )
 
     async def _announce(self, supervisor: Supervisor, views: Mapping[str, LiveView], endpoint: str) -> None:
-        """Marks children as running when they register as ready, and says once when clients can come."""
+        """Marks children as running when they register as ready, and says once when clients can come.
+
+        A store or an etcd that is away may take any time to come back: until then it is said what is waited for.
+        """
         changed = asyncio.Event()
         for view in views.values():
             view.subscribe(changed.set)
             await view.loaded()
-        try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
-                while not self._mark_ready(supervisor, views):
-                    await changed.wait()
-                    changed.clear()
-                await answers_as_kafka(self._plan.host, self._plan.port)
-        except TimeoutError:
+        while not await self._in_time(self._serving(supervisor, views, changed)):
             self._report(self._not_ready(supervisor))
-            return
         self._data.publish(self._endpoints(endpoint))
         self._report(f"KafScale is ready: bootstrap.servers={self._plan.bootstrap}")
+
+    async def _in_time(self, serving: Awaitable[None]) -> bool:
+        try:
+            await asyncio.wait_for(serving, READY_TIMEOUT_S)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _serving(
+        self, supervisor: Supervisor, views: Mapping[str, LiveView], changed: asyncio.Event
+    ) -> None:
+        """Returns when every service is ready and a Kafka client was answered."""
+        while not self._mark_ready(supervisor, views):
+            await changed.wait()
+            changed.clear()
+        await answers_as_kafka(self._plan.host, self._plan.port)
 
     def _mark_ready(self, supervisor: Supervisor, views: Mapping[str, LiveView]) -> bool:
         waiting = 0

@@ -1,0 +1,76 @@
+"""What `kafscale up` tells the person at the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafscale.cli import up
+from kafscale.cli.datadir import DataDir
+from kafscale.storage.membership import Instance, InstanceState
+
+
+class Slow:
+    """A role's live view in which the instance becomes ready when told."""
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.state = InstanceState.STARTING
+        self._changed: list[Callable[[], None]] = []
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        self._changed.append(changed)
+
+    async def loaded(self) -> None:
+        return
+
+    def instances(self) -> tuple[Instance, ...]:
+        return (Instance(role=self.role, node_id=1, boot_id="b", state=self.state),)
+
+    def become_ready(self) -> None:
+        self.state = InstanceState.READY
+        for changed in self._changed:
+            changed()
+
+
+class Children:
+    """Enough of a supervisor to be asked what it waits for."""
+
+    def __init__(self) -> None:
+        self.children = dict.fromkeys((f"{role}-1" for role in up.ROLES), None)
+
+    def mark_running(self, _child: object) -> None:
+        return
+
+
+async def test_ready_is_said_even_long_after_it_was_said_that_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answered(_host: str, _port: int) -> None:
+        return
+
+    monkeypatch.setattr(up, "READY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(up, "answers_as_kafka", answered)
+    monkeypatch.setattr(up.Up, "_not_ready", lambda *_: "not ready")
+    lines: list[str] = []
+    late = asyncio.Event()
+
+    def report(line: str) -> None:
+        lines.append(line)
+        if lines.count("not ready") == 2:
+            late.set()
+
+    data = DataDir(tmp_path)
+    data.acquire()
+    views = {role: Slow(role) for role in up.ROLES}
+    system = up.Up(up.UpPlan(data_dir=tmp_path, port=1234), report)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(system._announce(Children(), views, "http://etcd"))  # type: ignore[arg-type]
+        await late.wait()
+        for view in views.values():
+            view.become_ready()
+    assert lines[-1] == "KafScale is ready: bootstrap.servers=127.0.0.1:1234"
+    assert data.running() is not None
+    data.release()
