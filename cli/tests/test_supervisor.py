@@ -84,6 +84,16 @@ async def test_a_child_that_does_not_end_is_killed_at_its_limit(tmp_path: Path) 
     assert child.last_exit == -signal.SIGKILL
 
 
+async def test_ctrl_c_at_the_terminal_does_not_reach_a_child(tmp_path: Path) -> None:
+    async with asyncio.TaskGroup() as group:
+        supervisor = Supervisor(group, lambda child: None)
+        child = supervisor.start(spec(tmp_path, WAITS))
+        await until_logged(tmp_path / "c.log", "up")
+        assert child.pid is not None
+        assert os.getpgid(child.pid) != os.getpgrp()
+        await supervisor.stop("c")
+
+
 def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     script = f"""
 import asyncio, pathlib, sys

@@ -124,6 +124,9 @@ def _report(line: str) -> None:
 def fsck(
     data_dir: DataDirOption = None,
     namespace: Annotated[str, typer.Option(help="Name of the cluster within the store.")] = "default",
+    store: Annotated[
+        StoreKind, typer.Option(help="Where the records of the data directory's cluster are, as given to up.")
+    ] = StoreKind.DIR,
 ) -> None:
     """Check that etcd and the object store agree; exits 1 when they do not."""
     with Progress(transient=True, console=Console(stderr=True)) as bar:
@@ -133,7 +136,7 @@ def fsck(
             bar.update(task, description=partition, completed=done, total=total)
 
         try:
-            verdict = asyncio.run(run_fsck(data_dir, namespace, _report, show))
+            verdict = asyncio.run(run_fsck(data_dir, namespace, _report, show, store=store.value))
         except (NothingToCheck, DataDirBusy, EtcdError, StoreError, EtcdMissing, EtcdFailed) as trouble:
             raise _fail(str(trouble)) from trouble
     _report(

@@ -1,15 +1,15 @@
 """Keeps child processes running: starts them, starts them again when they die, stops them in order.
 
-A child never outlives the supervisor: the kernel kills it when its parent dies (PR_SET_PDEATHSIG),
-whatever the parent died of. Ctrl-C reaches the whole process group of a terminal, so children
-ignore SIGINT and are told to drain by SIGTERM, last consumer of a service first.
+A child never outlives the supervisor: the kernel kills it when its parent dies, whatever the parent
+died of. Ctrl-C reaches the whole process group of a terminal, so each child has a group of its own
+and is told to drain by SIGTERM, last consumer of a service first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
+import shutil
 import signal
 import sys
 import time
@@ -22,7 +22,6 @@ from typing import BinaryIO
 RESTART_DELAY_MIN_S = 0.2
 RESTART_DELAY_MAX_S = 10.0
 STEADY_AFTER_S = 30.0
-_PR_SET_PDEATHSIG = 1
 
 
 class ChildState(Enum):
@@ -60,19 +59,24 @@ class Child:
         return self.process.pid if self.process is not None and self.process.returncode is None else None
 
 
-def _in_child() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _leashed(argv: Sequence[str]) -> list[str]:
+    """The command under util-linux's setpriv, which asks the kernel for the end at ours and becomes the child.
+
+    Code of ours between fork and exec could ask as well, but would run in a copy of this process in which gRPC's
+    threads are missing and its fork handlers start their own: it complains into the child's log, or hangs.
+    """
+    setpriv = shutil.which("setpriv")
+    return [*argv] if setpriv is None else [setpriv, "--pdeathsig", "KILL", *argv]
 
 
 async def _spawn(spec: ChildSpec, log: BinaryIO) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *spec.argv,
+        *_leashed(spec.argv),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=log,
         stderr=log,
         env={**os.environ, **spec.env},
-        preexec_fn=_in_child,
+        process_group=0,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from kafscale.cli.datadir import DataDir
 from kafscale.cli.fsck.run import Fsck, Progress, Verdict
@@ -29,10 +30,20 @@ class Cluster:
 
 
 async def fsck(
-    data_dir: Path | None, namespace: str, report: Callable[[str], None], progress: Progress
+    data_dir: Path | None,
+    namespace: str,
+    report: Callable[[str], None],
+    progress: Progress,
+    *,
+    store: Literal["dir", "s3"] = "dir",
 ) -> Verdict:
-    """Checks the cluster on `data_dir`, running or stopped, or the one of the environment's settings."""
-    source = _settings_cluster() if data_dir is None else _data_dir_cluster(data_dir, namespace, report)
+    """Checks the cluster on `data_dir`, running or stopped, or the one of the environment's settings.
+
+    `store` says where the records of that directory are; an S3 is the one that KAFSCALE_S3_* names.
+    """
+    source = (
+        _settings_cluster() if data_dir is None else _data_dir_cluster(data_dir, namespace, store, report)
+    )
     async with source as cluster:
         return await Fsck(cluster.etcd, cluster.keys, cluster.store, progress).run()
 
@@ -45,14 +56,14 @@ async def _settings_cluster() -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def _data_dir_cluster(
-    root: Path, namespace: str, report: Callable[[str], None]
+    root: Path, namespace: str, store: Literal["dir", "s3"], report: Callable[[str], None]
 ) -> AsyncIterator[Cluster]:
     data = DataDir(root)
     if not data.etcd.is_dir():
         raise NothingToCheck(f"{root} is no data directory of `kafscale up`: it has no folder etcd/")
     running = data.running()
     if running is not None:
-        async with _open(_dir_settings(data, running.etcd, running.namespace)) as cluster:
+        async with _open(_settings(data, running.etcd, running.namespace, store)) as cluster:
             yield cluster
         return
     data.acquire()
@@ -60,7 +71,7 @@ async def _data_dir_cluster(
         server = EtcdProcess(find_etcd(data.tools, report), data.etcd, log_path=data.logs / "etcd.log")
         await server.start()
         try:
-            async with _open(_dir_settings(data, server.endpoint, namespace)) as cluster:
+            async with _open(_settings(data, server.endpoint, namespace, store)) as cluster:
                 yield cluster
         finally:
             await server.stop()
@@ -68,9 +79,12 @@ async def _data_dir_cluster(
         data.release()
 
 
-def _dir_settings(data: DataDir, endpoint: str, namespace: str) -> ServiceSettings:
+def _settings(data: DataDir, endpoint: str, namespace: str, store: Literal["dir", "s3"]) -> ServiceSettings:
     return ServiceSettings(
-        etcd_endpoints=(endpoint,), namespace=namespace, object_store="dir", object_dir=data.objects
+        etcd_endpoints=(endpoint,),
+        namespace=namespace,
+        object_store=store,
+        object_dir=data.objects if store == "dir" else None,
     )
 
 
