@@ -9,12 +9,14 @@ from kafscale.frontdoor.process_limits import allow_descriptors
 from kafscale.frontdoor.server import ROLE, bind_all, bind_for_workers, build
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.shared import build_workers
+from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.process import run_service
 from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings
 
 
 def main() -> int:
     settings = load_settings(FrontdoorSettings)
+    configure_logs(level=settings.log_level, form=settings.log_format, service=ROLE)  # the next line may log
     allow_descriptors(settings.max_connections)
     try:
         binds = parse(settings.listeners, setting="KAFSCALE_LISTENERS")
