@@ -37,7 +37,7 @@ class Cluster:
     data_dir: Path
     scale: Mapping[str, int] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-    options: Sequence[str] = ()
+    options: Sequence[str] = ()  # where the store is: `up` and `fsck` have them in common
     port: int = 0
     output: list[str] = field(default_factory=list)
     _added: list[Service] = field(default_factory=list)
@@ -183,7 +183,7 @@ class Cluster:
     def fsck(self) -> subprocess.CompletedProcess[str]:
         """`kafscale fsck` on the data directory, running or stopped."""
         return subprocess.run(
-            [*KAFSCALE, "fsck", "--data-dir", str(self.data_dir)],
+            [*KAFSCALE, "fsck", "--data-dir", str(self.data_dir), *self.options],
             env={**os.environ, **self.env},
             capture_output=True,
             text=True,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from kafscale.testkit.seaweed import SeaweedServer, ServerMissing, find_weed
 
 from e2e.checkers.history import History
 from e2e.harness.cluster import Cluster
-from e2e.harness.deployment import fsck_by_settings, s3_env
+from e2e.harness.deployment import s3_env
 from e2e.harness.law import nap
 from e2e.harness.load import Load, read_everything
 
@@ -41,8 +40,6 @@ class Everything(Protocol):
 
     def kill(self) -> None: ...
 
-    def fsck(self) -> subprocess.CompletedProcess[str]: ...
-
 
 @dataclass(slots=True)
 class OnDirectory:
@@ -53,9 +50,6 @@ class OnDirectory:
 
     def kill(self) -> None:
         self.cluster.kill()
-
-    def fsck(self) -> subprocess.CompletedProcess[str]:
-        return self.cluster.fsck()
 
 
 @dataclass(slots=True)
@@ -72,9 +66,6 @@ class OnS3:
     def kill(self) -> None:
         self.server.kill()
         self.cluster.kill()
-
-    def fsck(self) -> subprocess.CompletedProcess[str]:
-        return fsck_by_settings(s3_env(self.server), self.cluster.inside().etcd)
 
 
 @pytest.fixture
@@ -126,7 +117,7 @@ def survive(system: Everything, cycles: int) -> None:
     assert len(load.history.acknowledged) == len(load.history.sent)
     log = read_everything(system.cluster.bootstrap, TOPIC, PARTITIONS)
     assert load.history.violations(log) == [], f"the end (seed {seed})"
-    done = system.fsck()
+    done = system.cluster.fsck()
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 

@@ -78,6 +78,17 @@ def test_the_readmes_record_passes_and_survives_a_restart(cluster: Cluster) -> N
     assert cluster.stop() == 0
 
 
+def test_services_log_nothing_but_json(cluster: Cluster) -> None:
+    """So nothing prints around the log: neither a library's complaint nor a warning of Python."""
+    cluster.start()
+    shell(readme_commands()[0], cluster)
+    assert cluster.stop() == 0
+    for log in sorted((cluster.data_dir / "run" / "log").glob("*-1.log")):
+        lines = log.read_text().splitlines()
+        assert lines, log.name
+        assert [line for line in lines if not line.startswith("{")] == [], log.name
+
+
 def test_ctrl_c_leaves_no_process_behind(cluster: Cluster) -> None:
     cluster.start()
     pids = [pid for role in ("etcd", "produce", "frontdoor") for pid in cluster.pids(role)]
