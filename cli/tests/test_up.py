@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kafscale.cli import up
 from kafscale.cli.datadir import DataDir
+from kafscale.runtime.etcd_binary import EtcdFailed
 from kafscale.storage.membership import Instance, InstanceState
 
 
@@ -74,3 +75,41 @@ async def test_ready_is_said_even_long_after_it_was_said_that_it_is_not(
     assert lines[-1] == "KafScale is ready: bootstrap.servers=127.0.0.1:1234"
     assert data.running() is not None
     data.release()
+
+
+class Reluctant:
+    """An etcd that died, does not start at the first try, and then runs."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self.starts = 0
+        self.runs = asyncio.Event()
+        self._died = False
+
+    async def wait(self) -> int:
+        if self._died:
+            await asyncio.Event().wait()
+        self._died = True
+        return -9
+
+    async def start(self) -> None:
+        self.starts += 1
+        if self.starts == 1:
+            raise EtcdFailed("does not serve after 30 s", self._log)
+        self.runs.set()
+
+
+async def test_an_etcd_that_does_not_start_again_at_once_is_tried_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "ETCD_RESTART_DELAY_S", 0.0)
+    lines: list[str] = []
+    system = up.Up(up.UpPlan(data_dir=tmp_path), lines.append)
+    server = Reluctant(tmp_path / "etcd.log")
+    keeping = asyncio.create_task(system._keep_etcd(server))  # type: ignore[arg-type]
+    await asyncio.wait_for(server.runs.wait(), 10)
+    keeping.cancel()
+    assert [line.splitlines()[0] for line in lines] == [
+        "etcd ended with code -9; starting it again",
+        f"etcd does not serve after 30 s; the end of {tmp_path / 'etcd.log'}:",
+    ]

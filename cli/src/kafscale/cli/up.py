@@ -23,7 +23,7 @@ from pathlib import Path
 from kafscale.cli.datadir import DataDir, Endpoints
 from kafscale.cli.greeting import answers_as_kafka
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.etcd_binary import EtcdFailed, EtcdProcess, find_etcd
 from kafscale.runtime.malloc import MALLOC_ENV
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace, prefix_end
@@ -126,8 +126,17 @@ class Up:
             self._report(
                 f"etcd ended with code {code}; starting it again\n{log_tail(self._data.logs / 'etcd.log')}"
             )
-            await asyncio.sleep(ETCD_RESTART_DELAY_S)
+            while not await self._started_again(server):
+                continue
+
+    async def _started_again(self, server: EtcdProcess) -> bool:
+        await asyncio.sleep(ETCD_RESTART_DELAY_S)
+        try:
             await server.start()
+        except EtcdFailed as trouble:
+            self._report(f"{trouble}\nstarting it again")
+            return False
+        return True
 
     @asynccontextmanager
     async def _client(self, endpoint: str) -> AsyncIterator[EtcdClient]:
