@@ -1,7 +1,8 @@
 """The object store in a local directory, shared by the processes of one machine. The law is in `disk_tree`.
 
 An object is the plain file `{root}/{key}`. Writes and reads have threads of their own, so that a read never
-queues behind an fsync. It costs nothing per request, hence no linger and no governor.
+queues behind an fsync; only the page-cache part of a small create is done on the loop. It costs nothing per
+request, hence no linger and no governor.
 """
 
 import itertools
@@ -14,12 +15,13 @@ from typing import Final
 
 from kafscale.storage.objects.disk_pool import DiskPool
 from kafscale.storage.objects.disk_tree import DiskTree
-from kafscale.storage.objects.port import NO_METADATA, Buffer, Condition, Metadata, ObjectInfo
+from kafscale.storage.objects.port import NO_METADATA, Buffer, Condition, IfAbsent, Metadata, ObjectInfo
 
-WRITE_THREADS: Final = 8
+WRITE_THREADS: Final = 16
 READ_THREADS: Final = 4
 PENDING_MAX: Final = 1024
 LOCK_WAIT_S: Final = 10.0
+SHOW_HERE_BYTES_MAX: Final = 1 << 20
 _LIST_PAGE: Final = 500
 
 
@@ -54,7 +56,18 @@ class DirectoryStore:
         condition: Condition = None,
         metadata: Metadata = NO_METADATA,
     ) -> str:
+        if isinstance(condition, IfAbsent) and self._may_show_here(body):
+            shown = self._tree.try_show(key, body, metadata)
+            if shown is not None:
+                return await self._writers.post(self._tree.settle, key, shown)
         return await self._writers.run(self._tree.put, key, body, condition, metadata)
+
+    def _may_show_here(self, body: Sequence[Buffer]) -> bool:
+        """A thread gives up the interpreter at each of a create's ten system calls and, while the loop is
+        busy, waits up to 5 ms to have it back each time. What does not wait for the disk is so done on the
+        loop itself (measured: 0.3 ms for 100 KB), and threads only sync."""
+        tree, writers = self._tree, self._writers
+        return tree.one_fsync_is_enough and not writers.full and sum(map(len, body)) <= SHOW_HERE_BYTES_MAX
 
     async def get(
         self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None

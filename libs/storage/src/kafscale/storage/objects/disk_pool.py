@@ -49,6 +49,7 @@ class DiskPool:
         self._name = name
         self._size = threads
         self._slots = asyncio.Semaphore(pending_max)
+        self._pending_max = pending_max
         self._pending = 0
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -58,19 +59,28 @@ class DiskPool:
         """Calls queued or under way."""
         return self._pending
 
+    @property
+    def full(self) -> bool:
+        """`run` would have to wait, and `post` must not be called."""
+        return self._pending >= self._pending_max
+
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """The function's answer or exception, from a thread."""
         async with self._slots:
-            call = _Call(function, args)
-            self._pending += 1
-            if self._pending > len(self._threads) < self._size:
-                self._start()
-            self._calls.put(call)
-            try:
-                result: T = await call.future
-                return result
-            finally:
-                self._pending -= 1
+            return await self.post(function, *args)
+
+    def post(self, function: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+        """The same without a wait for a place: the function is certain to run."""
+        call = _Call(function, args)
+        call.future.add_done_callback(self._done)
+        self._pending += 1
+        if self._pending > len(self._threads) < self._size:
+            self._start()
+        self._calls.put(call)
+        return call.future
+
+    def _done(self, _: object) -> None:
+        self._pending -= 1
 
     def _start(self) -> None:
         name = f"{self._name}-{len(self._threads)}"

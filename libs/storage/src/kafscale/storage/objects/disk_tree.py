@@ -52,6 +52,14 @@ class _Staged:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """An object under its key that is not durable yet; `settle` makes it so, and closes what is open."""
+
+    staged: _Staged
+    open: contextlib.ExitStack
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     """What lies under a key: an open file, which pins its inode, and its record; None when torn."""
 
@@ -143,11 +151,39 @@ class DiskTree:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name)
 
+    @property
+    def one_fsync_is_enough(self) -> bool:
+        """The store is open, and a create needs nothing of a disk but the last fsync."""
+        return self._root_fd >= 0 and self._ordered and isinstance(self._records, AttributeRecords)
+
+    def try_show(self, key: str, body: Sequence[Buffer], metadata: Metadata) -> Shown | None:
+        """A create up to its fsync: some system calls on the page cache. None: something is in the way."""
+        assert self.one_fsync_is_enough
+        check_key(key)
+        check_metadata(key, metadata)
+        with translated(key), contextlib.ExitStack() as stack:
+            staged = stack.enter_context(self._staged(key, body, metadata))
+            try:
+                os.link(staged.source, self._path(key), src_dir_fd=self._root_fd, follow_symlinks=True)
+            except (FileNotFoundError, FileExistsError):
+                return None
+            staged.shown = True
+            return Shown(staged, stack.pop_all())
+
+    def settle(self, key: str, shown: Shown) -> str:
+        """The etag, once the object is durable."""
+        with translated(key), shown.open:
+            self._make_durable(key, shown.staged)
+            return shown.staged.etag
+
     def _create(self, key: str, staged: _Staged) -> None:
         if not self._ordered:
             self._sync_before_showing(key, staged)
         self._link_to_key(key, staged)
         staged.shown = True
+        self._make_durable(key, staged)
+
+    def _make_durable(self, key: str, staged: _Staged) -> None:
         try:
             self._sync_after_showing(key, staged.fd)
         except OSError as error:
