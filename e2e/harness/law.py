@@ -61,6 +61,7 @@ def goes_on(load: Load) -> None:
     pairs = [(name, part) for name in load.names() for part in range(load.partitions)]
 
     def advanced() -> bool:
+        assert load.errors == []
         now = load.going_on()
         return all(now.get(pair, 0) > before.get(pair, 0) for pair in pairs)
 

@@ -93,6 +93,14 @@ class Load:
                 "log_level": 0,
             }
         )
+        try:
+            self._send_until_stopped(producer, name)
+        except KafkaException as fatal:  # an idempotent producer ends for good, for one, at a gap
+            with self._lock:
+                self.errors.append(f"{name} gave up: {fatal}")
+        producer.flush(FLUSH_TIMEOUT_S)
+
+    def _send_until_stopped(self, producer: Producer, name: str) -> None:
         number = 0
         while not self._stop.wait(BURST / RECORDS_PER_S):
             producer.poll(0)
@@ -101,7 +109,6 @@ class Load:
             for _ in range(BURST):
                 self._send(producer, Sent(name, number, number % self.partitions))
                 number += 1
-        producer.flush(FLUSH_TIMEOUT_S)
 
     def _send(self, producer: Producer, sent: Sent) -> None:
         with self._lock:
