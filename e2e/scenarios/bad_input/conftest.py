@@ -1,0 +1,62 @@
+"""One cluster for all bad input, and the law around each piece of it.
+
+Another connection goes on before and after, no process dies, and no service logs an error of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from kafscale.wire.errors import ErrorCode
+
+from e2e.harness.cluster import Cluster
+from e2e.harness.raw import Raw
+from e2e.harness.requests import (
+    TOPIC,
+    batch,
+    create,
+    send,
+)
+from e2e.harness.services import until
+
+ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor", "etcd")
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(data_dir=tmp_path_factory.mktemp("bad-input"))
+    cluster.start()
+    try:
+        with Raw.to(cluster.bootstrap) as raw:
+            until("the topic is there", lambda: create(raw, TOPIC, partitions=2) in (0, 36))
+        yield cluster
+        no_service_logged_an_error(cluster)
+    finally:
+        cluster.kill()
+
+
+def no_service_logged_an_error(cluster: Cluster) -> None:
+    """What was sent is the clients' mistake, not an event that a process should fail over."""
+    for log in sorted((cluster.data_dir / "run" / "log").glob("*-1.log")):
+        for line in log.read_text(errors="replace").splitlines():
+            assert "Traceback" not in line, f"{log.name}: {line[:500]}"
+            assert json.loads(line)["level"] != "error", f"{log.name}: {line[:500]}"
+
+
+@pytest.fixture(autouse=True)
+def bystander(cluster: Cluster) -> Iterator[None]:
+    """A connection that was there before, and the processes that must still be there after."""
+    pids = {role: cluster.pids(role) for role in ROLES}
+    with Raw.to(cluster.bootstrap) as other:
+        assert send(other, batch()) == ErrorCode.NONE
+        yield
+        assert send(other, batch()) == ErrorCode.NONE
+    assert {role: cluster.pids(role) for role in ROLES} == pids
+
+
+@pytest.fixture
+def raw(cluster: Cluster) -> Iterator[Raw]:
+    with Raw.to(cluster.bootstrap) as connection:
+        yield connection

@@ -1,0 +1,187 @@
+"""Produce requests and record batches that no client should send.
+
+Law: any bytes end in the right Kafka error or in a clean close. Other connections go on, no process dies, and a
+connection whose request was answered stays usable.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+
+import pytest
+from kafscale.wire.apis import ApiKey
+from kafscale.wire.batches import BatchHeader, pack_batch, read_batch_header
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.records import HEADER_SIZE, Codec, Record, build_batch
+
+from e2e.harness.cluster import Cluster
+from e2e.harness.raw import Raw
+from e2e.harness.requests import (
+    INT32_MAX,
+    INT32_MIN,
+    PRODUCE_V,
+    TOPIC,
+    ask_list_offsets,
+    ask_produce,
+    batch,
+    init_pid,
+    produce_body,
+    send,
+    usable,
+)
+from e2e.harness.services import until
+
+SILENCE_S = 1.0
+ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_acks_0_is_answered_by_nothing_and_written(raw: Raw) -> None:
+    before = ask_list_offsets(raw, -1)[1]
+    raw.request(ApiKey.PRODUCE, PRODUCE_V, [produce_body((TOPIC, 0, batch(3)), acks=0)])
+    assert raw.is_silent(SILENCE_S)
+    until("the records are there", lambda: ask_list_offsets(raw, -1)[1] == before + 3)
+
+
+@pytest.mark.parametrize("acks", [2, -2, 32767])
+def test_impossible_acks(raw: Raw, acks: int) -> None:
+    (result,) = ask_produce(raw, produce_body((TOPIC, 0, batch()), acks=acks))
+    assert result.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert result.base_offset == -1
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, INT32_MIN, INT32_MAX])
+def test_any_timeout_is_taken(raw: Raw, timeout_ms: int) -> None:
+    (result,) = ask_produce(raw, produce_body((TOPIC, 0, batch()), timeout_ms=timeout_ms))
+    assert result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def test_a_transactional_id_is_refused_while_transactions_are_not_served(raw: Raw) -> None:
+    (result,) = ask_produce(raw, produce_body((TOPIC, 0, batch()), tid="t"))
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+
+
+def with_header(**changes: int) -> bytes:
+    """A batch whose header says something else, under a right CRC and length."""
+    good = batch(3)
+    header = {name: getattr(read_batch_header(good), name) for name in BatchHeader.__struct_fields__}
+    return bytes(pack_batch(BatchHeader(**{**header, **changes}), good[HEADER_SIZE:]))
+
+
+def patched(position: int, data: bytes) -> bytes:
+    """A batch with bytes overwritten, and nothing corrected."""
+    good = bytearray(batch(3))
+    good[position : position + len(data)] = data
+    return bytes(good)
+
+
+BAD_RECORDS: dict[str, tuple[bytes | None, set[int]]] = {
+    "null": (None, {0, 2, 42, 87}),
+    "empty": (b"", {0, 2, 42, 87}),
+    "one-byte": (b"\0", {2}),
+    "header-only": (batch()[:HEADER_SIZE], {2, 87}),
+    "cut": (batch(3)[:-1], {2}),
+    "longer-than-it-says": (batch(3) + b"\0", {2}),
+    "length-negative": (patched(8, struct.pack(">i", -1)), {2}),
+    "length-huge": (patched(8, struct.pack(">i", INT32_MAX)), {2}),
+    "magic-0": (patched(16, b"\0"), {87}),
+    "magic-1": (patched(16, b"\1"), {87}),
+    "magic-3": (patched(16, b"\3"), {2}),
+    "crc": (patched(17, b"\0\0\0\0"), {2}),
+    "bit-in-the-records": (patched(HEADER_SIZE + 3, b"\xff"), {2}),
+    "count-0": (with_header(records_count=0), {87}),
+    "count-negative": (with_header(records_count=-1), {87}),
+    "count-huge": (with_header(records_count=INT32_MAX, last_offset_delta=INT32_MAX - 1), {87}),
+    "count-not-delta": (with_header(last_offset_delta=7), {87}),
+    "base-offset": (with_header(base_offset=5), {0, 87}),
+    "codec-5": (with_header(attributes=5), {76}),
+    "codec-7": (with_header(attributes=7), {76}),
+    "control": (with_header(attributes=0x20), {87}),
+    "transactional": (with_header(attributes=0x10), {42, 87}),
+    "timestamp-negative": (with_header(max_timestamp=-2), {32}),
+    "pid-without-sequence": (with_header(producer_id=5, producer_epoch=0, base_sequence=-1), {87}),
+    "pid-without-epoch": (with_header(producer_id=5, producer_epoch=-1, base_sequence=0), {87}),
+    "pid-negative": (with_header(producer_id=-2, producer_epoch=0, base_sequence=0), {0, 87}),
+    "unknown-pid-in-the-middle": (
+        with_header(producer_id=2**40, producer_epoch=0, base_sequence=9),
+        {0, 45, 59},
+    ),
+    "zeros-behind": (batch() + bytes(2_000_000), {2, 10, 87}),
+}
+
+
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_records_that_are_not_sound_are_refused_and_the_connection_stays(raw: Raw, name: str) -> None:
+    records, codes = BAD_RECORDS[name]
+    before = ask_list_offsets(raw, -1, part=1)[1]
+    code = send(raw, records, part=1)
+    assert code in codes, ErrorCode(code).name
+    if code:
+        assert ask_list_offsets(raw, -1, part=1)[1] == before
+    assert usable(raw)
+
+
+def test_a_batch_above_the_topics_limit_is_too_large(raw: Raw) -> None:
+    big = build_batch([Record(timestamp=1, value=bytes(1_100_000))])
+    assert send(raw, big) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_two_batches_in_one_partition_are_taken_in_order(raw: Raw) -> None:
+    before = ask_list_offsets(raw, -1)[1]
+    assert send(raw, batch(2) + batch(3)) == ErrorCode.NONE
+    assert ask_list_offsets(raw, -1)[1] == before + 5
+
+
+def test_a_good_partition_is_written_beside_a_bad_one(raw: Raw) -> None:
+    bad, _ = BAD_RECORDS["crc"]
+    results = ask_produce(raw, produce_body((TOPIC, 0, batch()), (TOPIC, 1, bad)))
+    assert [result.error_code for result in results] == [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE]
+
+
+def bomb() -> bytes:
+    """A kilobyte or a few that says it is a gigabyte of records."""
+    zeros = gzip.compress(bytes(64 << 20), 9)
+    header = read_batch_header(batch(1))
+    fields = {name: getattr(header, name) for name in BatchHeader.__struct_fields__}
+    return bytes(pack_batch(BatchHeader(**{**fields, "attributes": int(Codec.GZIP)}), zeros))
+
+
+def test_a_compression_bomb_costs_the_server_nothing(cluster: Cluster, raw: Raw) -> None:
+    """Records are opaque: they are stored as they came. Only what must look into them would unpack them."""
+    before = {pid: resident_bytes(pid) for role in ROLES for pid in cluster.pids(role)}
+    assert send(raw, bomb(), part=1) in (ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+    ask_list_offsets(raw, 1_600_000_000_000, part=1)  # by time: this one looks into batches
+    ask_list_offsets(raw, -3, part=1)
+    grown = {pid: resident_bytes(pid) - size for pid, size in before.items()}
+    assert max(grown.values()) < 192 << 20
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+def test_a_sequence_that_wraps_goes_on(raw: Raw) -> None:
+    producer_id = init_pid(raw)
+    send_numbered = [(INT32_MAX - 1, 2), (0, 1)]
+    # A first sequence other than 0 is taken from a producer whose state was lost, or refused; both are sound.
+    codes = [
+        send(raw, batch(count, producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
+        for sequence, count in send_numbered
+    ]
+    assert set(codes) <= {0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
+    if codes[0] == 0:
+        assert codes[1] == 0
+
+
+def test_a_repeated_batch_gets_its_first_offset_and_a_gap_is_refused(raw: Raw) -> None:
+    producer_id = init_pid(raw)
+    first = batch(2, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    (one,) = ask_produce(raw, produce_body((TOPIC, 0, first)))
+    (again,) = ask_produce(raw, produce_body((TOPIC, 0, first)))
+    assert (one.error_code, again.error_code) == (0, 0)
+    assert one.base_offset == again.base_offset
+    gap = batch(1, producer_id=producer_id, producer_epoch=0, base_sequence=9)
+    assert send(raw, gap) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
