@@ -129,7 +129,7 @@ def test_an_idle_partition_lingers_as_long_as_its_store_asks() -> None:
     assert len(desk.pop(PutObject)) == 2
 
 
-def test_records_gather_while_an_upload_is_under_way() -> None:
+def test_records_gather_until_what_is_under_way_is_committed() -> None:
     desk = Desk(S3)
     desk.append(1)
     desk.tick(5)
@@ -139,6 +139,8 @@ def test_records_gather_while_an_upload_is_under_way() -> None:
     desk.do(desk.writer.upload_done, 0, Part.SEGMENT, "a")
     assert not desk.pop(PutObject)
     desk.do(desk.writer.upload_done, 0, Part.INDEX, "b")
+    assert not desk.pop(PutObject)
+    desk.commit()
     assert {put.base for put in desk.pop(PutObject)} == {1}
 
 
@@ -218,7 +220,7 @@ def test_one_transaction_is_out_at_a_time_and_the_next_compares_its_revision() -
     desk.tick()
     desk.upload()
     desk.append(2)
-    desk.tick()
+    desk.tick(250)  # sealed beside the first, whose commit is slow
     desk.upload()
     first = desk.commit()
     second = desk.commit()

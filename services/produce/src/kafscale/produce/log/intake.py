@@ -118,8 +118,11 @@ class Intake:
         self.open = OpenBuffer(filled.end)
         return filled
 
-    def seal_due_ms(self, limits: Limits, *, uploading: bool, pipeline_full: bool) -> int:
-        """When time alone seals the buffer: company is gathered while uploads are under way.
+    def seal_due_ms(self, limits: Limits, *, under_way: bool, pipeline_full: bool) -> int:
+        """When time alone seals the buffer: company is gathered while a segment is on its way to its commit.
+
+        A buffer that fills up is sealed by its size beside those; waiting for the commit, and not only for
+        the upload, makes one flush of two wherever requests are small and CPU is what is short.
 
         With a governor, the due time brings the question, and only the grant or the longest linger
         brings the seal.
@@ -127,7 +130,7 @@ class Intake:
         buffer = self.open
         if not buffer.parts or pipeline_full:
             return _NEVER
-        due_ms = buffer.opened_ms + (limits.flush_interval_ms if uploading else limits.linger_min_ms)
+        due_ms = buffer.opened_ms + (limits.flush_interval_ms if under_way else limits.linger_min_ms)
         if limits.governed and buffer.seal_asked and not buffer.granted:
             return max(due_ms, buffer.opened_ms + limits.governed_linger_max_ms)
         return due_ms

@@ -61,11 +61,6 @@ class Uploads:
     def __len__(self) -> int:
         return len(self.flights)
 
-    @property
-    def under_way(self) -> bool:
-        """Some PUT has yet to succeed."""
-        return any(flight.started and not flight.uploaded for flight in self.flights)
-
     def add(self, flight: Flight) -> None:
         self.flights.append(flight)
         self.bytes_held += flight.bytes

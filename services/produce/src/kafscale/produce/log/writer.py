@@ -182,8 +182,13 @@ class PartitionWriter:
         self._uploads.start(self._limits.pipeline_max)
 
     def _seal_due_ms(self) -> int:
-        full = len(self._uploads) >= self._limits.pipeline_max
-        return self._intake.seal_due_ms(self._limits, uploading=self._uploads.under_way, pipeline_full=full)
+        waiting = len(self._uploads)
+        committing = self._ledger.sent is not None and bool(self._ledger.sent.flights)
+        return self._intake.seal_due_ms(
+            self._limits,
+            under_way=waiting > 0 or committing,
+            pipeline_full=waiting >= self._limits.pipeline_max,
+        )
 
     def _seal_if_due(self, now: Instant) -> None:
         if self._seal_due_ms() > now.mono_ms:
