@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple, Protocol, assert_never
+from typing import Any, NamedTuple, Protocol, assert_never
 
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
@@ -110,6 +110,13 @@ class Tools:
 
     def now(self) -> Instant:
         return Instant(self.clock.now_ms(), self.clock.wall_ms())
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task of the instance. One that is being torn down begins nothing more: its outcomes stay unknown."""
+        try:
+            self.tasks.create_task(work)
+        except RuntimeError:  # what a task group says while it shuts down
+            work.close()
 
 
 class Partition:
@@ -242,11 +249,11 @@ class Partition:
             case CommitHead():
                 self._commit(writer, action)
             case PutObject():
-                self._tools.tasks.create_task(self._put(writer, action))
+                self._tools.begin(self._put(writer, action))
             case HeadObject():
-                self._tools.tasks.create_task(self._head(writer, action))
+                self._tools.begin(self._head(writer, action))
             case TakeCheckpoint():
-                self._tools.tasks.create_task(self._checkpoint(writer, action))
+                self._tools.begin(self._checkpoint(writer, action))
             case SealWanted():
                 self._seal_wanted(writer, action)
             case Published() | Checkpointed():
@@ -269,7 +276,7 @@ class Partition:
             return
         metrics.checkpoints.inc()
         if done.old_snap_key:
-            self._tools.tasks.create_task(self._tools.checkpointer.drop_snapshot(done.old_snap_key))
+            self._tools.begin(self._tools.checkpointer.drop_snapshot(done.old_snap_key))
 
     def _commit(self, writer: Writer, action: CommitHead) -> None:
         self._tools.committer.submit(self._txn(action), lambda answer: self._settled(writer, action, answer))
