@@ -29,12 +29,7 @@ from kafscale.storage.objects.errors import (
 )
 from kafscale.storage.objects.locks import KeyLocks
 from kafscale.storage.objects.port import Buffer, Condition, IfAbsent, IfMatch, Metadata, ObjectInfo
-from kafscale.storage.objects.sidecar import (
-    STORE_DIR,
-    Record,
-    check_key,
-    check_metadata,
-)
+from kafscale.storage.objects.sidecar import STORE_DIR, Record, check_key, check_metadata
 
 _RACES_MAX: Final = 16  # each lost race needs another process to have changed the same key meanwhile
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -196,8 +191,7 @@ class DiskTree:
         path = self._path(key)
         for _ in range(_RACES_MAX):
             try:
-                # A source directory makes Python call linkat with AT_SYMLINK_FOLLOW, which /proc's links
-                # need.
+                # A source directory makes Python call linkat with AT_SYMLINK_FOLLOW, as /proc's links need.
                 os.link(staged.source, path, src_dir_fd=self._root_fd, follow_symlinks=True)
             except FileNotFoundError:
                 make_parents(path, self._root, ordered=self._ordered)

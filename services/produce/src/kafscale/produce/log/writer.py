@@ -182,13 +182,10 @@ class PartitionWriter:
         self._uploads.start(self._limits.pipeline_max)
 
     def _seal_due_ms(self) -> int:
-        waiting = len(self._uploads)
-        committing = self._ledger.sent is not None and bool(self._ledger.sent.flights)
-        return self._intake.seal_due_ms(
-            self._limits,
-            under_way=waiting > 0 or committing,
-            pipeline_full=waiting >= self._limits.pipeline_max,
-        )
+        sent, waiting = self._ledger.sent, len(self._uploads)
+        under_way = waiting > 0 or (sent is not None and bool(sent.flights))
+        full = waiting >= self._limits.pipeline_max
+        return self._intake.seal_due_ms(self._limits, under_way=under_way, pipeline_full=full)
 
     def _seal_if_due(self, now: Instant) -> None:
         if self._seal_due_ms() > now.mono_ms:
@@ -276,8 +273,7 @@ class PartitionWriter:
             self._actions.append(Published(segments=segments, next=head.next, revision=revision))
         if sent.plan is not None:
             self._actions.append(self._checkpoints.applied(sent.plan, head, old_snap_key, revision))
-        if self._state is State.CLOSING:
-            self._state = State.CLOSED
+        self._state = State.CLOSED if self._state is State.CLOSING else self._state
         self._advance(now)
 
     def checkpoint_ready(self, plan: int, snap_key: str, meta: MetaWrite, now: Instant) -> None:
