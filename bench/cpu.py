@@ -11,11 +11,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from e2e.harness.cluster import Cluster
-
 from bench.lines import create
 from bench.systems import KafScale
 from bench.tools import load, producer_performance
+from e2e.harness.cluster import Cluster
 
 ROLES = ("frontdoor", "produce", "fetch", "etcd")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -73,7 +72,10 @@ def measure(system: KafScale) -> None:
 
 
 def show(what: str, units: float, seconds: Mapping[str, float], scale: float) -> None:
-    print(f"{what}: " + ", ".join(f"{role} {used / units * scale:.1f}" for role, used in seconds.items()), flush=True)
+    print(
+        f"{what}: " + ", ".join(f"{role} {used / units * scale:.1f}" for role, used in seconds.items()),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from kafscale.fetch.service import FetchService, assemble
@@ -97,7 +98,7 @@ async def build_log(
     count = max(1, size // 1_000)
     batch = build_batch([Record(timestamp=1, value=b"x" * 1_000)] * count)
     for at in range(0, segments, 24):
-        segs = []
+        segs: list[Any] = []
         for _ in range(min(24, segments - at)):
             segs.append(await log.upload([batch] * batches, base=segs[-1].end if segs else log.next))
         log.batches.clear()
