@@ -158,8 +158,10 @@ def kio(case: Case, rounds: int) -> tuple[float, float]:
     from kio.serial import entity_reader, entity_writer
     from kio.static.constants import EntityType
 
-    kind = EntityType.request if case.kind == "request" else EntityType.response
-    module = load_payload_module(case.module.API_KEY, case.version, kind)
+    if case.kind == "request":
+        module = load_payload_module(case.module.API_KEY, case.version, EntityType.request)
+    else:
+        module = load_payload_module(case.module.API_KEY, case.version, EntityType.response)
     entity = getattr(module, case.module.NAME + case.kind.capitalize())
     reader, writer = entity_reader(entity), entity_writer(entity)
     data = b"".join(getattr(case.module, f"encode_{case.kind}")(case.message, case.version))
