@@ -37,7 +37,7 @@ def _weight(prefix: bytes, node_id: int) -> int:
 
 
 def _prefix(topic_id: bytes, partition: int) -> bytes:
-    return topic_id + partition.to_bytes(4, "big")
+    return topic_id + partition.to_bytes(4, "big", signed=True)  # a client may name any number
 
 
 def rendezvous(topic_id: bytes, partition: int, node_ids: Iterable[int]) -> int:
