@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from e2e.harness.services import Service, dying_with_parent
 
 READY_TIMEOUT_S = 180.0  # starting takes three seconds on an idle machine; many of these run on busy ones
 STOP_TIMEOUT_S = 60.0
+DEATH_TIMEOUT_S = 10.0
 KAFSCALE = (sys.executable, "-m", "kafscale.cli")
 
 
@@ -128,7 +130,7 @@ class Cluster:
         if self._process is None:
             return
         for pid in self._tree():
-            _signal(pid, signal.SIGKILL)
+            _kill(pid)
         self._ended(10)
 
     def _ended(self, timeout_s: float) -> int:
@@ -190,6 +192,19 @@ class Cluster:
             timeout=300,
             check=False,
         )
+
+
+def _kill(pid: int) -> None:
+    """kill -9, and wait until it has let go of its files."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return  # it died first
+    try:
+        _signal(pid, signal.SIGKILL)
+        select.select([process], [], [], DEATH_TIMEOUT_S)
+    finally:
+        os.close(process)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -217,28 +217,18 @@ class DiskTree:
         name = f"{self._stage}/{uuid.uuid4().hex}"
         os.link(staged.source, name, src_dir_fd=self._root_fd, follow_symlinks=True)
         try:
-            with self._locks.held(key):
-                old = self._check(key, condition)
+            # The old file stays open until its record is gone: a free inode could be another writer's by then.
+            with self._locks.held(key), self._opened(key) as old:
+                _check(key, old, condition)
                 make_parents(path, self._root, ordered=self._ordered)
                 os.rename(name, path)
                 staged.shown = True
                 self._sync_after_showing(key, staged.fd)
                 if old is not None:
-                    self._records.forget(key, old)
+                    self._records.forget(key, old.status.st_ino)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
-
-    def _check(self, key: str, condition: IfMatch | None) -> int | None:
-        """The inode under the key, once the condition holds; call it under the key's lock."""
-        with self._opened(key) as found:
-            if condition is None:
-                return found.status.st_ino if found else None
-            if found is None or found.record is None:
-                raise PreconditionFailed(key, "does not exist")
-            if found.record.etag != condition.etag:
-                raise PreconditionFailed(key, f"has etag {found.record.etag}, not {condition.etag}")
-            return found.status.st_ino
 
     def _sync_before_showing(self, key: str, staged: _Staged) -> None:
         os.fsync(staged.fd)
@@ -253,16 +243,14 @@ class DiskTree:
         check_key(key)
         self.prepare()
         path = self._path(key)
-        with translated(key), self._locks.held(key):
-            with self._opened(key) as found:
-                if found is None:
-                    return False
-                if if_match is not None and (found.record is None or found.record.etag != if_match):
-                    raise PreconditionFailed(key, f"has another etag than {if_match}")
-                inode = found.status.st_ino
-                os.unlink(path)
+        with translated(key), self._locks.held(key), self._opened(key) as found:
+            if found is None:
+                return False
+            if if_match is not None and (found.record is None or found.record.etag != if_match):
+                raise PreconditionFailed(key, f"has another etag than {if_match}")
+            os.unlink(path)
             sync_directory(os.path.dirname(path))
-            self._records.forget(key, inode)
+            self._records.forget(key, found.status.st_ino)
             self._remove_empty_parents(key)
             return True
 
@@ -390,6 +378,16 @@ class DiskTree:
                 except OSError:
                     break
                 directory = directory.rpartition("/")[0]
+
+
+def _check(key: str, found: _Found | None, condition: IfMatch | None) -> None:
+    """The condition of a replacement, looked at under the key's lock."""
+    if condition is None:
+        return
+    if found is None or found.record is None:
+        raise PreconditionFailed(key, "does not exist")
+    if found.record.etag != condition.etag:
+        raise PreconditionFailed(key, f"has etag {found.record.etag}, not {condition.etag}")
 
 
 def _may_hold(directory: str, prefix: str) -> bool:
