@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from struct import pack, unpack_from
 from typing import Literal
 
-from door_fakes import FakeLive, FakeOwners, FakeStream, FakeTopics, FakeTransport, instance, topic_id
+from door_fakes import (
+    FakeLive,
+    FakeOwners,
+    FakeSlots,
+    FakeStream,
+    FakeTopics,
+    FakeTransport,
+    instance,
+    topic_id,
+)
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.revisions import AckedRevision
@@ -153,6 +162,7 @@ class Cluster:
         self.live = {role: FakeLive() for role in ROLES}
         self.front_doors = FakeLive()
         self.owners = FakeOwners()
+        self.slots = FakeSlots()
         self.topics = FakeTopics()
         self.streams: dict[tuple[str, str], FakeStream] = {}
         self.settings = FrontdoorSettings(
@@ -167,7 +177,13 @@ class Cluster:
             acked=AckedRevision(),
             connect=self._connect,
         )
-        views = Views(topics=self.topics, owners=self.owners, live=self.live, front_doors=self.front_doors)  # type: ignore[arg-type]
+        views = Views(
+            topics=self.topics,  # type: ignore[arg-type]
+            owners=self.owners,
+            slots=self.slots,
+            live=self.live,
+            front_doors=self.front_doors,
+        )
         self.door = assemble(self.settings, views, means)
         self.front_doors.set(
             Instance(

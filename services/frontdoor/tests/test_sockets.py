@@ -15,7 +15,7 @@ from struct import pack, unpack
 import grpc.aio
 import pytest
 import uvloop
-from door_fakes import FakeLive, FakeOwners, FakeTopics, instance
+from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeTopics, instance
 from door_harness import until
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
@@ -100,7 +100,13 @@ async def running(**settings: int) -> AsyncIterator[System]:
     topics = FakeTopics()
     topics.add("t", 1, 4)
     chosen = FrontdoorSettings(**settings)  # type: ignore[arg-type]
-    views = Views(topics=topics, owners=FakeOwners(), live=live, front_doors=FakeLive())  # type: ignore[arg-type]
+    views = Views(
+        topics=topics,  # type: ignore[arg-type]
+        owners=FakeOwners(),
+        slots=FakeSlots(),
+        live=live,
+        front_doors=FakeLive(),
+    )
     async with serving(service) as backend_port, asyncio.TaskGroup() as tasks:
         means = Means(
             clock=SystemClock(),

@@ -33,7 +33,7 @@ from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Backend
-from kafscale.frontdoor.routing import Owners, Routing
+from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
@@ -70,6 +70,7 @@ class Views:
 
     topics: TopicsView
     owners: Owners
+    slots: Slots
     live: Mapping[Backend, Live]
     front_doors: Live
 
@@ -112,7 +113,7 @@ def connection_base() -> int:
 
 def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDoor:
     pools = {role: Pool(role, views.live[role], means.connect, means.tasks) for role in ROLES}
-    routing = Routing(pools, views.owners)
+    routing = Routing(pools, views.owners, views.slots)
     sender = LaneSender(
         routing=routing,
         topics=views.topics,
