@@ -27,6 +27,10 @@ BATCHES = f"{TESTS}/test_batches.py"
 RESOLVE = f"{TESTS}/test_log_resolve.py"
 ABLATIONS = f"{TESTS}/test_writer_ablations.py"
 WRITER = " ".join(f"{TESTS}/test_writer{part}.py" for part in ("", "_trouble", "_checkpoints"))
+DOOR = "services/frontdoor/tests"
+GROUPS = f"{DOOR}/test_groups.py {DOOR}/test_groups_split.py"
+LISTING = f"{DOOR}/test_list_groups.py"
+SLOTS = "libs/storage/tests/test_slots.py"
 TIMEOUT_S = 300
 
 
@@ -49,6 +53,14 @@ class Mutant:
 
 def log(name: str, file: str, before: str, after: str, tests: str = WRITER) -> Mutant:
     return Mutant(name, f"log/{file}", before, after, tests)
+
+
+def door(name: str, file: str, before: str, after: str, tests: str = GROUPS) -> Mutant:
+    return Mutant(name, file, before, after, tests, "services/frontdoor/src", "kafscale/frontdoor")
+
+
+def slot(name: str, before: str, after: str) -> Mutant:
+    return Mutant(name, "slots.py", before, after, SLOTS, "libs/storage/src", "kafscale/storage")
 
 
 MUTANTS = (
@@ -275,6 +287,42 @@ MUTANTS = (
         "header = bytearray(batch[:HEADER_SIZE])",
         "header = batch[:HEADER_SIZE]",
         BATCHES,
+    ),
+    door("a lost group call was not sent", "asking.py", "Failure.LOST if error.sent else ", ""),
+    door("a group call is never withdrawn", "asking.py", "one.cancel()", "pass"),
+    door("a group named twice is answered once", "group_calls.py", "own.pop(0)", "own[0]"),
+    door(
+        "a join has the time of any call",
+        "group_calls.py",
+        "exchange.deadline_ms = max(",
+        "del bounded_ms; max(",
+    ),
+    door(
+        "groups without coordinator go to any",
+        "routing.py",
+        "return None if record is None else self._holder(Backend.COORDINATOR, record)",
+        "return self._pools[Backend.COORDINATOR].preferred(b'', slot_of(group))",
+    ),
+    door(
+        "a list of groups lacks somebody's",
+        "handlers/list_groups.py",
+        "if refused or here is None:",
+        "if here is None:",
+        LISTING,
+    ),
+    door(
+        "groups are listed by number and not by address",
+        "handlers/list_groups.py",
+        "(one.host, one.port) == (other.host, other.port)",
+        "one.node_id == other.node_id",
+        LISTING,
+    ),
+    slot("a claim of a slot opens no epoch", "else slot.epoch + 1", "else slot.epoch"),
+    slot("a slot's owner may be alive", "if why is Grounds.OWNER_GONE:", "if False:"),
+    slot(
+        "a claim of a slot compares nothing",
+        "compares = [slot_fence(keyspace, slot_id, revision)]",
+        "compares = []",
     ),
 )
 

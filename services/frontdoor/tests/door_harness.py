@@ -158,7 +158,7 @@ class FakeClient:
 class Cluster:
     """The front door under test and everything around it."""
 
-    def __init__(self, tasks: asyncio.TaskGroup, **settings: int) -> None:
+    def __init__(self, tasks: asyncio.TaskGroup, *, node_id: int = 7, **settings: int) -> None:
         self.live = {role: FakeLive() for role in ROLES}
         self.front_doors = FakeLive()
         self.owners = FakeOwners()
@@ -169,6 +169,7 @@ class Cluster:
             **{"frontdoor_hold_ms_max": 300, **settings},  # type: ignore[arg-type]
         )
         means = Means(
+            node_id=node_id,
             clock=SystemClock(),
             tasks=tasks,
             metrics=Metrics("frontdoor"),

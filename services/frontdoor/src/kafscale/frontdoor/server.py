@@ -175,6 +175,7 @@ async def build(runtime: Runtime[FrontdoorSettings], *, doors: Sequence[Door]) -
     """One process: it serves the clients itself."""
     settings = runtime.settings
     means = Means(
+        node_id=runtime.registration.instance.node_id,
         clock=runtime.clock,
         tasks=runtime.task_group,
         metrics=runtime.metrics,

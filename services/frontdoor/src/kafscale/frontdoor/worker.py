@@ -29,6 +29,7 @@ from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.outside import connect_etcd
 from kafscale.runtime.settings_load import load_settings
 from kafscale.runtime.tracing import open_tracer
+from kafscale.storage.claims import node_of
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.topics import TopicsView
 
@@ -89,6 +90,7 @@ class Worker:
                 topics = TopicsView(etcd, keyspace)
                 tasks.create_task(topics.run())
                 means = Means(
+                    node_id=node_of(self._plan.instance),
                     clock=self._clock,
                     tasks=tasks,
                     metrics=self._metrics,
