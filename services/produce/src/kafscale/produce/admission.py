@@ -7,7 +7,7 @@ applied or not, so nothing new is started. Both answers are definite and retriab
 
 from __future__ import annotations
 
-from kafscale.produce.committer import Committer
+from kafscale.runtime.committer import Committer
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.wire.errors import ErrorCode
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from kafscale.produce.committer import Answer, Settled
+from kafscale.runtime.committer import Answer, Settled
 from kafscale.produce.log.model import StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.offers import Offers

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import structlog
-from kafscale.produce.committer import Settled
+from kafscale.runtime.committer import Settled
 from kafscale.produce.log.model import Limits, PartitionId, StepDownReason
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter

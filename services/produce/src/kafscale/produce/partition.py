@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, assert_never
 
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.produce.committer import Answer, Committer, Settled
+from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.produce.governor import Governor
 from kafscale.produce.log.model import (
     Action,

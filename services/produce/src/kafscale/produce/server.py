@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from kafscale.produce.admission import Admission
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.produce.committer import Committer
+from kafscale.runtime.committer import Committer
 from kafscale.produce.governor import Governor
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
@@ -58,7 +58,7 @@ class ProduceService:
         self.owners: PrefixView[OwnerRecord] = PrefixView(
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
         )
-        self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=self._metrics)
+        self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=self._metrics.commits)
         self.offers = Offers(self._address_of)
         self.ownership = self._ownership()
         self.handoffs = Handoffs(

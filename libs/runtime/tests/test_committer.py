@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
-from kafscale.produce.committer import (
+from kafscale.runtime.committer import (
     JOBS_PER_REQUEST_MAX,
     REQUEST_BYTES_MAX,
     REQUESTS_IN_FLIGHT_MAX,
     Answer,
+    CommitMetrics,
     Committer,
     Refused,
     Settled,
 )
-from kafscale.produce.metrics import ProduceMetrics
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.metrics import Metrics
@@ -75,7 +75,7 @@ async def running(etcd: object) -> AsyncIterator[Committer]:
     committer = Committer(
         etcd,  # type: ignore[arg-type]
         clock=SystemClock(),
-        metrics=ProduceMetrics(Metrics("produce")),
+        metrics=CommitMetrics(Metrics("produce")),
     )
     task = asyncio.create_task(committer.run())
     yield committer

@@ -1,0 +1,112 @@
+"""What time does to committed offsets: those of deleted topics go, and those of groups long empty.
+
+The laws (KIP-211). Offsets of a group with members stay; those of an empty one go `retention_ms` after the
+later of their commit and the group's last member, or at the time their own commit asked for; a group with
+neither members nor offsets goes as well. A topic counts as deleted only after a look at etcd that began
+after its offset was read: a view may lag behind a topic just made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+from kafscale.coordinator.groups.commits import Commits, TopicPartition
+from kafscale.coordinator.groups.host import AnyActor, Groups
+from kafscale.coordinator.groups.running_clock import RunningClock
+from kafscale.coordinator.slots import ALL_SLOTS, Held, Slots
+from kafscale.storage.etcd import EtcdUnknown
+from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
+from kafscale.storage.topics import TopicsView
+from kafscale.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+EVERY_S = 600.0
+SLOT_PAUSE_S = 0.05
+"""Between slots, so that upkeep is a murmur beside the groups' own writes."""
+
+
+class Upkeep:
+    """See the module's law. `run` it while slots are held."""
+
+    def __init__(
+        self,
+        *,
+        slots: Slots,
+        groups: Groups,
+        commits: Commits,
+        topics: TopicsView,
+        clock: RunningClock,
+        retention_ms: int,
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._slots = slots
+        self._groups = groups
+        self._commits = commits
+        self._topics = topics
+        self._clock = clock
+        self._retention_ms = retention_ms
+        self._every_s = every_s
+        self._wanted = asyncio.Event()
+        topics.subscribe(lambda _name, topic: self._wanted.set() if topic is None else None)
+
+    async def run(self) -> None:
+        """Every ten minutes, and soon after a topic went."""
+        while True:
+            try:
+                async with asyncio.timeout(self._every_s):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass  # it is time anyway
+            self._wanted.clear()
+            for slot_id in ALL_SLOTS:
+                held = self._slots.held(slot_id)
+                if held is not None and held.loaded:
+                    await self.slot(held)
+                    await asyncio.sleep(SLOT_PAUSE_S)
+
+    async def slot(self, held: Held) -> None:
+        found = await self._commits.read_slot(held)
+        if isinstance(found, ErrorCode):
+            return
+        try:
+            await self._topics.refresh()
+        except EtcdUnknown:
+            return
+        for name, offsets in found.items():
+            gone = [where for where in offsets if self._topics.by_id(where[0]) is None]
+            if gone:
+                await self._commits.delete(held, name, gone)
+        for actor in self._groups.in_slot(held.slot_id):
+            await self._expire(held, actor, found.get(actor.name, {}))
+        known = {actor.name for actor in self._groups.in_slot(held.slot_id)}
+        for name in found.keys() - known:  # a commit that crossed the deletion of its group
+            await self._drop_due(held, name, found[name], empty_since_ms=0)
+
+    async def _expire(
+        self, held: Held, actor: AnyActor, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        empty_since_ms = self._groups.empty_since_ms(actor)
+        if empty_since_ms is None:
+            return
+        left = await self._drop_due(held, actor.name, offsets, empty_since_ms)
+        if not left and empty_since_ms + self._retention_ms <= self._clock.wall_ms():
+            log.info("an empty group without offsets is forgotten", group=actor.name)
+            await self._groups.delete(actor)
+
+    async def _drop_due(
+        self, held: Held, name: str, offsets: Mapping[TopicPartition, CommittedOffset], empty_since_ms: int
+    ) -> int:
+        """How many offsets are left."""
+        now_ms = self._clock.wall_ms()
+        due = [where for where, offset in offsets.items() if self._due_ms(offset, empty_since_ms) <= now_ms]
+        if due and await self._commits.delete(held, name, due) is not ErrorCode.NONE:
+            return len(offsets)
+        return len(offsets) - len(due)
+
+    def _due_ms(self, offset: CommittedOffset, empty_since_ms: int) -> int:
+        if offset.expire_ms != NO_EXPIRY:
+            return offset.expire_ms
+        return max(offset.commit_ms, empty_since_ms) + self._retention_ms

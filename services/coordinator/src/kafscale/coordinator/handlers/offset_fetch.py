@@ -1,0 +1,178 @@
+"""OffsetFetch (9): v1-10.   v2 all topics · v5 leader epochs · v7 require_stable · v8 several groups · v9 member epochs
+· v10 topic ids
+
+An offset that was never committed is -1 without error, of a group that nobody knows as well (never
+GROUP_ID_NOT_FOUND: clients stop at it). Offsets are read from etcd with proof that the slot is still ours.
+Without transactions every offset is stable. A group's error stands at its partitions in v1, above from v2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafscale.coordinator.consumer.model import Fetch
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.coordinator.groups.commits import TopicPartition
+from kafscale.coordinator.groups.topics import find_topic, unknown_topic
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.groups import CommittedOffset
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+    decode_request,
+    encode_response,
+)
+
+SEVERAL_GROUPS_FROM = 8
+GROUP_ERRORS_ABOVE_FROM = 2
+TOPIC_IDS_FROM = 10
+NO_OFFSET = -1
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    context: CoordinatorContext
+    version: int
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def offset_fetch(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        reading = _Reading(context, version)
+        if version >= SEVERAL_GROUPS_FROM:
+            groups = [await _group(reading, asked) for asked in request.groups]
+            return encode_response(OffsetFetchResponse(groups=groups), version)
+        found = await _group(reading, _as_group(request))
+        return encode_response(_alone(found, version), version)
+
+    return offset_fetch
+
+
+def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = request.topics
+    return OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in topics],
+    )
+
+
+async def _group(reading: _Reading, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    found = await _offsets(reading.context, asked)
+    if isinstance(found, ErrorCode):
+        answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=found)
+        if reading.version < GROUP_ERRORS_ABOVE_FROM:
+            answer.topics = [_same(topic, found) for topic in asked.topics or ()]
+        return answer
+    if asked.topics is None:
+        topics = _all(reading.context, found)
+    else:
+        topics = [await _topic(reading, topic, found) for topic in asked.topics]
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+async def _offsets(context: CoordinatorContext, asked: OffsetFetchRequestGroup) -> Offsets | ErrorCode:
+    try:
+        held = context.groups.slot(asked.group_id)
+        actor = context.groups.find(asked.group_id)
+        if actor is not None and not context.groups.is_classic(actor):
+            reply = await actor.ask(
+                lambda token: Fetch(token=token, member_id=asked.member_id, member_epoch=asked.member_epoch)
+            )
+            if reply.error is not ErrorCode.NONE:
+                error: ErrorCode = reply.error
+                return error
+    except GroupFailed as failed:
+        return failed.error
+    return await context.commits.read(held, asked.group_id)
+
+
+async def _topic(
+    reading: _Reading, asked: OffsetFetchRequestTopics, offsets: Offsets
+) -> OffsetFetchResponseTopics:
+    by_id = reading.version >= TOPIC_IDS_FROM
+    topic = await find_topic(reading.context.topics, asked.name, asked.topic_id, by_id=by_id)
+    if topic is None and by_id:
+        return _same(asked, unknown_topic(by_id=True))
+    return OffsetFetchResponseTopics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[
+            _partition(index, None if topic is None else offsets.get((topic.topic_id, index)))
+            for index in asked.partition_indexes
+        ],
+    )
+
+
+def _same(asked: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=NO_OFFSET, error_code=error
+            )
+            for index in asked.partition_indexes
+        ],
+    )
+
+
+def _all(context: CoordinatorContext, offsets: Offsets) -> list[OffsetFetchResponseTopics]:
+    """Every offset of a topic that is there."""
+    topics: dict[bytes, OffsetFetchResponseTopics] = {}
+    for (topic_id, index), offset in sorted(offsets.items()):
+        topic = context.topics.by_id(topic_id)
+        if topic is None:
+            continue
+        told = topics.setdefault(topic_id, OffsetFetchResponseTopics(name=topic.name, topic_id=topic_id))
+        told.partitions.append(_partition(index, offset))
+    return list(topics.values())
+
+
+def _partition(index: int, offset: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+    if offset is None:
+        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _alone(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
+    """The shape up to v7: one group, at the top."""
+    return OffsetFetchResponse(
+        error_code=group.error_code if version >= GROUP_ERRORS_ABOVE_FROM else ErrorCode.NONE,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )
