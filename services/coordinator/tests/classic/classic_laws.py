@@ -49,7 +49,7 @@ TICKS_MAX = 1_000
 
 
 def made_for(generation: int, owner: str) -> bytes:
-    """An assignment that tells what it is, so that a judge can see it in the wrong hands."""
+    """An assignment that tells what it is; the judge compares each with what the leader gave."""
     return f"{generation}/{owner}".encode()
 
 
@@ -66,6 +66,8 @@ class Judge:
         self.group = Group()
         self.now_ms = 1_000
         self.open: dict[Token, Event] = {}
+        self.given: dict[str, bytes] = {}  # by the last leader that was heard, to whom
+        self.given_in = Generation(0)
         self._last_token = 0
         self._last_id = 0
 
@@ -87,6 +89,7 @@ class Judge:
         if isinstance(event, Abandon):
             self.open.pop(event.token, None)
         self.group = done.group
+        self._note_assignments(event, done)
         self._judge_path(before, done)
         self._judge_replies(before, done)
         self._judge_saving(before, event, done)
@@ -125,6 +128,17 @@ class Judge:
         assert next_deadline(self.group) is None, "L12: it does not come to an end"
         assert self.group.phase in (Phase.EMPTY, Phase.DEAD), "L12"
         assert not self.open, "L12: somebody still waits"
+
+    def _note_assignments(self, event: Event, done: Transition) -> None:
+        if Phase.STABLE in done.entered:
+            assert isinstance(event, Sync)
+            assert event.member_id == done.group.leader, "nobody but the leader assigns"
+            given, self.given_in = dict(event.assignments), event.generation
+            self.given = {
+                owner_of(m.member_id, m.instance_id): given[m.member_id]
+                for m in done.group.members.values()
+                if m.member_id in given
+            }
 
     # --- the laws ------------------------------------------------------------------------------
 
@@ -178,8 +192,9 @@ class Judge:
         assert group.phase is Phase.STABLE, "L10: an assignment is handed out once it is made"
         assert request.generation == group.generation, "L10"
         member = group.members[request.member_id]
-        right = made_for(group.generation, owner_of(member.member_id, member.instance_id))
-        assert reply.assignment in (b"", right), "L10: the assignment of another"
+        assert self.given_in == group.generation, "L10"
+        right = self.given.get(owner_of(member.member_id, member.instance_id), b"")
+        assert reply.assignment == right, "L10: the assignment of another"
         assert saved is not None
         kept = {each.member_id: each.assignment for each in saved.members}
         assert kept[request.member_id] == reply.assignment, "persist, then reply"

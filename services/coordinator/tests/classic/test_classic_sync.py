@@ -30,19 +30,6 @@ def test_everyone_waits_for_the_leader_and_gets_what_it_decided() -> None:
     assert not desk.judge.open
 
 
-@pytest.fixture(autouse=True)
-def _free_assignments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here the assignments are short; the judge knows them by the generation otherwise."""
-    monkeypatch.setattr("classic_laws.made_for", lambda generation, owner: _AnyBytes())
-
-
-class _AnyBytes:
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, bytes)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 def test_an_assignment_for_a_stranger_is_ignored_and_who_gets_none_gets_empty_bytes() -> None:
     desk = completing("a", "b")
     desk.sync("b")
