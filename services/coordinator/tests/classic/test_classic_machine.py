@@ -110,13 +110,13 @@ def run_machine(examples: int, steps: int, *, derandomize: bool) -> None:
     )
 
 
-def test_no_interleaving_breaks_a_law() -> None:
-    run_machine(60, 30, derandomize=True)
-
-
 def test_no_random_walk_breaks_a_law() -> None:
     for seed in range(250):
         walk(seed)
+
+
+def test_no_interleaving_breaks_a_law() -> None:
+    run_machine(60, 30, derandomize=True)
 
 
 @pytest.mark.deep
