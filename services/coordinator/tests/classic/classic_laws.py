@@ -11,7 +11,7 @@ claims is saved with it; heartbeats save nothing; refused requests change nothin
 
 from dataclasses import replace
 
-from kafscale.coordinator.classic.machine import durable, next_deadline, restore, step
+from kafscale.coordinator.classic.machine import durable, must_save, next_deadline, restore, step
 from kafscale.coordinator.classic.model import (
     LEGAL,
     Abandon,
@@ -200,6 +200,7 @@ class Judge:
         assert kept[request.member_id] == reply.assignment, "persist, then reply"
 
     def _judge_saving(self, before: Group, event: Event, done: Transition) -> None:
+        assert must_save(before, done.group) == (durable(before) != durable(done.group))
         idle = step(before, Tick(), self.now_ms, self.rules).group
         if isinstance(event, Heartbeat | Abandon) and durable(idle) == durable(before):
             assert durable(done.group) == durable(before), "a heartbeat costs no write"

@@ -195,3 +195,20 @@ def test_a_static_members_session_ends_like_anothers() -> None:
     desk.stable("a", "s1")
     desk.wait(SESSION_MS, "a")
     assert [*desk.group.members] == [desk.ids["a"]]
+
+
+def test_the_lead_once_passed_on_is_not_taken_back_by_whoever_was_there_first() -> None:
+    desk = Desk()
+    desk.join("s1", instance="s1", session_ms=1_800_000)
+    desk.join("b")
+    desk.wait(6_000)
+    desk.sync("b")
+    desk.sync("s1")
+    desk.join("b", offer=OTHER)
+    desk.wait(REBALANCE_MS)
+    assert desk.joined("b").leader == desk.ids["b"]
+    desk.sync("b")
+    assert desk.join("s1", anew=True) is ErrorCode.NONE
+    desk.join("b", offer=RANGE)
+    desk.join("s1")
+    assert desk.joined("s1").leader == desk.ids["b"]

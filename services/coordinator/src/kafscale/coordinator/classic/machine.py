@@ -2,7 +2,7 @@
 
 The laws. Every request is answered exactly once; no rebalance is without an end; the generation never
 falls; what a reply claims is in `durable` of the same transition. The shell keeps the order: save
-`durable(group)` if it changed, then release the replies, then arm one timer at `next_deadline`.
+`durable(group)` if it changed (`must_save`), release the replies, arm one timer at `next_deadline`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from kafscale.coordinator.classic.model import (
 )
 from kafscale.coordinator.classic.rebalance import expire, settle
 from kafscale.coordinator.classic.requests import abandon, commit, delete, heartbeat, leave, refuse
-from kafscale.coordinator.classic.saved import durable, restore
+from kafscale.coordinator.classic.saved import durable, must_save, restore
 from kafscale.coordinator.classic.sync import sync
 from kafscale.coordinator.classic.turn import Turn
 
-__all__ = ["durable", "next_deadline", "restore", "step"]
+__all__ = ["durable", "must_save", "next_deadline", "restore", "step"]
 
 
 def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:

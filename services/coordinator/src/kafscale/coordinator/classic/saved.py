@@ -27,6 +27,27 @@ def durable(group: Group) -> SavedGroup | None:
     )
 
 
+def must_save(before: Group, after: Group) -> bool:
+    """Whether `durable` differs. Most steps are heartbeats, so it is told without building either one:
+    what a step does not touch is the same object as before."""
+    if _head(before) == _head(after) and len(before.members) == len(after.members):
+        pairs = zip(before.members.values(), after.members.values(), strict=True)
+        if all(old is new or _hard(old) == _hard(new) for old, new in pairs):
+            return False
+    return durable(before) != durable(after)
+
+
+def _head(group: Group) -> tuple[object, ...]:
+    protocol = group.protocol_type, group.protocol_name
+    return group.phase, group.known, group.generation, *protocol, group.leader
+
+
+def _hard(member: Member) -> tuple[object, ...]:
+    timeouts = member.session_timeout_ms, member.rebalance_timeout_ms
+    client = member.client_id, member.client_host
+    return member.member_id, member.instance_id, *client, *timeouts, member.metadata, member.assignment
+
+
 def restore(saved: SavedGroup, now_ms: int, rules: Rules) -> Group:
     """Everyone gets a full session. A half-made rebalance starts over: members keep their generation,
     and their next request tells them to join again."""
