@@ -79,7 +79,9 @@ def _check_target(group: Group) -> None:
     """Complete, and nobody gets what it did not ask for."""
     saved = group.saved
     by_id = {topic.topic_id: topic.partitions for topic in group.topics.values()}
-    wanted = {topic for member in saved.members.values() for topic in subscriptions.topic_ids_of(member, group)}
+    wanted = {
+        topic for member in saved.members.values() for topic in subscriptions.topic_ids_of(member, group)
+    }
     complete = {(topic, number) for topic in wanted for number in range(by_id[topic])}
     assert {pair for target in saved.target.values() for pair in pairs(target)} == complete
     for member_id, target in saved.target.items():

@@ -8,12 +8,10 @@ nothing more of what it was told before that. A client that is fenced drops all 
 from dataclasses import dataclass, field, replace
 
 import consumer_laws as laws
-
 from kafscale.coordinator.consumer.machine import durable, next_deadline, restore, state_of, step
 from kafscale.coordinator.consumer.model import (
     Commit,
     Event,
-    Group,
     GroupState,
     Heartbeat,
     HeartbeatReply,
