@@ -116,7 +116,7 @@ def check_move(before: Group, after: Group) -> None:
         assert now.epoch >= was.epoch or now.epoch == STATIC_LEAVE_EPOCH, "a member's epoch never falls"
         if now.epoch > was.epoch >= 0:
             assert now.previous_epoch == was.epoch
-            assert not was.revoking or not now.revoking
+            assert not now.revoking, "a new epoch before the revocation"
 
 
 def _only_replaced(before: Group, after: Group) -> bool:

@@ -208,7 +208,7 @@ class World:
         member = self.group.saved.members.get(client.member_id)
         if epoch < 1 or client.epoch < 1 or member is None or epoch in (member.epoch, member.previous_epoch):
             return
-        wrong = replace(client.request(self.token()), member_epoch=epoch)
+        wrong = replace(client.request(self.token()), member_epoch=epoch, owned=client.owned)
         reply = self.do(wrong).replies[0]
         assert reply.error is ErrorCode.FENCED_MEMBER_EPOCH, "L10"
         check = self.do(Commit(token=self.token(), member_id=client.member_id, member_epoch=epoch)).replies[0]

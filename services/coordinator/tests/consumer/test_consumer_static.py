@@ -84,7 +84,8 @@ def test_an_heir_under_the_id_of_another_member_replaces_both() -> None:
     desk.join("two", "a", instance_id="i")
     assert set(desk.group.saved.members) == {"two"}
     assert desk.member("two").instance_id == "i"
-    assert desk.member("two").assigned == parts(A, 0, 1)
+    assert desk.group.saved.epoch == 3, "what it had under its own name is free"
+    assert desk.member("two").assigned == parts(A, 0, 1, 2, 3)
 
 
 def test_to_leave_for_good_an_instance_must_be_who_it_says() -> None:

@@ -95,9 +95,11 @@ class _Pool:
         """What the members have of the topic stays with them, the rest is free."""
         taken: set[int] = set()
         for member_id in self.members:
-            kept = candidates[member_id].target.get(topic, frozenset()) - taken
-            self.held[member_id] += [(topic, number) for number in sorted(kept) if number < size]
-            taken |= kept
+            kept = candidates[member_id].target.get(topic)
+            if kept is not None:
+                kept -= taken
+                self.held[member_id] += [(topic, number) for number in sorted(kept) if number < size]
+                taken |= kept
         self.free += [(topic, number) for number in range(size) if number not in taken]
 
     def fill(self, loads: dict[MemberId, int]) -> None:
@@ -143,8 +145,10 @@ class _Pool:
 def _uniform(candidates: Candidates, sizes: Mapping[TopicId, int]) -> Target:
     by_subscribers: dict[tuple[MemberId, ...], _Pool] = {}
     for topic, members in sorted(_subscribers(candidates).items()):
-        pool = by_subscribers.setdefault(tuple(members), _Pool(members))
-        pool.take_back(topic, sizes[topic], candidates)
+        key = tuple(members)
+        if key not in by_subscribers:
+            by_subscribers[key] = _Pool(key)
+        by_subscribers[key].take_back(topic, sizes[topic], candidates)
     # Where few can take a partition the choice is small, so these are given out first.
     pools = sorted(by_subscribers.values(), key=lambda pool: (len(pool.members), pool.members))
     loads = dict.fromkeys(candidates, 0)

@@ -127,7 +127,7 @@ def _heartbeat(group: Group, request: Heartbeat, now_ms: int, rules: Rules) -> T
     if refused is not None:
         return _refuse(group, request, refused)
     group = _with_member(found.group, said)
-    if found.is_new or _subscribed_otherwise(found.member, said):
+    if found.makes_epoch or _subscribed_otherwise(found.member, said):
         matches = subscriptions.all_matches(group.saved.members.values(), group.topics, group.matches)
         group = bumped(replace(group, matches=matches))
     group = _with_target(group, rules)
@@ -191,9 +191,7 @@ def _with_target(group: Group, rules: Rules) -> Group:
     saved = group.saved
     if saved.target_epoch == saved.epoch:
         return group
-    subscribed = {
-        member.member_id: subscriptions.topic_ids_of(member, group) for member in saved.members.values()
-    }
+    subscribed = subscriptions.topic_ids_by_member(group)
     wanted = frozenset().union(*subscribed.values())
     sizes = {topic_id: size for topic_id, size in group.topics.values() if topic_id in wanted}
     candidates = {

@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
     group: Group  # without `member`'s predecessor, if it has one
     member: Member
-    is_new: bool = False  # and makes a new group epoch
+    makes_epoch: bool = False  # somebody came or went
 
 
 def member_of_instance(members: Mapping[MemberId, Member], instance_id: str) -> Member | None:
@@ -113,16 +113,20 @@ def _joining(group: Group, request: Heartbeat, rules: Rules) -> Found | Refusal:
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {rules.members_max} members.",
         )
-    return Found(group, Member(member_id=member_id), is_new=True)
+    return Found(group, Member(member_id=member_id), makes_epoch=True)
 
 
 def _take_over(group: Group, before: Member, member_id: MemberId) -> Found:
-    """`member_id` becomes what `before` was; so the target needs no new epoch."""
+    """`member_id` becomes what `before` was, and the target needs no new epoch.
+
+    Unless it was a member in its own right before: that one is gone, and what it had is free.
+    """
+    makes_epoch = member_id in group.saved.members
     inherited = group.saved.target.get(before.member_id, NOTHING)
     group = without(group, {before.member_id, member_id})
     heir = replace(before, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     saved = replace(group.saved, target={**group.saved.target, member_id: inherited})
-    return Found(replace(group, saved=saved), heir)
+    return Found(replace(group, saved=saved), heir, makes_epoch)
 
 
 def static_leave(group: Group, member: Member) -> Group:

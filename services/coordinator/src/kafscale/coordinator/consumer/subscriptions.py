@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 import re2  # type: ignore[import-untyped]
-from kafscale.coordinator.consumer.model import Group, Member, Topics
+from kafscale.coordinator.consumer.model import Group, Member, MemberId, Topics
 from kafscale.storage.keys import TopicId
 
 MEMORY_BYTES_MAX = 1 << 20
@@ -59,6 +59,18 @@ def topic_ids_of(member: Member, group: Group) -> frozenset[TopicId]:
     """The existing topics that the member is subscribed to."""
     topics = group.topics
     return frozenset(topics[name].topic_id for name in names_of(member, group.matches) if name in topics)
+
+
+def topic_ids_by_member(group: Group) -> dict[MemberId, frozenset[TopicId]]:
+    """`topic_ids_of` each; members of equal subscription share one set."""
+    distinct: dict[tuple[frozenset[str], str | None], frozenset[TopicId]] = {}
+    found = {}
+    for member_id, member in group.saved.members.items():
+        key = (member.names, member.regex)
+        if key not in distinct:
+            distinct[key] = topic_ids_of(member, group)
+        found[member_id] = distinct[key]
+    return found
 
 
 def subscribed_topics(group: Group) -> frozenset[str]:
