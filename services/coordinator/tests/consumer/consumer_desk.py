@@ -71,8 +71,8 @@ class Desk:
         assert (reply.member_id, reply.member_epoch, reply.assignment) == (None, 0, None)
         return reply.error
 
-    def commit(self, member_id: str, epoch: int, version: int = 9) -> ErrorCode:
-        (reply,) = self.do(Commit(token=7, member_id=member_id, member_epoch=epoch, version=version))
+    def commit(self, member_id: str, epoch: int, **said: Any) -> ErrorCode:
+        (reply,) = self.do(Commit(token=7, member_id=member_id, member_epoch=epoch, **said))
         error: ErrorCode = reply.error
         return error
 

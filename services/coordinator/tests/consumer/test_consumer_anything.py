@@ -52,9 +52,17 @@ joins = st.builds(
     member_epoch=st.just(0),
     instance_id=st.sampled_from((None, "i", "j")),
     rebalance_timeout_ms=st.just(2_000),
-    subscribed_names=st.lists(st.sampled_from("abc"), max_size=3).map(tuple),
+    subscribed_names=st.sampled_from((("a",), ("a",), ("a", "b"), ())),
     owned=st.just({}),
     version=st.integers(0, 1),
+)
+static_leaves = st.builds(
+    Heartbeat,
+    token=st.just(7),
+    fresh_id=st.just("d"),
+    member_id=ids,
+    member_epoch=st.just(-2),
+    instance_id=st.sampled_from(("i", "j")),
 )
 topics = st.dictionaries(
     st.sampled_from("abc"),
@@ -62,6 +70,7 @@ topics = st.dictionaries(
 ).filter(lambda found: len({topic.topic_id for topic in found.values()}) == len(found))
 events: st.SearchStrategy[Event] = st.one_of(
     joins,
+    static_leaves,
     heartbeats,
     heartbeats,
     st.builds(Commit, token=st.just(7), member_id=ids, member_epoch=epochs),

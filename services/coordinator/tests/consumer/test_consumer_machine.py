@@ -164,7 +164,7 @@ def run_machine(examples: int, steps: int, *, derandomize: bool, shrink: bool) -
 
 
 def test_no_history_breaks_a_law() -> None:
-    run_machine(80, 30, derandomize=True, shrink=False)
+    run_machine(100, 30, derandomize=True, shrink=False)
 
 
 @pytest.mark.deep

@@ -56,6 +56,7 @@ from kafscale.wire.errors import ErrorCode
 
 MEMBER_EPOCH_COMMIT_VERSION = 9
 """The first OffsetCommit that carries a member epoch."""
+NO_EPOCH = -1
 
 
 def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
@@ -247,10 +248,13 @@ def _commit_error(group: Group, request: Commit) -> ErrorCode:
     saved = group.saved
     if request.member_epoch < 0 and not saved.members:
         return ErrorCode.NONE  # an admin client, or a consumer without a group
+    if request.transactional and not request.member_id and request.member_epoch == NO_EPOCH:
+        return ErrorCode.NONE  # a producer from before KIP-447; its transaction fences it
     if saved.epoch == 0:
         return ErrorCode.GROUP_ID_NOT_FOUND
     error = _epoch_error(saved, request.member_id, request.member_epoch)
-    if error is ErrorCode.UNKNOWN_MEMBER_ID or request.version >= MEMBER_EPOCH_COMMIT_VERSION:
+    known_version = request.transactional or request.version >= MEMBER_EPOCH_COMMIT_VERSION
+    if error is ErrorCode.UNKNOWN_MEMBER_ID or known_version:
         return error
     return ErrorCode.UNSUPPORTED_VERSION
 

@@ -92,12 +92,13 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """May this OffsetCommit or TxnOffsetCommit pass? `version` is OffsetCommit's (9 for the other)."""
+    """May this OffsetCommit or TxnOffsetCommit (`transactional`) pass? `version` is OffsetCommit's."""
 
     token: Token
     member_id: str
     member_epoch: int
     version: int = 9
+    transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
