@@ -173,6 +173,7 @@ def run_machine(examples: int, steps: int, *, derandomize: bool, shrink: bool) -
     )
 
 
+@pytest.mark.timeout(600)  # some seconds of work, on a machine that may be busy
 def test_no_history_breaks_a_law() -> None:
     run_machine(180, 30, derandomize=True, shrink=False)
 
