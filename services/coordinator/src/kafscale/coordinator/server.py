@@ -40,9 +40,7 @@ class Coordination:
         self.clock = RunningClock(runtime.clock)
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self.table = slot_table(runtime.etcd, runtime.keyspace)
-        self.committer = Committer(
-            runtime.etcd, clock=runtime.clock, metrics=CommitMetrics(runtime.metrics)
-        )
+        self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=CommitMetrics(runtime.metrics))
         self.groups = Groups(
             keyspace=runtime.keyspace,
             committer=self.committer,
@@ -72,7 +70,9 @@ class Coordination:
             retention_ms=settings.offsets_retention_ms,
         )
         runtime.topics.subscribe(self._topic_changed)
-        runtime.metrics.watch_gauge("slots", "Slots of groups this instance has", lambda: self.slots.held_count)
+        runtime.metrics.watch_gauge(
+            "slots", "Slots of groups this instance has", lambda: self.slots.held_count
+        )
         runtime.metrics.watch_gauge("groups", "Groups in memory", lambda: self.groups.count)
 
     async def start(self) -> None:

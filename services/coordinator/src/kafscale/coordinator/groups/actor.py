@@ -183,9 +183,9 @@ class Actor(Generic[G, E]):
     def _write(self, group: G, saved: object, replies: Sequence[Reply]) -> None:
         self._writing = True
         tools, held = self._tools, self.held
-        if saved is None:
-            value, change = None, Delete(self._key)
-        else:
+        value: bytes | None = None
+        change: Put | Delete = Delete(self._key)
+        if saved is not None:
             self._note_emptiness(group)
             value = self.kind.encode(self.name, group, self.empty_since_ms)
             change = Put(self._key, value)

@@ -54,9 +54,7 @@ class ClassicKind:
     def encode(self, name: str, group: Group, empty_since_ms: int) -> bytes:
         saved = durable(group)
         assert saved is not None, "there is something to keep"
-        return encode_group(
-            GroupState(group=name, state=_to_record(saved), empty_since_ms=empty_since_ms)
-        )
+        return encode_group(GroupState(group=name, state=_to_record(saved), empty_since_ms=empty_since_ms))
 
     def tick(self) -> Event:
         return Tick()

@@ -61,7 +61,9 @@ class Commits:
             held,
             group,
             {
-                (key := self._keyspace.committed(held.slot_id, group, *where)): Put(key, encode_committed(offset))
+                (key := self._keyspace.committed(held.slot_id, group, *where)): Put(
+                    key, encode_committed(offset)
+                )
                 for where, offset in offsets.items()
             },
         )
@@ -155,9 +157,7 @@ class Commits:
                     each.set_result(error)
             self._next(held, group)
 
-        txn = Txn(
-            compare=(slot_fence(self._keyspace, held.slot_id, held.revision),), success=tuple(now)
-        )
+        txn = Txn(compare=(slot_fence(self._keyspace, held.slot_id, held.revision),), success=tuple(now))
         self._committer.submit(txn, done, key=self._keyspace.commits_prefix(held.slot_id, group))
 
     def _next(self, held: Held, group: str) -> None:

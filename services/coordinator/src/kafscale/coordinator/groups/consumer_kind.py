@@ -139,5 +139,5 @@ def _listed(partitions: Partitions) -> tuple[TopicPartitions, ...]:
     )
 
 
-def _by_topic(listed: Sequence[TopicPartitions]) -> Mapping[bytes, frozenset[int]]:
+def _by_topic(listed: Sequence[TopicPartitions]) -> Partitions:
     return {each.topic_id: frozenset(each.partitions) for each in listed}

@@ -13,8 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
-from kafscale.coordinator.classic import model as classic
-from kafscale.coordinator.consumer import model as consumer
+from kafscale.coordinator.classic.model import Delete as ClassicDelete
+from kafscale.coordinator.classic.model import Event as ClassicEvent
+from kafscale.coordinator.classic.model import Group as ClassicState
+from kafscale.coordinator.classic.model import Token
+from kafscale.coordinator.consumer.model import Delete as ConsumerDelete
+from kafscale.coordinator.consumer.model import Event as ConsumerEvent
+from kafscale.coordinator.consumer.model import Group as ConsumerState
+from kafscale.coordinator.consumer.model import Topics, TopicsChanged
 from kafscale.coordinator.groups.actor import Actor, GroupFailed, Kind, Tools
 from kafscale.coordinator.groups.classic_kind import ClassicKind
 from kafscale.coordinator.groups.consumer_kind import ConsumerKind
@@ -29,8 +35,8 @@ from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
-ClassicActor = Actor[classic.Group, classic.Event]
-ConsumerActor = Actor[consumer.Group, consumer.Event]
+ClassicActor = Actor[ClassicState, ClassicEvent]
+ConsumerActor = Actor[ConsumerState, ConsumerEvent]
 AnyActor = Actor[Any, Any]
 AnyKind = Kind[Any, Any]
 GROUP_ID_BYTES_MAX = 1_024
@@ -75,6 +81,7 @@ class Groups:
         record = decode_group(kv.value)
         now_ms = self._clock.now_ms()
         kind: AnyKind
+        group: Any
         if isinstance(record.state, ClassicGroup):
             kind, group = self._classic, self._classic.restore(record.state, now_ms)
         else:
@@ -84,9 +91,7 @@ class Groups:
     def _actor(
         self, name: str, held: Held, kind: AnyKind, group: Any, revision: int = 0, since_ms: int = NOT_EMPTY
     ) -> AnyActor:
-        return Actor(
-            name, held, kind, group, self._tools, revision=revision, empty_since_ms=since_ms
-        )
+        return Actor(name, held, kind, group, self._tools, revision=revision, empty_since_ms=since_ms)
 
     def lose(self, slot_id: SlotId) -> None:
         for actor in self._actors.pop(slot_id, {}).values():
@@ -134,7 +139,7 @@ class Groups:
             return self._add(self._actor(name, self.slot(name), self._classic, self._classic.fresh()))
         if not (actor.kind.is_empty(actor.group) and actor.idle):
             raise GroupFailed(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        return self._add(self._turned(actor, self._classic, classic.Group(known=True)))
+        return self._add(self._turned(actor, self._classic, ClassicState(known=True)))
 
     def committing(self, name: str) -> AnyActor:
         """The group for an OffsetCommit, of whichever type it is; who only commits makes a classic one."""
@@ -188,13 +193,13 @@ class Groups:
     async def delete(self, actor: AnyActor) -> ErrorCode:
         """DeleteGroups: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or it is gone; its offsets are the caller's."""
         if actor.kind is self._classic:
-            reply = await actor.ask(lambda token: classic.Delete(token=classic.Token(token)))
+            reply = await actor.ask(lambda token: ClassicDelete(token=Token(token)))
         else:
-            reply = await actor.ask(lambda token: consumer.Delete(token=token))
+            reply = await actor.ask(lambda token: ConsumerDelete(token=token))
         error: ErrorCode = reply.error
         return error
 
-    def topics_changed(self, topics: consumer.Topics) -> None:
+    def topics_changed(self, topics: Topics) -> None:
         for actor in list(self.all()):
             if actor.kind is self._consumer:
-                actor.tell(consumer.TopicsChanged(topics))
+                actor.tell(TopicsChanged(topics=topics))

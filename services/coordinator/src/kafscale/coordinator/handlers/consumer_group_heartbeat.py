@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from kafscale.coordinator.consumer.model import Heartbeat, HeartbeatReply, Partitions
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.coordinator.groups.peers import client_host
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.keys import TopicId
@@ -56,7 +57,7 @@ def event(request: ConsumerGroupHeartbeatRequest, meta: RequestMeta, token: int)
         server_assignor=request.server_assignor,
         owned=_owned(request),
         client_id=meta.client_id or "",
-        client_host=meta.peer or "",
+        client_host=client_host(meta),
         version=meta.api_version,
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from kafscale.coordinator.classic.model import NO_MEMBER_ID, InstanceId, Join, JoinReply, MemberId, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.coordinator.groups.peers import client_host
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
@@ -57,7 +58,7 @@ def event(request: JoinGroupRequest, meta: RequestMeta, token: Token) -> Join:
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         instance_id=None if instance is None else InstanceId(instance),
         client_id=client_id,
-        client_host=meta.peer or "",
+        client_host=client_host(meta),
         needs_known_id=meta.api_version >= MEMBER_ID_FIRST_FROM,
         may_skip_assignment=meta.api_version >= SKIP_ASSIGNMENT_FROM,
     )

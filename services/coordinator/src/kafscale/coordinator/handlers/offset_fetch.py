@@ -124,9 +124,7 @@ def _same(asked: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchRespo
         name=asked.name,
         topic_id=asked.topic_id,
         partitions=[
-            OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=NO_OFFSET, error_code=error
-            )
+            OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET, error_code=error)
             for index in asked.partition_indexes
         ],
     )
