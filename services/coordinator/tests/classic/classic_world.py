@@ -30,7 +30,7 @@ TIGHT = Rules(
     group_size_max=4,
     protocols_max=3,
     metadata_bytes_max=120,
-    state_bytes_max=400,
+    state_bytes_max=115,
 )
 OFFERS: tuple[tuple[Protocol, ...], ...] = (
     (("range", b"t"), ("sticky", b"t")),

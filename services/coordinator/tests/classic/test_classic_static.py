@@ -116,6 +116,13 @@ def test_a_static_member_that_changes_the_chosen_protocol_makes_a_rebalance() ->
     assert desk.group.protocol_name == "sticky"
 
 
+def test_a_static_member_that_turns_the_vote_makes_a_rebalance() -> None:
+    desk = Desk()
+    desk.stable("a", "s1", "b", a=BOTH, s1=BOTH, b=STICKY_FIRST)
+    assert desk.group.protocol_name == "range"
+    assert desk.join("s1", anew=True, offer=STICKY_FIRST) is None
+
+
 def test_new_metadata_alone_makes_none_and_is_what_the_group_knows_from_then_on() -> None:
     desk = Desk()
     desk.stable("a", "s1")
