@@ -265,6 +265,7 @@ class PartitionWriter:
         """The transaction is in etcd. Only here and in `Answers.decide` are requests acknowledged."""
         old_snap_key = self._ledger.head.snap_key
         self._ledger.adopt(head, revision)
+        self._intake.answered(sent.flights, now)
         for flight in sent.flights:
             self._answers.acknowledge(flight.waiters.take_all(), revision)
         self._answers.fail(sent.doubts.take_all(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
