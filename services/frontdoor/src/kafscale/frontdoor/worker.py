@@ -22,7 +22,7 @@ from kafscale.frontdoor.server import ROLE, Door, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.exposition import expose
+from kafscale.runtime.http import exposition
 from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
@@ -134,7 +134,7 @@ class Worker:
     async def _answer_parent(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             if line.strip() == METRICS:
-                text = await asyncio.to_thread(expose, self._metrics.registry)
+                text = await asyncio.to_thread(exposition, self._metrics, None)
                 writer.write(METRICS + b" %d\n" % len(text) + text)
                 await writer.drain()
         self._stop.set()
