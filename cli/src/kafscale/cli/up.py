@@ -157,8 +157,7 @@ class Up:
         self._report("stopped")
 
     async def _forget(self, etcd: EtcdClient, *prefixes: bytes) -> None:
-        for prefix in prefixes:
-            await etcd.delete(prefix, range_end=prefix_end(prefix))
+        await asyncio.gather(*(etcd.delete(prefix, range_end=prefix_end(prefix)) for prefix in prefixes))
 
     async def _forget_node(self, etcd: EtcdClient, role: str, node_id: int) -> None:
         """A dead child's registration, so that its successor may have the node id at once."""
