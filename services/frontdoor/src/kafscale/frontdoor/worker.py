@@ -22,6 +22,7 @@ from kafscale.frontdoor.server import ROLE, Door, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.collector import calm_collector
 from kafscale.runtime.http import exposition
 from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.loopwatch import LoopWatch
@@ -116,6 +117,7 @@ class Worker:
         )
         try:
             await service.load()
+            calm_collector()
             await service.listen(self._doors())
             reader, writer = await _ask_pipe()
             writer.write(READY)
