@@ -21,9 +21,9 @@ from kafscale.storage.objects import (
     StoreUnavailable,
     open_store,
 )
-from kafscale.storage.objects import disk_tree as disk_tree_module
 from kafscale.storage.objects.directory import DirectoryStore
 from kafscale.storage.objects.disk_records import LinkRecords
+from kafscale.storage.objects.disk_stage import Stage
 from kafscale.storage.objects.disk_tree import DiskTree
 from kafscale.storage.objects.locks import KeyLocks
 from kafscale.storage.objects.sidecar import Record
@@ -356,7 +356,7 @@ async def test_the_folders_of_deleted_objects_go(tmp_path: Path, directory_attri
 async def test_without_unnamed_files_everything_works_and_nothing_is_left_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory_attributes: bool
 ) -> None:
-    monkeypatch.setattr(disk_tree_module.DiskTree, "_can_stage_unnamed", lambda self: False)
+    monkeypatch.setattr(Stage, "_can_be_unnamed", lambda self: False)
     store = DirectoryStore(tmp_path, attributes=directory_attributes)
     etag = await store.put(KEY, [b"a"], condition=IfAbsent(), metadata=METADATA)
     with pytest.raises(PreconditionFailed):
