@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -34,7 +34,7 @@ ROLE = "produce"
 
 
 def fresh_id() -> bytes:
-    return uuid.uuid4().bytes
+    return os.urandom(16)
 
 
 @asynccontextmanager

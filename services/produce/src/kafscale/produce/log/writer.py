@@ -74,6 +74,7 @@ class PartitionWriter:
     ) -> None:
         self._partition = partition
         self._limits = limits
+        self._seal_bytes = limits.seal_bytes
         self._names = names
         self._ids = ids
         self._actions: list[Action] = []
@@ -115,7 +116,7 @@ class PartitionWriter:
 
     def next_deadline(self) -> int | None:
         """When `tick` is due: in the past or now means at once, None means there is nothing to wait for."""
-        due = min((waiters.deadline_ms for waiters in self._waiters()), default=_NEVER)
+        due = min([waiters.deadline_ms for waiters in self._waiters()])
         if self._state in _WORKING:
             if self._doubts.items and self._ledger.sent is None:
                 return 0  # the transaction that settles them can be sent at once
@@ -149,7 +150,7 @@ class PartitionWriter:
             base, append_time_ms = intake.assign(judged, self._limits, now, self._ledger.head.next)
             if token is not None:
                 intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))
-            if intake.open.bytes >= self._limits.seal_bytes:
+            if intake.open.bytes >= self._seal_bytes:
                 self._seal(now)
 
     def _doubt(self, token: Token, deadline_ms: int) -> None:
@@ -310,6 +311,7 @@ class PartitionWriter:
 
     def configure(self, limits: Limits, now: Instant) -> None:
         self._limits = limits
+        self._seal_bytes = limits.seal_bytes
         self._advance(now)
 
     def moved_log_start(self, log_start: int) -> None:
@@ -391,10 +393,8 @@ class PartitionWriter:
             yield from self._ledger.sent.flights
         yield from self._uploads
 
-    def _waiters(self) -> Iterator[Waiters]:
-        for flight in self._flights():
-            yield flight.waiters
-        if self._ledger.sent is not None:
-            yield self._ledger.sent.doubts
-        yield self._doubts
-        yield self._intake.open.waiters
+    def _waiters(self) -> list[Waiters]:
+        sent, waiting = self._ledger.sent, [flight.waiters for flight in self._uploads.flights]
+        if sent is not None:
+            waiting = [*(flight.waiters for flight in sent.flights), *waiting, sent.doubts]
+        return [*waiting, self._doubts, self._intake.open.waiters]
