@@ -1,7 +1,12 @@
 """`make bench`: the lines of docs/performance.md, all on one machine in one run.
 
-Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time.
-`python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it.
+Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time. A whole run takes
+about twenty minutes; `python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it.
+
+Each system has a fresh directory, and all of them are removed when the last one is measured. A system's data is
+thousands of files, and an ext4 without a journal, when it makes a new file, passes over the inodes that were freed
+within the last minute (ext4's recently_deleted): the next system would pay for the removal of the one before.
+For the same reason a run should not begin within a minute of another's end.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import tempfile
+import time
 from pathlib import Path
 
 from bench.lines import Line, measure
@@ -22,18 +28,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the records; for trying out")
     options = parser.parse_args()
     table: dict[str, dict[Line, str]] = {}
-    for name in options.only.split(","):
-        print(f"== {name}", flush=True)
-        with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
-            table[name] = measure(SYSTEMS[name](Path(folder)), quick=options.quick, report=_say)
-    text = _markdown(table)
-    print(text)
-    BUILT.mkdir(parents=True, exist_ok=True)
-    (BUILT / f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H%M}.md").write_text(text)
+    begin = time.monotonic()
 
+    def say(line: Line, figure: str) -> None:
+        print(f"{time.monotonic() - begin:6.0f} s  {line.value}: {figure}", flush=True)
 
-def _say(line: Line, figure: str) -> None:
-    print(f"   {line.value}: {figure}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
+        for name in options.only.split(","):
+            print(f"== {name}", flush=True)
+            table[name] = measure(SYSTEMS[name](Path(folder) / name), quick=options.quick, report=say)
+        text = _markdown(table)
+        print(text, flush=True)
+        BUILT.mkdir(parents=True, exist_ok=True)
+        (BUILT / f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H%M}.md").write_text(text)
 
 
 def _markdown(table: dict[str, dict[Line, str]]) -> str:

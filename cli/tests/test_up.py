@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kafscale.cli import up
 from kafscale.cli.datadir import DataDir
+from kafscale.cli.options import ROLES
 from kafscale.runtime.etcd_binary import EtcdFailed
 from kafscale.storage.membership import Instance, InstanceState
 
@@ -40,7 +41,7 @@ class Children:
     """Enough of a supervisor to be asked what it waits for."""
 
     def __init__(self) -> None:
-        self.children = dict.fromkeys((f"{role}-1" for role in up.ROLES), None)
+        self.children = dict.fromkeys((f"{role}-1" for role in ROLES), None)
 
     def mark_running(self, _child: object) -> None:
         return
@@ -65,7 +66,7 @@ async def test_ready_is_said_even_long_after_it_was_said_that_it_is_not(
 
     data = DataDir(tmp_path)
     data.acquire()
-    views = {role: Slow(role) for role in up.ROLES}
+    views = {role: Slow(role) for role in ROLES}
     system = up.Up(up.UpPlan(data_dir=tmp_path, port=1234), report)
     async with asyncio.TaskGroup() as group:
         group.create_task(system._announce(Children(), views, "http://etcd"))  # type: ignore[arg-type]

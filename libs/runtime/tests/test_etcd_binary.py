@@ -116,6 +116,15 @@ async def test_data_and_endpoint_outlive_kills_and_a_new_supervisor(tmp_path: Pa
         await client.close()
 
 
+def test_only_a_member_that_is_alone_does_not_wait_for_others_heartbeats(tmp_path: Path) -> None:
+    """Of several, each must give a slow leader the time that etcd's own defaults give it."""
+    alone = EtcdProcess(Path("etcd"), tmp_path / "d", log_path=tmp_path / "log")
+    cluster = f"n0={alone.peer_url},n1=http://127.0.0.1:1"
+    one_of_two = EtcdProcess(Path("etcd"), tmp_path / "d", log_path=tmp_path / "log", initial_cluster=cluster)
+    assert any("--election-timeout" in flag for flag in alone.command())
+    assert not any("--election-timeout" in flag for flag in one_of_two.command())
+
+
 async def test_an_etcd_that_does_not_start_says_why_in_its_own_words(tmp_path: Path) -> None:
     process = EtcdProcess(etcd_program(), tmp_path / "d", log_path=tmp_path / "log", extra=["--no-such-flag"])
     with pytest.raises(EtcdFailed, match=r"ended with code 2(?s:.*)-no-such-flag"):

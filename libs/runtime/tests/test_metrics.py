@@ -1,6 +1,8 @@
 """Metrics: cheap to count, right when scraped, bounded, and one answer for several workers."""
 
 import asyncio
+import subprocess
+import sys
 from http import HTTPStatus
 
 import pytest
@@ -32,7 +34,7 @@ def some_metrics(count: int, lag: float, seconds: float) -> Metrics:
 
 
 def test_what_is_counted_is_shown_under_the_service_s_name() -> None:
-    shown = samples(expose(some_metrics(3, 0.25, 0.5).registry))
+    shown = samples(expose(some_metrics(3, 0.25, 0.5)))
     assert shown["kafscale_fetch_reads_total", (("kind", "hot"),)] == 3
     assert shown["kafscale_fetch_lag_seconds", ()] == 0.25
     assert shown["kafscale_fetch_stalls_total", ()] == 3
@@ -67,8 +69,8 @@ def test_a_client_cannot_grow_the_number_of_children() -> None:
 
 def test_workers_answer_as_one_sums_added_and_gauges_kept_apart() -> None:
     texts = {
-        "1": expose(some_metrics(3, 0.25, 0.05).registry),
-        "2": expose(some_metrics(4, 0.5, 0.5).registry),
+        "1": expose(some_metrics(3, 0.25, 0.05)),
+        "2": expose(some_metrics(4, 0.5, 0.5)),
     }
     shown = samples(merge_expositions(texts))
     assert shown["kafscale_fetch_reads_total", (("kind", "hot"),)] == 7
@@ -110,7 +112,7 @@ async def test_the_metrics_of_workers_are_merged_into_the_answer() -> None:
     http, _, _ = face(ManualClock())
 
     async def workers() -> dict[str, bytes]:
-        return {"1": expose(some_metrics(5, 0, 0).registry)}
+        return {"1": expose(some_metrics(5, 0, 0))}
 
     http.worker_metrics = workers
     _, _, text = await http.answer("GET", "/metrics")
@@ -143,3 +145,13 @@ def test_an_address_without_host_and_port_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         split_address(wrong)
     assert split_address("[::1]:80") == ("::1", 80)
+
+
+def test_a_process_starts_without_what_only_scrapes_traces_and_s3_need() -> None:
+    """Five services start at once: what they all load and do not need is paid five times."""
+    program = (
+        "import sys, kafscale.runtime.process\n"
+        "print(*sorted({'prometheus_client', 'opentelemetry', 'aiobotocore'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,4 +1,8 @@
-"""The `kafscale` command."""
+"""The `kafscale` command.
+
+Each command imports what it needs when it runs: `up` would else begin with what fsck, clients and S3 need,
+which takes longer than etcd needs to start.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from kafscale.cli import records
 from kafscale.cli.datadir import DataDir, DataDirBusy
-from kafscale.cli.fsck.command import NothingToCheck
-from kafscale.cli.fsck.command import fsck as run_fsck
-from kafscale.cli.up import ROLES, CannotStart, StoreKind, Up, UpPlan
+from kafscale.cli.options import ROLES, Codec, StoreKind
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
-from kafscale.storage.etcd import EtcdError
-from kafscale.storage.objects import StoreError
-from rich.console import Console
-from rich.progress import Progress
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -45,6 +42,8 @@ BootstrapOption = Annotated[
 
 
 def _fail(message: str) -> typer.Exit:
+    from rich.console import Console
+
     Console(stderr=True, highlight=False).print(f"[red]kafscale:[/red] {message}", soft_wrap=True)
     return typer.Exit(1)
 
@@ -86,6 +85,8 @@ def up(
     ] = False,
 ) -> None:
     """Start KafScale on this machine: etcd, five services, records in a directory."""
+    from kafscale.cli.up import CannotStart, Up, UpPlan
+
     with _lasting(data_dir) if not in_memory else _passing() as folder:
         plan = UpPlan(
             data_dir=folder,
@@ -117,7 +118,7 @@ def _passing() -> Iterator[Path]:
 
 
 def _report(line: str) -> None:
-    Console(highlight=False).print(line, markup=False, soft_wrap=True)
+    typer.echo(line)
 
 
 @app.command()
@@ -129,6 +130,13 @@ def fsck(
     ] = StoreKind.DIR,
 ) -> None:
     """Check that etcd and the object store agree; exits 1 when they do not."""
+    from kafscale.cli.fsck.command import NothingToCheck
+    from kafscale.cli.fsck.command import fsck as run_fsck
+    from kafscale.storage.etcd import EtcdError
+    from kafscale.storage.objects import StoreError
+    from rich.console import Console
+    from rich.progress import Progress
+
     with Progress(transient=True, console=Console(stderr=True)) as bar:
         task = bar.add_task("reading", total=None)
 
@@ -164,15 +172,17 @@ def produce(
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", help="name=value, on every record.")
     ] = None,
-    codec: Annotated[records.Codec, typer.Option("--compression", "-z")] = records.Codec.NONE,
+    codec: Annotated[Codec, typer.Option("--compression", "-z")] = Codec.NONE,
 ) -> None:
     """Send each line of standard input as a record, and wait until all are durable."""
+    from kafscale.cli import records
+
     headers = {name: value for name, _, value in (item.partition("=") for item in header or [])}
     plan = records.ProducePlan(
         topic=topic, partition=partition, key_separator=key_separator, headers=headers, codec=codec
     )
     delivered = records.produce_lines(_bootstrap(bootstrap_server, data_dir), plan, sys.stdin.buffer)
-    Console(stderr=True, highlight=False).print(f"{delivered.acknowledged} records acknowledged")
+    typer.echo(f"{delivered.acknowledged} records acknowledged", err=True)
     if delivered.failures:
         raise _fail(f"{len(delivered.failures)} failed, the first: {delivered.failures[0]}")
 
@@ -194,6 +204,8 @@ def consume(
     with_keys: Annotated[bool, typer.Option("--keys", "-k", help="Print key, tab, value.")] = False,
 ) -> None:
     """Print the records of a topic, one a line."""
+    from kafscale.cli import records
+
     plan = records.ConsumePlan(
         topic=topic,
         partition=partition,

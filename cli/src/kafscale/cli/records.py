@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from confluent_kafka import (
@@ -23,20 +22,13 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from kafscale.cli.options import Codec
 
 DELIVERY_TIMEOUT_S = 60.0
 QUERY_TIMEOUT_S = 15.0
 POLL_S = 0.2
 UNSENT_MAX = 10_000
 ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA: the partitioner decides
-
-
-class Codec(StrEnum):
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
 
 
 class ClientTrouble(Exception):

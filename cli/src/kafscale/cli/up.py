@@ -16,12 +16,12 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
 from kafscale.cli.datadir import DataDir, Endpoints
 from kafscale.cli.greeting import answers_as_kafka
+from kafscale.cli.options import ROLES, StoreKind
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdProcess, find_etcd
 from kafscale.runtime.malloc import MALLOC_ENV
@@ -29,16 +29,8 @@ from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.membership import InstanceState, LiveView
 
-ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
 READY_TIMEOUT_S = 60.0
 ETCD_RESTART_DELAY_S = 0.5
-
-
-class StoreKind(StrEnum):
-    """Where records go: into the data directory, or to the S3 that KAFSCALE_S3_* names."""
-
-    DIR = "dir"
-    S3 = "s3"
 
 
 class CannotStart(Exception):
@@ -165,8 +157,7 @@ class Up:
         self._report("stopped")
 
     async def _forget(self, etcd: EtcdClient, *prefixes: bytes) -> None:
-        for prefix in prefixes:
-            await etcd.delete(prefix, range_end=prefix_end(prefix))
+        await asyncio.gather(*(etcd.delete(prefix, range_end=prefix_end(prefix)) for prefix in prefixes))
 
     async def _forget_node(self, etcd: EtcdClient, role: str, node_id: int) -> None:
         """A dead child's registration, so that its successor may have the node id at once."""

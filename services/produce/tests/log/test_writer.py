@@ -129,7 +129,7 @@ def test_an_idle_partition_lingers_as_long_as_its_store_asks() -> None:
     assert len(desk.pop(PutObject)) == 2
 
 
-def test_records_gather_until_what_is_under_way_is_committed() -> None:
+def test_records_gather_until_what_is_under_way_is_committed_and_its_producers_are_back() -> None:
     desk = Desk(S3)
     desk.append(1)
     desk.tick(5)
@@ -141,6 +141,37 @@ def test_records_gather_until_what_is_under_way_is_committed() -> None:
     desk.do(desk.writer.upload_done, 0, Part.INDEX, "b")
     assert not desk.pop(PutObject)
     desk.commit()
+    assert not desk.pop(PutObject), "producer 1 has its answer and comes back"
+    desk.append(3)
+    desk.tick(0)
+    assert {put.base for put in desk.pop(PutObject)} == {1}
+
+
+def test_producers_that_do_not_come_back_are_waited_for_half_as_long_as_their_commit_took() -> None:
+    desk = Desk(S3)
+    desk.append(1)
+    desk.tick(5)
+    desk.append(2)
+    desk.tick(100)
+    desk.upload(only=0)
+    desk.commit()
+    desk.pop(PutObject)
+    assert desk.writer.next_deadline() == desk.now_ms + 50
+    desk.tick(49)
+    assert not desk.pop(PutObject)
+    desk.tick(1)
+    assert {put.base for put in desk.pop(PutObject)} == {1}
+
+
+def test_a_producer_alone_waits_for_nobody() -> None:
+    desk = Desk(S3)
+    desk.append(1)
+    desk.tick(5)
+    desk.upload(only=0)
+    desk.commit()
+    desk.pop(PutObject)
+    desk.append(2)
+    desk.tick(0)
     assert {put.base for put in desk.pop(PutObject)} == {1}
 
 
@@ -196,6 +227,7 @@ def test_a_governed_seal_without_a_grant_happens_at_the_longest_linger() -> None
     assert desk.writer.next_deadline() == 1_000 + 5_000
     desk.tick(4_995)
     assert len(desk.pop(PutObject)) == 2
+    assert not desk.writer.grant_seal(desk.now()), "it comes too late"
 
 
 # --- commits -------------------------------------------------------------------------------------

@@ -28,9 +28,12 @@ from typing import Any
 FETCH_TIMEOUT_S = 120.0
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
-POLL_S = 0.05
+POLL_S = 0.02
 PROBE_TIMEOUT_S = 2.0
 QUOTA_BYTES = 2 << 30
+# A member that is alone elects itself once its own timeout is over, which is one to two seconds by default.
+# Nobody else's heartbeat can be late.
+ALONE = ("--heartbeat-interval=10", "--election-timeout=50")
 LOG_TAIL_BYTES = 2_000
 
 Report = Callable[[str], None]
@@ -211,6 +214,8 @@ class EtcdProcess:
             "--logger=zap",
             "--log-level=error",
         ]
+        if self._initial_cluster is None:
+            flags += ALONE
         if self._tls is not None:
             flags += [f"--cert-file={self._tls.cert}", f"--key-file={self._tls.key}"]
             flags += [f"--listen-metrics-urls=http://127.0.0.1:{self._metrics_port}"]

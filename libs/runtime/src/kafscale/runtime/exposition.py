@@ -7,12 +7,12 @@ samples are kept apart by a `worker` label.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
+from kafscale.runtime.metrics import Distribution, Metrics, Source
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ADDED: Final = frozenset({"counter", "histogram", "summary"})
 
 
@@ -24,9 +24,33 @@ class _Fixed(Collector):
         return self._families
 
 
-def expose(registry: CollectorRegistry) -> bytes:
+def expose(metrics: Metrics) -> bytes:
     """Takes milliseconds: call it in a thread."""
-    return generate_latest(registry)
+    return generate_latest(read(metrics))
+
+
+def read(metrics: Metrics) -> CollectorRegistry:
+    """All values of now."""
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    registry.register(_Fixed(map(family_of, tuple(metrics.sources.values()))))
+    return registry
+
+
+def family_of(source: Source) -> Metric:
+    if source.kind == "histogram":
+        histogram = HistogramMetricFamily(source.name, source.text, labels=source.labels)
+        for values, value in source.rows():
+            assert isinstance(value, Distribution), "a histogram's values are distributions"
+            histogram.add_metric(values, value.buckets(), value.total)
+        return histogram
+    make = CounterMetricFamily if source.kind == "counter" else GaugeMetricFamily
+    family = make(source.name, source.text, labels=source.labels)
+    for values, value in source.rows():
+        assert not isinstance(value, Distribution), "only a histogram's values are distributions"
+        family.add_metric(values, value)
+    return family
 
 
 def merge_expositions(texts: Mapping[str, bytes]) -> bytes:

@@ -12,13 +12,13 @@ from typing import Final
 
 from kafscale.runtime.addresses import join_address, split_address
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.exposition import CONTENT_TYPE, expose, merge_expositions
 from kafscale.runtime.health import Health
 from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
 
 OWN: Final = "main"
 PLAIN: Final = "text/plain; charset=utf-8"
+EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BYTES_MAX: Final = 8 << 10
 REQUEST_TIMEOUT_S: Final = 5.0
 CONNECTIONS_MAX: Final = 64
@@ -61,7 +61,7 @@ class HttpFace:
                 status = HTTPStatus.OK if self._health.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
                 return status, PLAIN, self._health.reason.encode() + b"\n"
             case "/metrics":
-                return HTTPStatus.OK, CONTENT_TYPE, await self._metrics_text()
+                return HTTPStatus.OK, EXPOSITION, await self._metrics_text()
             case _:
                 return HTTPStatus.NOT_FOUND, PLAIN, b"/livez, /readyz or /metrics\n"
 
@@ -71,11 +71,16 @@ class HttpFace:
         return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"the event loop stood still\n"
 
     async def _metrics_text(self) -> bytes:
-        text = await asyncio.to_thread(expose, self._metrics.registry)
-        if self.worker_metrics is None:
-            return text
-        texts = {OWN: text, **await self.worker_metrics()}
-        return await asyncio.to_thread(merge_expositions, texts)
+        others = None if self.worker_metrics is None else await self.worker_metrics()
+        return await asyncio.to_thread(exposition, self._metrics, others)
+
+
+def exposition(metrics: Metrics, others: Mapping[str, bytes] | None) -> bytes:
+    """In a thread, and Prometheus is loaded there at the first scrape: a service starts without it."""
+    from kafscale.runtime.exposition import expose, merge_expositions
+
+    text = expose(metrics)
+    return text if others is None else merge_expositions({OWN: text, **others})
 
 
 def request_line(head: bytes) -> tuple[str, str]:

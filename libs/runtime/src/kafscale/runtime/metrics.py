@@ -7,11 +7,8 @@ a value may be one count behind, never torn.
 import bisect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Generic, TypeVar
-
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeVar
 
 CHILDREN_MAX: Final = 1_000
 OVERFLOW: Final = "other"
@@ -95,44 +92,33 @@ class Family(Generic[Child]):
         return list(self._children.items())
 
 
-class _Source(Collector):
-    """Called at each scrape."""
+Row = tuple[Sequence[str], float | Distribution]
 
-    def __init__(self, read: Callable[[], Metric]) -> None:
-        self._read = read
 
-    def collect(self) -> Iterable[Metric]:
-        yield self._read()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One metric: what /metrics says of it, and how its values are read, by the values of its labels."""
 
-    def describe(self) -> Iterable[Metric]:
-        """What it is depends on when it is asked; the name is checked by our own register."""
-        return ()
+    kind: Literal["counter", "gauge", "histogram"]
+    name: str
+    text: str
+    labels: Sequence[str] = ()
+    rows: Callable[[], Iterable[Row]]
 
 
 class Metrics:
-    """All metrics of a process; `registry` is what /metrics shows."""
+    """All metrics of a process. `sources` are read at each scrape; nothing of Prometheus is loaded before the first."""
 
     def __init__(self, service: str) -> None:
         self.service = service
-        self.registry = CollectorRegistry()
-        self._names: set[str] = set()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
+        self.sources: dict[str, Source] = {}
 
     def counter(self, name: str, text: str) -> Tally:
         return self.counters(name, text, ()).labels()
 
     def counters(self, name: str, text: str, labels: Sequence[str]) -> Family[Tally]:
         family: Family[Tally] = Family(labels, Tally)
-        full_name = self._claim(name)
-
-        def read() -> Metric:
-            metric = CounterMetricFamily(full_name, text, labels=labels)
-            for values, child in family.rows():
-                metric.add_metric(values, child.value)
-            return metric
-
-        self._register(read)
+        self._add("counter", name, text, lambda: ((v, tally.value) for v, tally in family.rows()), labels)
         return family
 
     def gauge(self, name: str, text: str) -> Level:
@@ -140,15 +126,7 @@ class Metrics:
 
     def gauges(self, name: str, text: str, labels: Sequence[str]) -> Family[Level]:
         family: Family[Level] = Family(labels, Level)
-        full_name = self._claim(name)
-
-        def read() -> Metric:
-            metric = GaugeMetricFamily(full_name, text, labels=labels)
-            for values, child in family.rows():
-                metric.add_metric(values, child.value)
-            return metric
-
-        self._register(read)
+        self._add("gauge", name, text, lambda: ((v, level.value) for v, level in family.rows()), labels)
         return family
 
     def histogram(self, name: str, text: str, bounds: Sequence[float] = SECONDS_BOUNDS) -> Distribution:
@@ -158,47 +136,32 @@ class Metrics:
         self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float] = SECONDS_BOUNDS
     ) -> Family[Distribution]:
         family: Family[Distribution] = Family(labels, lambda: Distribution(bounds))
-        full_name = self._claim(name)
-
-        def read() -> Metric:
-            metric = HistogramMetricFamily(full_name, text, labels=labels)
-            for values, child in family.rows():
-                metric.add_metric(values, child.buckets(), child.total)
-            return metric
-
-        self._register(read)
+        self._add("histogram", name, text, family.rows, labels)
         return family
 
     def watch_gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """A gauge that is read where it lives."""
-        full_name = self._claim(name)
-        self._register(lambda: GaugeMetricFamily(full_name, text, value=read()))
+        self._add("gauge", name, text, lambda: [((), read())])
 
     def watch_counter(self, name: str, text: str, read: Callable[[], float]) -> None:
         """A counter that is counted elsewhere."""
-        full_name = self._claim(name)
-        self._register(lambda: CounterMetricFamily(full_name, text, value=read()))
+        self._add("counter", name, text, lambda: [((), read())])
 
     def watch_counters(
         self, name: str, text: str, label: str, read: Callable[[], Iterator[tuple[str, float]]]
     ) -> None:
         """Counters that are counted elsewhere, one per value of a label."""
-        full_name = self._claim(name)
+        self._add("counter", name, text, lambda: (((value,), count) for value, count in read()), (label,))
 
-        def family() -> Metric:
-            metric = CounterMetricFamily(full_name, text, labels=(label,))
-            for value, count in read():
-                metric.add_metric((value,), count)
-            return metric
-
-        self._register(family)
-
-    def _claim(self, name: str) -> str:
+    def _add(
+        self,
+        kind: Literal["counter", "gauge", "histogram"],
+        name: str,
+        text: str,
+        rows: Callable[[], Iterable[Row]],
+        labels: Sequence[str] = (),
+    ) -> None:
         assert _NAME.fullmatch(name), f"{name!r} is no metric name"
         full_name = f"kafscale_{self.service}_{name}"
-        assert full_name not in self._names, f"{full_name} is there already"
-        self._names.add(full_name)
-        return full_name
-
-    def _register(self, read: Callable[[], Metric]) -> None:
-        self.registry.register(_Source(read))
+        assert full_name not in self.sources, f"{full_name} is there already"
+        self.sources[full_name] = Source(kind=kind, name=full_name, text=text, labels=labels, rows=rows)

@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar
 import structlog
 import uvloop
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.collector import calm_collector
 from kafscale.runtime.drain import drain, leave
 from kafscale.runtime.face import GrpcFace, advertised
 from kafscale.runtime.health import Health, Phase
@@ -229,6 +230,7 @@ class _Process(Generic[S]):
         self._http.worker_metrics = parts.worker_metrics
         self._face.offer(parts, tracer)
         await parts.before_ready()
+        calm_collector()
         # From here on others may see us as READY: a signal has to drain.
         self._offered = True
         await self._wait(

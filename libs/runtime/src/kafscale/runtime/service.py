@@ -18,7 +18,6 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership import Registration
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import TopicsView
-from prometheus_client import CollectorRegistry
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -55,10 +54,6 @@ class Runtime(Generic[S]):
         self.tracer = tracer
         self.budget = MemoryBudget(settings.memory_bytes)
         self._topics: TopicsView | None = None
-
-    @property
-    def registry(self) -> CollectorRegistry:
-        return self.metrics.registry
 
     @property
     def topics(self) -> TopicsView:

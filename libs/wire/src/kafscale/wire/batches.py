@@ -32,6 +32,7 @@ TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
+_CODEC_MAX = int(max(Codec))
 _HEADER = Struct(">qiibIhiqqqhii")
 _LENGTH = Struct(">qi")
 _PLACE = Struct(">qii")
@@ -111,7 +112,7 @@ def split_batches(record_set: Buffer) -> list[tuple[BatchHeader, memoryview]]:
         if magic > MAGIC:
             raise WireError("record set", f"magic {magic}", offset=pos)
         header = read_batch_header(view, pos)
-        size = header.size
+        size = LENGTH_OFFSET + header.batch_length
         if not HEADER_SIZE <= size <= end - pos:
             raise WireError("record set", f"a batch of {size} bytes in {end - pos}", offset=pos)
         batches.append((header, view[pos : pos + size]))
@@ -127,9 +128,14 @@ def validate_batch(header: BatchHeader, batch: Buffer, *, transactions: bool = F
     """
     if header.magic != MAGIC:
         return ErrorCode.INVALID_RECORD if header.magic in (0, 1) else ErrorCode.CORRUPT_MESSAGE
-    if header.size != len(batch) or len(batch) < HEADER_SIZE or not has_valid_crc(header, batch):
+    size = len(batch)
+    if LENGTH_OFFSET + header.batch_length != size or size < HEADER_SIZE or not has_valid_crc(header, batch):
         return ErrorCode.CORRUPT_MESSAGE
-    return _attributes_error(header, transactions) or _numbers_error(header)
+    if not 0 <= header.attributes <= _CODEC_MAX:  # else there is a codec that we know, and no flag
+        error = _attributes_error(header, transactions)
+        if error:
+            return error
+    return _numbers_error(header)
 
 
 def has_valid_crc(header: BatchHeader, batch: Buffer) -> bool:
@@ -138,7 +144,7 @@ def has_valid_crc(header: BatchHeader, batch: Buffer) -> bool:
 
 
 def _attributes_error(header: BatchHeader, transactions: bool) -> ErrorCode:
-    if header.attributes & CODEC_MASK > Codec.ZSTD:
+    if header.attributes & CODEC_MASK > _CODEC_MAX:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     if header.attributes & (CONTROL | DELETE_HORIZON):
         return ErrorCode.INVALID_RECORD
@@ -153,7 +159,8 @@ def _numbers_error(header: BatchHeader) -> ErrorCode:
     count = header.records_count
     if header.base_offset != 0 or count <= 0 or count != header.last_offset_delta + 1:
         return ErrorCode.INVALID_RECORD
-    if header.codec == Codec.NONE and count * RECORD_BYTES_MIN > header.size - HEADER_SIZE:
+    records_bytes = LENGTH_OFFSET + header.batch_length - HEADER_SIZE
+    if not header.attributes & CODEC_MASK and count * RECORD_BYTES_MIN > records_bytes:
         return ErrorCode.INVALID_RECORD
     if header.base_timestamp < TIMESTAMP_NONE or header.max_timestamp < TIMESTAMP_NONE:
         return ErrorCode.INVALID_TIMESTAMP

@@ -19,6 +19,8 @@ from kafscale.storage.objects import ObjectStore, StoreError, StoreUnavailable
 
 DECODE_IN_THREAD: Final = 2_000
 """A manifest of more segments than this is decoded beside the event loop."""
+MANIFESTS_AT_ONCE: Final = 4
+"""A young one lists 16 segments, and a reader who catches up takes more than that in one answer."""
 _last = attrgetter("last")
 
 
@@ -46,13 +48,15 @@ class ManifestCache:
     async def get(self, ref: ManifestRef) -> Manifest:
         """Raises StoreError, or CorruptValue when the object is not what the reference says."""
         manifest = self.peek(ref)
-        if manifest is not None:
-            return manifest
+        return manifest if manifest is not None else await asyncio.shield(self.begin(ref))
+
+    def begin(self, ref: ManifestRef) -> asyncio.Future[Manifest]:
+        """Start to load one that is not in memory, or join a load that is under way."""
         loading = self._loading.get(ref.key)
         if loading is None:
             loading = self._loading[ref.key] = asyncio.get_running_loop().create_future()
             self._tasks.create_task(self._fill(ref, loading))
-        return await asyncio.shield(loading)
+        return loading
 
     async def _fill(self, ref: ManifestRef, loading: asyncio.Future[Manifest]) -> None:
         try:
@@ -111,8 +115,15 @@ class Locator:
             segs += _tail_after(state, segs)
         return choose(segs, offset, limit_bytes, count_max=count_max)
 
+    def warm(self, state: LogState, offset: int) -> None:
+        """Start to load the next manifests side by side: one after the other is one way to the store each."""
+        for ref in _refs_from(state, offset)[:MANIFESTS_AT_ONCE]:
+            if self._manifests.peek(ref) is None:
+                self._manifests.begin(ref)
+
     async def load_for(self, state: LogState, offset: int, limit_bytes: int, *, count_max: int) -> list[Seg]:
         """As `choose`, reading the manifests it needs."""
+        self.warm(state, offset)
         segs: list[Seg] = []
         for ref in _refs_from(state, offset):
             manifest = await self._manifests.get(ref)

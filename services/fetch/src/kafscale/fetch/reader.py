@@ -263,7 +263,10 @@ class Reader:
             return
         reached = ask.cut.next_offset
         count = max(self._limits.readahead_segments, len(ask.views))
-        segs = self._locator.choose_now(ask.state, reached, 1 << 62, count_max=count + 1) or []
+        segs = self._locator.choose_now(ask.state, reached, 1 << 62, count_max=count + 1)
+        if segs is None:
+            self._locator.warm(ask.state, reached)  # the reader is back before it could be waited for here
+            return
         if segs and segs[0].base < reached:
             segs = segs[1:]  # the rest of it is in memory
         for seg in segs[:count]:

@@ -147,7 +147,8 @@ class Connection:
     @property
     def held_bytes(self) -> int:
         """Everything that the client's bytes occupy here."""
-        return self._request_bytes + self.allocated_bytes + len(self._backlog)
+        arriving = 0 if self._frame is None else len(self._frame)
+        return self._request_bytes + arriving + len(self._backlog)
 
     @property
     def mid_frame(self) -> bool:
@@ -211,15 +212,17 @@ class Connection:
     def _scan(self, data: memoryview, now_ms: int) -> list[Event]:
         events: list[Event] = []
         position, end = 0, len(data)
+        size_max = self._limits.frame_bytes_max
         while end - position >= SIZE.size:
             if not self._admits():
                 self._backlog = bytes(data[position:])
                 return events
             (size,) = SIZE.unpack_from(data, position)
-            wrong = self._judge(size, data[position : position + SIZE.size])
-            if wrong is not None:
-                events.append(self._refuse(wrong))
-                return events
+            if self._fresh or not HEADER_BYTES_MIN <= size <= size_max:
+                wrong = self._judge(size, data[position : position + SIZE.size])
+                if wrong is not None:
+                    events.append(self._refuse(wrong))
+                    return events
             position += SIZE.size
             if end - position < size:
                 self._begin(size, data[position:])

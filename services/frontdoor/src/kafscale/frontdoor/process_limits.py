@@ -1,6 +1,5 @@
-"""What this process asks of the system and of Python before it serves: descriptors, and a calm collector."""
+"""What this process asks of the system before it serves: descriptors."""
 
-import gc
 import resource
 from typing import Final
 
@@ -9,7 +8,6 @@ import structlog
 log = structlog.get_logger("kafscale.frontdoor")
 
 OTHER_DESCRIPTORS: Final = 256
-YOUNG_OBJECTS_MAX: Final = 20_000
 
 
 def allow_descriptors(connections_max: int) -> None:
@@ -26,10 +24,3 @@ def allow_descriptors(connections_max: int) -> None:
             connections_max=connections_max,
             descriptors=allowed,
         )
-
-
-def calm_collector() -> None:
-    """After loading: what exists now stays, and requests make no cycles that live, so look less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 20)

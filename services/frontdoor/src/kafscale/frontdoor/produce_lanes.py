@@ -180,10 +180,11 @@ class LaneSender:
 
     def _take_reply(self, producer: Producer, share: Share, reply: Reply) -> None:
         self._acked.saw(reply.revision)
-        match reply.status:
+        status = reply.status
+        if status is ReplyStatus.FINAL and self._pass_on(producer, share, reply):
+            return
+        match status:
             case ReplyStatus.FINAL | ReplyStatus.NOT_OWNER:
-                if reply.status is ReplyStatus.FINAL and self._pass_on(producer, share, reply):
-                    return
                 self._merge(producer, share, reply)
             case ReplyStatus.NO_REPLY if share.call.exchange.request.silent:
                 self._conclude_all(producer, share, ErrorCode.NONE)

@@ -17,7 +17,6 @@ from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.listeners import Bind, ListenersWrong
 from kafscale.frontdoor.owners import OwnersView
-from kafscale.frontdoor.process_limits import calm_collector
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.slot_table import SlotsView
@@ -148,7 +147,6 @@ class Service:
         await self._slots.view.ready()
         for live in lives:
             await live.loaded()
-        calm_collector()
 
     async def listen(self, doors: Sequence[Door]) -> None:
         loop = asyncio.get_running_loop()

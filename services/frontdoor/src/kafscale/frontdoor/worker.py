@@ -22,7 +22,8 @@ from kafscale.frontdoor.server import ROLE, Door, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.exposition import expose
+from kafscale.runtime.collector import calm_collector
+from kafscale.runtime.http import exposition
 from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
@@ -118,6 +119,7 @@ class Worker:
         )
         try:
             await service.load()
+            calm_collector()
             await service.listen(self._doors())
             reader, writer = await _ask_pipe()
             writer.write(READY)
@@ -136,7 +138,7 @@ class Worker:
     async def _answer_parent(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             if line.strip() == METRICS:
-                text = await asyncio.to_thread(expose, self._metrics.registry)
+                text = await asyncio.to_thread(exposition, self._metrics, None)
                 writer.write(METRICS + b" %d\n" % len(text) + text)
                 await writer.drain()
         self._stop.set()

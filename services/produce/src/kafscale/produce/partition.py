@@ -148,7 +148,14 @@ class Partition:
     # --- requests --------------------------------------------------------------------------
 
     def append(
-        self, waiter: Waiter, slot: int, records: memoryview | None, *, deadline_ms: int, zstd_allowed: bool
+        self,
+        waiter: Waiter,
+        slot: int,
+        records: memoryview | None,
+        *,
+        deadline_ms: int,
+        zstd_allowed: bool,
+        now: Instant,
     ) -> None:
         """Take the next request in order; `waiter` hears of it later, never from within this call."""
         self._token = token = self._token + 1
@@ -156,10 +163,10 @@ class Partition:
         self._waiting[token] = request
         if self.writer is None:
             if not self._held:
-                self.held_since_ms = self._tools.clock.now_ms()
+                self.held_since_ms = now.mono_ms
             self._held.append(request)
             return
-        self._feed(self.writer, request, self._tools.now())
+        self._feed(self.writer, request, now)
         self._tools.pump.touch(self)
 
     def serve(self, writer: Writer, producers: Known) -> None:
@@ -273,6 +280,7 @@ class Partition:
                 metrics.bytes.inc(seg.size)
                 metrics.segment_bytes.observe(seg.size)
             metrics.flushes.inc(len(done.segments))
+            self._tools.pump.flushed(self)
             return
         metrics.checkpoints.inc()
         if done.old_snap_key:

@@ -8,6 +8,7 @@ ever sent twice.
 
 import asyncio
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final, Literal
 
 from kafscale.runtime.clock import Clock, SystemClock
@@ -19,6 +20,7 @@ from kafscale.runtime.stream.stats import StreamStats
 __all__ = ["BackendLost", "PendingReply", "Reply", "RequestMeta", "StreamClient"]
 
 SWEEP_EVERY_S: Final = 0.25
+IS_WRITABLE: Final = attrgetter("is_writable")
 
 
 class StreamClient:
@@ -86,7 +88,7 @@ class StreamClient:
     @property
     def writable(self) -> bool:
         """False while more than half of queue_bytes_max waits on some stream."""
-        return all(link.is_writable for link in self._links)
+        return all(map(IS_WRITABLE, self._links))
 
     async def drain(self) -> None:
         """Returns when writable, and when the client is closed."""

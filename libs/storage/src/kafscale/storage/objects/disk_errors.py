@@ -1,11 +1,10 @@
 """The operating system's errors in the words of the port."""
 
-import contextlib
 import errno
-from collections.abc import Iterator
+from types import TracebackType
 from typing import Final
 
-from kafscale.storage.objects.errors import StoreFull, StoreRefused, StoreUnavailable
+from kafscale.storage.objects.errors import StoreError, StoreFull, StoreRefused, StoreUnavailable
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REFUSED: Final = frozenset(
@@ -13,15 +12,28 @@ _REFUSED: Final = frozenset(
 )
 
 
-@contextlib.contextmanager
-def translated(key: str) -> Iterator[None]:
-    """Raise what the store's callers know in place of OSError."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        if error.errno in NO_ROOM:
-            raise StoreFull(key, reason) from error
-        if error.errno in _REFUSED:
-            raise StoreRefused(key, reason) from error
-        raise StoreUnavailable(key, reason) from error
+class translated:
+    """Raise what the store's callers know in place of OSError. A class, as each PUT passes it twice."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise in_our_words(self._key, error) from error
+
+
+def in_our_words(key: str, error: OSError) -> StoreError:
+    reason = error.strerror or str(error)
+    if error.errno in NO_ROOM:
+        return StoreFull(key, reason)
+    if error.errno in _REFUSED:
+        return StoreRefused(key, reason)
+    return StoreUnavailable(key, reason)

@@ -17,13 +17,14 @@ T = TypeVar("T")
 class _Call:
     """One function on its way through a thread and back to its loop."""
 
-    __slots__ = ("args", "function", "future", "loop")
+    __slots__ = ("args", "done", "function", "future", "loop")
 
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], done: Callable[[], None]) -> None:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.function = function
         self.args = args
+        self.done = done
 
     def run(self) -> None:
         try:
@@ -34,6 +35,7 @@ class _Call:
             self.loop.call_soon_threadsafe(self._finish, result, error)
 
     def _finish(self, result: Any, error: Exception | None) -> None:
+        self.done()
         if self.future.done():
             return
         if error is None:
@@ -71,15 +73,14 @@ class DiskPool:
 
     def post(self, function: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
         """The same without a wait for a place: the function is certain to run."""
-        call = _Call(function, args)
-        call.future.add_done_callback(self._done)
+        call = _Call(function, args, self._done)
         self._pending += 1
         if self._pending > len(self._threads) < self._size:
             self._start()
         self._calls.put(call)
         return call.future
 
-    def _done(self, _: object) -> None:
+    def _done(self) -> None:
         self._pending -= 1
 
     def _start(self) -> None:

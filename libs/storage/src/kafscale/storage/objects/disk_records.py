@@ -29,8 +29,8 @@ class Records(Protocol):
     def read(self, key: str, fd: int) -> Record | None:
         """None: there is none, as for a file that was put there by hand."""
 
-    def write(self, key: str, fd: int, record: Record) -> None:
-        """Replace the record, if any; the caller holds the file open, so its inode is nobody else's."""
+    def write(self, key: str, fd: int, line: str) -> None:
+        """Replace the record, if any, by this line. The caller holds the file open: its inode is nobody else's."""
 
     def forget(self, key: str, inode: int) -> None:
         """The inode has lost the key."""
@@ -53,8 +53,8 @@ class AttributeRecords:
                 return None
             raise
 
-    def write(self, key: str, fd: int, record: Record) -> None:
-        os.setxattr(fd, ATTRIBUTE, encode_record(record).encode())
+    def write(self, key: str, fd: int, line: str) -> None:
+        os.setxattr(fd, ATTRIBUTE, line.encode())
 
     def forget(self, key: str, inode: int) -> None:
         """It goes with the file."""
@@ -64,7 +64,7 @@ class AttributeRecords:
 
     def adopt(self, key: str, fd: int) -> Record:
         record = _fresh_record(fd, hash_file(fd), {})
-        self.write(key, fd, record)
+        self.write(key, fd, encode_record(record))
         return record
 
 
@@ -81,13 +81,12 @@ class LinkRecords:
         except FileNotFoundError:
             return None
 
-    def write(self, key: str, fd: int, record: Record) -> None:
+    def write(self, key: str, fd: int, line: str) -> None:
         """A link that is there already is of an earlier life of the inode's number."""
-        target = encode_record(record)
         path = self._path(key, os.fstat(fd).st_ino)
         for _ in range(_RACES_MAX):
             try:
-                os.symlink(target, path)
+                os.symlink(line, path)
             except FileNotFoundError:
                 make_parents(path, self._root, ordered=self._ordered)
             except FileExistsError:
@@ -112,7 +111,7 @@ class LinkRecords:
         """
         etag = hash_file(fd)
         record = _fresh_record(fd, etag, self._metadata_of(key, etag))
-        self.write(key, fd, record)
+        self.write(key, fd, encode_record(record))
         return record
 
     def _metadata_of(self, key: str, etag: str) -> Metadata:

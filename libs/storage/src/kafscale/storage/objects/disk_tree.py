@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafscale.storage.objects.disk_errors import NO_ROOM, translated
-from kafscale.storage.objects.disk_files import read_range, write_body
+from kafscale.storage.objects.disk_files import read_range
 from kafscale.storage.objects.disk_format import open_records
 from kafscale.storage.objects.disk_records import AttributeRecords, Records, make_parents
+from kafscale.storage.objects.disk_stage import Stage, Staged, fill
 from kafscale.storage.objects.durability import names_follow_fsync, sync_directory
 from kafscale.storage.objects.errors import (
     ObjectNotFound,
@@ -29,29 +30,10 @@ from kafscale.storage.objects.errors import (
 )
 from kafscale.storage.objects.locks import KeyLocks
 from kafscale.storage.objects.port import Buffer, Condition, IfAbsent, IfMatch, Metadata, ObjectInfo
-from kafscale.storage.objects.sidecar import STORE_DIR, Record, check_key, check_metadata
+from kafscale.storage.objects.sidecar import STORE_DIR, Record, check_key, encode_metadata
 
 _RACES_MAX: Final = 16  # each lost race needs another process to have changed the same key meanwhile
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-
-
-@dataclass(slots=True)
-class _Staged:
-    """Written bytes and their record, on their way to their key; `source` is what to link there."""
-
-    fd: int
-    inode: int
-    etag: str
-    source: str
-    shown: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """An object under its key that is not durable yet; `settle` makes it so, and closes what is open."""
-
-    staged: _Staged
-    open: contextlib.ExitStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +51,6 @@ class DiskTree:
     def __init__(self, root: str, *, lock_wait_s: float, attributes: bool = True) -> None:
         self._root = root
         self._meta = f"{root}/{STORE_DIR}/meta"
-        self._stage = f"{root}/{STORE_DIR}/stage"
         self._torn = f"{root}/{STORE_DIR}/torn"
         self._locks = KeyLocks(f"{root}/{STORE_DIR}/locks", wait_s=lock_wait_s)
         self._preparing = threading.Lock()
@@ -77,7 +58,7 @@ class DiskTree:
         self._ordered = False
         self._attributes = attributes
         self._records: Records = AttributeRecords()
-        self._unnamed = True
+        self._stage = Stage(f"{root}/{STORE_DIR}/stage")
 
     # -- opening ---------------------------------------------------------------------------------------------
 
@@ -88,21 +69,14 @@ class DiskTree:
         with self._preparing, translated(""):
             if self._root_fd >= 0:
                 return
-            for directory in (self._meta, self._stage, self._torn, f"{self._root}/{STORE_DIR}/locks"):
-                os.makedirs(directory, exist_ok=True)
+            for name in ("meta", "stage", "torn", "locks"):
+                os.makedirs(f"{self._root}/{STORE_DIR}/{name}", exist_ok=True)
             self._ordered = names_follow_fsync(self._root)
             self._records = open_records(
                 f"{self._root}/{STORE_DIR}", attributes=self._attributes, ordered=self._ordered
             )
-            self._unnamed = self._can_stage_unnamed()
+            self._stage.prepare()
             self._root_fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def _can_stage_unnamed(self) -> bool:
-        try:
-            os.close(os.open(self._stage, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644))
-        except OSError:
-            return False
-        return os.path.isdir("/proc/self/fd")
 
     def close(self) -> None:
         if self._root_fd >= 0:
@@ -113,9 +87,9 @@ class DiskTree:
 
     def put(self, key: str, body: Sequence[Buffer], condition: Condition, metadata: Metadata) -> str:
         check_key(key)
-        check_metadata(key, metadata)
+        described = encode_metadata(key, metadata)
         self.prepare()
-        with translated(key), self._staged(key, body, metadata) as staged:
+        with translated(key), self._staged(key, body, described) as staged:
             if isinstance(condition, IfAbsent):
                 self._create(key, staged)
             else:
@@ -123,23 +97,15 @@ class DiskTree:
             return staged.etag
 
     @contextlib.contextmanager
-    def _staged(self, key: str, body: Sequence[Buffer], metadata: Metadata) -> Iterator[_Staged]:
-        name = "" if self._unnamed else f"{self._stage}/{uuid.uuid4().hex}"
-        if name:
-            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        else:
-            fd = os.open(self._stage, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    def _staged(self, key: str, body: Sequence[Buffer], described: str) -> Iterator[Staged]:
+        fd, name = self._stage.open()
         try:
-            etag, size = write_body(fd, body)
-            status = os.fstat(fd)
-            record = Record(etag=etag, size=size, mtime_ns=status.st_mtime_ns, metadata=metadata)
-            staged = _Staged(fd, status.st_ino, etag, name or f"/proc/self/fd/{fd}")
-            self._records.write(key, fd, record)
+            staged = fill(fd, name, key, body, described, self._records)
             try:
                 yield staged
             finally:
                 if not staged.shown:
-                    self._records.forget(key, status.st_ino)
+                    self._records.forget(key, staged.inode)
         finally:
             os.close(fd)
             if name:
@@ -149,36 +115,45 @@ class DiskTree:
     @property
     def one_fsync_is_enough(self) -> bool:
         """The store is open, and a create needs nothing of a disk but the last fsync."""
-        return self._root_fd >= 0 and self._ordered and isinstance(self._records, AttributeRecords)
+        in_attributes = isinstance(self._records, AttributeRecords)
+        return self._root_fd >= 0 and self._ordered and in_attributes and self._stage.unnamed
 
-    def try_show(self, key: str, body: Sequence[Buffer], metadata: Metadata) -> Shown | None:
-        """A create up to its fsync: some system calls on the page cache. None: something is in the way."""
+    def try_show(self, key: str, body: Sequence[Buffer], metadata: Metadata) -> Staged | None:
+        """A create up to its fsync, on the page cache. None: something is in the way. Else `settle` must follow."""
         assert self.one_fsync_is_enough
         check_key(key)
-        check_metadata(key, metadata)
-        with translated(key), contextlib.ExitStack() as stack:
-            staged = stack.enter_context(self._staged(key, body, metadata))
+        described = encode_metadata(key, metadata)
+        with translated(key):
+            fd, _ = self._stage.open()
             try:
+                staged = fill(fd, "", key, body, described, self._records)
                 os.link(staged.source, self._path(key), src_dir_fd=self._root_fd, follow_symlinks=True)
             except (FileNotFoundError, FileExistsError):
+                os.close(fd)
                 return None
-            staged.shown = True
-            return Shown(staged, stack.pop_all())
+            except BaseException:
+                os.close(fd)
+                raise
+        staged.shown = True
+        return staged
 
-    def settle(self, key: str, shown: Shown) -> str:
-        """The etag, once the object is durable."""
-        with translated(key), shown.open:
-            self._make_durable(key, shown.staged)
-            return shown.staged.etag
+    def settle(self, key: str, staged: Staged) -> str:
+        """The etag, once the object is durable. Closes the file."""
+        with translated(key):
+            try:
+                self._make_durable(key, staged)
+            finally:
+                os.close(staged.fd)
+        return staged.etag
 
-    def _create(self, key: str, staged: _Staged) -> None:
+    def _create(self, key: str, staged: Staged) -> None:
         if not self._ordered:
             self._sync_before_showing(key, staged)
         self._link_to_key(key, staged)
         staged.shown = True
         self._make_durable(key, staged)
 
-    def _make_durable(self, key: str, staged: _Staged) -> None:
+    def _make_durable(self, key: str, staged: Staged) -> None:
         try:
             self._sync_after_showing(key, staged.fd)
         except OSError as error:
@@ -187,7 +162,7 @@ class DiskTree:
             full = error.errno in NO_ROOM
             raise (StoreFull if full else StoreUnavailable)(key, f"fsync: {error.strerror}") from error
 
-    def _link_to_key(self, key: str, staged: _Staged) -> None:
+    def _link_to_key(self, key: str, staged: Staged) -> None:
         path = self._path(key)
         for _ in range(_RACES_MAX):
             try:
@@ -209,12 +184,12 @@ class DiskTree:
             if os.stat(path, follow_symlinks=False).st_ino == inode:
                 os.unlink(path)
 
-    def _replace(self, key: str, staged: _Staged, condition: IfMatch | None) -> None:
+    def _replace(self, key: str, staged: Staged, condition: IfMatch | None) -> None:
         os.fsync(staged.fd)  # so that a full disk is found while the old bytes still stand
         if not self._ordered:
             self._sync_before_showing(key, staged)
         path = self._path(key)
-        name = f"{self._stage}/{uuid.uuid4().hex}"
+        name = self._stage.fresh_name()
         os.link(staged.source, name, src_dir_fd=self._root_fd, follow_symlinks=True)
         try:
             # The old file stays open until its record is gone: a free inode could be another writer's by then.
@@ -230,7 +205,7 @@ class DiskTree:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
 
-    def _sync_before_showing(self, key: str, staged: _Staged) -> None:
+    def _sync_before_showing(self, key: str, staged: Staged) -> None:
         os.fsync(staged.fd)
         self._records.sync(key)
 

@@ -6,6 +6,7 @@ do not pass for those that it wrote. The etag is the bytes' hash, so it can be f
 lost.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +19,7 @@ METADATA_BYTES_MAX: Final = 2048  # S3's own limit
 _NAME_BYTES_MAX: Final = 230  # 255, less the inode's suffix
 _ENCODED_BYTES_MAX: Final = 3800
 _RECORD_VERSION: Final = "1"
+_UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +34,24 @@ class Record:
 
 def encode_record(record: Record) -> str:
     """One line of text."""
-    return f"{_RECORD_VERSION} {record.etag} {record.size} {record.mtime_ns} {urlencode(record.metadata)}"
+    return record_line(record.etag, record.size, record.mtime_ns, urlencode(record.metadata))
 
 
-def check_metadata(key: str, metadata: Mapping[str, str]) -> None:
-    """S3 has the first limit; a link's target and ext4's attributes have the second."""
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items())
-    if size > METADATA_BYTES_MAX or len(urlencode(metadata)) > _ENCODED_BYTES_MAX:
+def record_line(etag: str, size: int, mtime_ns: int, described: str) -> str:
+    """The same from a record's parts; `described` is `encode_metadata`'s."""
+    return f"{_RECORD_VERSION} {etag} {size} {mtime_ns} {described}"
+
+
+def encode_metadata(key: str, metadata: Mapping[str, str]) -> str:
+    """Refused is what S3 (the first limit), a link's target or ext4's attributes (the second) would not hold."""
+    text = "".join(metadata) + "".join(metadata.values())
+    if _UNRESERVED.fullmatch(text):  # as that of every segment: it stands as it is
+        described = "&".join([f"{name}={value}" for name, value in metadata.items()])
+    else:
+        described = urlencode(metadata)
+    if len(text.encode()) > METADATA_BYTES_MAX or len(described) > _ENCODED_BYTES_MAX:
         raise StoreRefused(key, f"more than {METADATA_BYTES_MAX} bytes of metadata")
+    return described
 
 
 def decode_record(text: str) -> Record | None:

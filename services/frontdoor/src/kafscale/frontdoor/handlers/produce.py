@@ -28,11 +28,12 @@ TRANSACTIONAL_ID_FROM: Final = 3
 TIMEOUT_MS_MIN: Final = 1_500
 TIMEOUT_MS_MAX: Final = 300_000
 PRODUCE: Final = BY_KEY[ApiKey.PRODUCE]
+PRODUCE_KEY: Final = int(ApiKey.PRODUCE)
 
 
 def is_silent(header: RequestHeader, body: memoryview) -> bool:
     """Whether this is a Produce request with acks=0: nobody waits for an answer."""
-    if header.api_key != ApiKey.PRODUCE:
+    if header.api_key != PRODUCE_KEY:
         return False
     try:
         start = _acks_start(header.api_version, body)

@@ -14,7 +14,7 @@ import asyncio
 
 import structlog
 from kafscale.produce.admission import Admission
-from kafscale.produce.log.model import Reply
+from kafscale.produce.log.model import Instant, Reply
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.overtaking import REPEATED, RefusedFirsts
 from kafscale.produce.ownership import Ownership
@@ -184,7 +184,8 @@ class ProduceHandler:
             log.warning("malformed Produce", error=str(malformed), peer=request.meta.peer)
             request.reply(status=ReplyStatus.FAILED)
             return
-        open_request = OpenRequest(self, request, message, self._clock.now_ms())
+        now = self._now()
+        open_request = OpenRequest(self, request, message, now.mono_ms)
         size = len(request.body)
         error = _wrong_with(message, version) or self._admission.admit(size)
         if error is not ErrorCode.NONE:
@@ -192,18 +193,20 @@ class ProduceHandler:
             open_request.refuse_all(error)
         else:
             open_request.reserved(size)
-            self._enter(request, message, open_request)
+            self._enter(request, message, open_request, now)
         open_request.placed()
 
-    def _enter(self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest) -> None:
+    def _enter(
+        self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest, now: Instant
+    ) -> None:
         by_id = request.meta.api_version >= VERSION_TOPIC_IDS
         slot = 0
-        if not any(topic.partition_data for topic in message.topic_data):
-            open_request.refuse_all(ErrorCode.NONE)
         for topic in message.topic_data:
             for part in topic.partition_data:
-                self._enter_partition(request, open_request, slot, topic, part, by_id)
+                self._enter_partition(request, open_request, slot, topic, part, by_id, now)
                 slot += 1
+        if not slot:
+            open_request.refuse_all(ErrorCode.NONE)
 
     def _enter_partition(
         self,
@@ -213,17 +216,20 @@ class ProduceHandler:
         named: ProduceRequestTopic,
         part: ProduceRequestPartition,
         by_id: bool,
+        now: Instant,
     ) -> None:
         open_request.lanes.append(None)
         ref: str | bytes = named.topic_id if by_id else named.name
-        topic = self._find(ref, by_id)
+        topic = self._find(ref)
         if topic is None or not 0 <= part.index < topic.partitions or self._unseen.waits(ref):
             self._unseen.wait(
                 ref,
-                lambda: self._enter_seen(request, open_request, slot, self._find(ref, by_id), part, by_id),
+                lambda: self._enter_seen(
+                    request, open_request, slot, self._find(ref), part, by_id, self._now()
+                ),
             )
             return
-        self._enter_seen(request, open_request, slot, topic, part, by_id)
+        self._enter_seen(request, open_request, slot, topic, part, by_id, now)
 
     def _enter_seen(
         self,
@@ -233,6 +239,7 @@ class ProduceHandler:
         topic: Topic | None,
         part: ProduceRequestPartition,
         by_id: bool,
+        now: Instant,
     ) -> None:
         """The view of topics is as new as it gets: admit to the partition, or refuse."""
         if topic is None or not 0 <= part.index < topic.partitions:
@@ -256,13 +263,17 @@ class ProduceHandler:
             records,
             deadline_ms=open_request.deadline_ms,
             zstd_allowed=open_request.zstd_allowed,
+            now=now,
         )
+
+    def _now(self) -> Instant:
+        return Instant(self._clock.now_ms(), self._clock.wall_ms())
 
     def _refuse(self, message: ProduceRequest, version: int, error: ErrorCode) -> None:
         """Refused as a whole: what its producers send after it must not be taken first."""
         by_id = version >= VERSION_TOPIC_IDS
         for named in message.topic_data:
-            topic = self._find(named.topic_id if by_id else named.name, by_id)
+            topic = self._find(named.topic_id if by_id else named.name)
             for part in named.partition_data if topic is not None else ():
                 self._behind(topic, part, error)
 
@@ -271,8 +282,8 @@ class ProduceHandler:
             key = (topic.topic_id, part.index)
             self._refused_firsts.refused(key, _view(part), self._clock.now_ms())
 
-    def _find(self, ref: str | bytes, by_id: bool) -> Topic | None:
-        topic = self._topics.by_id(TopicId(bytes(ref))) if by_id else self._topics.by_name(str(ref))  # type: ignore[arg-type]
+    def _find(self, ref: str | bytes) -> Topic | None:
+        topic = self._topics.by_id(ref) if isinstance(ref, bytes) else self._topics.by_name(ref)
         return topic if topic is not None and topic.state is TopicState.ACTIVE else None
 
     # --- called by open requests -------------------------------------------------------------

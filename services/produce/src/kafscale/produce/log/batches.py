@@ -54,7 +54,9 @@ def check_record_set(
     for header, batch in batches:
         if len(batch) > limits.max_message_bytes:
             return Rejection(ErrorCode.MESSAGE_TOO_LARGE)
-        error_code = validate_batch(header, batch) or _check_contents(header, batch, limits, zstd_allowed)
+        error_code = validate_batch(header, batch)
+        if not error_code and (limits.keys_required or not zstd_allowed):
+            error_code = _check_contents(header, batch, limits, zstd_allowed)
         if error_code:
             return Rejection(error_code)
     if len(batches) > 1:

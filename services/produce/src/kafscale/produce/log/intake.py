@@ -6,6 +6,8 @@ are referenced where they arrived.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kafscale.produce.log.batches import (
     NO_PRODUCER,
     Batches,
@@ -23,6 +25,7 @@ from kafscale.wire.records import HEADER_SIZE
 
 _NEVER = 1 << 62
 _CLOCK_BACK_MAX_MS = 3_600_000
+_REGATHER_SHARE = 2
 
 
 class Intake:
@@ -33,6 +36,9 @@ class Intake:
         self.producers = producers
         self.epoch = head.epoch
         self._append_time_ms = head.max_ts
+        self._sealed_ms = 0
+        self._company = _NEVER  # requests that a buffer need not wait beyond
+        self._regather_until_ms = 0
 
     def judge(
         self, record_set: memoryview | None, limits: Limits, held_bytes: int, *, zstd_allowed: bool
@@ -102,6 +108,7 @@ class Intake:
 
     def seal(self, partition: PartitionId, names: ObjectNames, attempt: bytes, now: Instant) -> Flight:
         """Fix the open buffer's bytes for ever."""
+        self._sealed_ms = now.mono_ms
         buffer = self.replace_open()
         return Flight(
             buffer,
@@ -118,8 +125,21 @@ class Intake:
         self.open = OpenBuffer(filled.end)
         return filled
 
+    def answered(self, flights: Sequence[Flight], now: Instant) -> None:
+        """A commit is about to answer the requests of these, whose clients will send their next ones at once.
+
+        Sealed at this moment, the buffer would hold only those that came meanwhile: two crowds would take
+        turns for ever, at twice the flushes, and each would wait for the other's as well as for its own.
+        """
+        if not flights:
+            return
+        returning = sum(len(flight.waiters.items) for flight in flights)
+        self._company = returning + len(self.open.waiters.items)
+        self._regather_until_ms = now.mono_ms + (now.mono_ms - self._sealed_ms) // _REGATHER_SHARE
+
     def seal_due_ms(self, limits: Limits, *, under_way: bool, pipeline_full: bool) -> int:
-        """When time alone seals the buffer: company is gathered while a segment is on its way to its commit.
+        """When time alone seals the buffer: company is gathered while a segment is on its way to its commit,
+        and then until everybody is back whom the commit answered.
 
         A buffer that fills up is sealed by its size beside those; waiting for the commit, and not only for
         the upload, makes one flush of two wherever requests are small and CPU is what is short.
@@ -130,10 +150,18 @@ class Intake:
         buffer = self.open
         if not buffer.parts or pipeline_full:
             return _NEVER
-        due_ms = buffer.opened_ms + (limits.flush_interval_ms if under_way else limits.linger_min_ms)
+        due_ms = buffer.opened_ms + limits.flush_interval_ms
+        if not under_way:
+            due_ms = min(due_ms, self._gathered_ms(limits))
         if limits.governed and buffer.seal_asked and not buffer.granted:
             return max(due_ms, buffer.opened_ms + limits.governed_linger_max_ms)
         return due_ms
+
+    def _gathered_ms(self, limits: Limits) -> int:
+        buffer = self.open
+        if len(buffer.waiters.items) >= self._company:
+            return buffer.opened_ms
+        return max(buffer.opened_ms + limits.linger_min_ms, self._regather_until_ms)
 
     def may_seal(self, limits: Limits, now: Instant) -> bool:
         """Whether a buffer that is due may go without asking the governor."""

@@ -57,8 +57,7 @@ class Ledger:
         """Fold uploaded flights, the first of which starts at `head.next`, into one put."""
         segs = tuple(flight.seg(self.head.epoch) for flight in flights)
         head = extended(self.head, segs, attempt)
-        sent = Sent(txn=0, over=0, head=head, base=self.head.next, flights=tuple(flights), doubts=doubts)
-        return self._send(sent, None)
+        return self._send(head, None, flights=tuple(flights), plan=None, doubts=doubts)
 
     def checkpoint(self, plan: CheckpointPlan, snap_key: str, meta: MetaWrite, doubts: Waiters) -> CommitHead:
         moved = len(plan.manifest.segments) if plan.manifest is not None else 0
@@ -68,18 +67,30 @@ class Ledger:
             snap_offset=plan.snapshot.offset,
             snap_key=snap_key,
         )
-        return self._send(Sent(txn=0, over=0, head=head, base=self.head.next, plan=plan, doubts=doubts), meta)
+        return self._send(head, meta, flights=(), plan=plan, doubts=doubts)
 
-    def _send(self, sent: Sent, meta: MetaWrite | None) -> CommitHead:
+    def _send(
+        self,
+        head: Head,
+        meta: MetaWrite | None,
+        *,
+        flights: tuple[Flight, ...],
+        plan: CheckpointPlan | None,
+        doubts: Waiters,
+    ) -> CommitHead:
         assert self.sent is None, "one transaction per partition"
         self._txns += 1
-        self.sent = replace(sent, txn=self._txns, over=self.revision)
-        return CommitHead(
+        self.sent = Sent(
             txn=self._txns,
-            expected_revision=self.revision,
-            head=sent.head,
-            value=encode_head(sent.head),
-            meta=meta,
+            over=self.revision,
+            head=head,
+            base=self.head.next,
+            flights=flights,
+            plan=plan,
+            doubts=doubts,
+        )
+        return CommitHead(
+            txn=self._txns, expected_revision=self.revision, head=head, value=encode_head(head), meta=meta
         )
 
     def take_sent(self, txn: int) -> Sent | None:

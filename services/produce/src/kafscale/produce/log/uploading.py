@@ -32,6 +32,7 @@ from kafscale.produce.log.model import (
 from kafscale.storage.objects import IfAbsent, IfMatch
 
 _NEVER = 1 << 62
+_PARTS = tuple(Part)
 _BACKOFF_DOUBLINGS_MAX = 10
 
 
@@ -75,7 +76,7 @@ class Uploads:
             if position >= pipeline_max:
                 return
             if not flight.started:
-                for part in Part:
+                for part in _PARTS:
                     self._put(flight, part)
 
     def done(self, base: int, part: Part, etag: str) -> None:
@@ -142,8 +143,10 @@ class Uploads:
         return None
 
     def retry_due(self, now: Instant) -> None:
+        if self.next_retry_ms() > now.mono_ms:
+            return
         for flight in self.flights:
-            for part in Part:
+            for part in _PARTS:
                 upload = flight.upload(part)
                 if upload.retry_at_ms > now.mono_ms:
                     continue
@@ -153,10 +156,10 @@ class Uploads:
                     self._ask(flight, upload, part)
 
     def next_retry_ms(self) -> int:
-        return min(
-            (min(flight.segment.retry_at_ms, flight.index.retry_at_ms) for flight in self.flights),
-            default=_NEVER,
-        )
+        due_ms = _NEVER
+        for flight in self.flights:
+            due_ms = min(due_ms, flight.segment.retry_at_ms, flight.index.retry_at_ms)
+        return due_ms
 
     def take_uploaded(self, room: int) -> list[Flight]:
         """Leaves the pipeline: the uploaded flights at its front, in offset order, at most `room`."""

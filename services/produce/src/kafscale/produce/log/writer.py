@@ -6,9 +6,8 @@ again: trouble that cannot be waited out ends the epoch (`step_down`), the one f
 failure is reported only for what no transaction ever carried, or what the head that refused the
 transaction shows to be absent; everything else is unknown and says so (REQUEST_TIMED_OUT).
 
-A sequence gap is fatal to some clients, and a writer that lost its partition without knowing it sees
-gaps that are none. So OUT_OF_ORDER_SEQUENCE_NUMBER waits as a *doubt* for a transaction of this
-writer to succeed, and for none other is one sent that changes nothing.
+A sequence gap is fatal to some clients, and a writer that lost its partition unknowingly sees gaps that are
+none. So error 45 waits as a *doubt* for a transaction of this writer to succeed, if need be an empty one.
 
 An append only fills the open buffer and seals by size. Sealing by time happens in the other events
 and in `tick`, so that with a linger of 0 everything one turn of the loop brings becomes one segment.
@@ -74,6 +73,7 @@ class PartitionWriter:
     ) -> None:
         self._partition = partition
         self._limits = limits
+        self._seal_bytes = limits.seal_bytes
         self._names = names
         self._ids = ids
         self._actions: list[Action] = []
@@ -109,13 +109,12 @@ class PartitionWriter:
 
     def take_actions(self) -> list[Action]:
         """What is to be done now, in order; each is handed out once."""
-        taken = self._actions[:]
-        self._actions.clear()
+        taken, self._actions[:] = self._actions[:], ()
         return taken
 
     def next_deadline(self) -> int | None:
         """When `tick` is due: in the past or now means at once, None means there is nothing to wait for."""
-        due = min((waiters.deadline_ms for waiters in self._waiters()), default=_NEVER)
+        due = min([waiters.deadline_ms for waiters in self._waiters()])
         if self._state in _WORKING:
             if self._doubts.items and self._ledger.sent is None:
                 return 0  # the transaction that settles them can be sent at once
@@ -149,7 +148,7 @@ class PartitionWriter:
             base, append_time_ms = intake.assign(judged, self._limits, now, self._ledger.head.next)
             if token is not None:
                 intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))
-            if intake.open.bytes >= self._limits.seal_bytes:
+            if intake.open.bytes >= self._seal_bytes:
                 self._seal(now)
 
     def _doubt(self, token: Token, deadline_ms: int) -> None:
@@ -197,10 +196,13 @@ class PartitionWriter:
             buffer.seal_asked = True
             self._actions.append(SealWanted(bytes_waiting=buffer.bytes))
 
-    def grant_seal(self, now: Instant) -> None:
-        """The governor's answer to SealWanted."""
+    def grant_seal(self, now: Instant) -> bool:
+        """The governor's answer to SealWanted. False: what wanted it was sealed without."""
+        if not self._intake.open.seal_asked:
+            return False
         self._intake.open.granted = True
         self._advance(now)
+        return True
 
     def upload_done(self, base: int, part: Part, etag: str, now: Instant) -> None:
         self._uploads.done(base, part, etag)
@@ -265,6 +267,7 @@ class PartitionWriter:
         """The transaction is in etcd. Only here and in `Answers.decide` are requests acknowledged."""
         old_snap_key = self._ledger.head.snap_key
         self._ledger.adopt(head, revision)
+        self._intake.answered(sent.flights, now)
         for flight in sent.flights:
             self._answers.acknowledge(flight.waiters.take_all(), revision)
         self._answers.fail(sent.doubts.take_all(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -309,6 +312,7 @@ class PartitionWriter:
 
     def configure(self, limits: Limits, now: Instant) -> None:
         self._limits = limits
+        self._seal_bytes = limits.seal_bytes
         self._advance(now)
 
     def moved_log_start(self, log_start: int) -> None:
@@ -390,10 +394,7 @@ class PartitionWriter:
             yield from self._ledger.sent.flights
         yield from self._uploads
 
-    def _waiters(self) -> Iterator[Waiters]:
-        for flight in self._flights():
-            yield flight.waiters
-        if self._ledger.sent is not None:
-            yield self._ledger.sent.doubts
-        yield self._doubts
-        yield self._intake.open.waiters
+    def _waiters(self) -> list[Waiters]:
+        sent, waiting = self._ledger.sent, [flight.waiters for flight in self._flights()]
+        doubts = (self._doubts,) if sent is None else (sent.doubts, self._doubts)
+        return [*waiting, *doubts, self._intake.open.waiters]

@@ -1,0 +1,69 @@
+"""Which segments hold an offset: of several manifests that are needed, none waits for the one before."""
+
+import asyncio
+
+from kafscale.fetch.locator import MANIFESTS_AT_ONCE, Locator, ManifestCache
+from kafscale.fetch.logstate import LogState
+from kafscale.storage.heads import Head, ManifestRef, Meta, Seg
+from kafscale.storage.manifests import Manifest, encode_manifest
+from kafscale.storage.objects import MemoryStore
+
+CHUNKS = MANIFESTS_AT_ONCE + 2
+
+
+def seg(base: int) -> Seg:
+    return Seg(
+        base=base, last_delta=9, size=100, etag="e", crc32c=0, index_size=0, index_etag="", epoch=1,
+        min_ts=0, max_ts=0, records=10, batches=1, created_ms=0,
+    )  # fmt: skip
+
+
+class FarStore(MemoryStore):
+    """Answers no GET before `together` of them are on their way."""
+
+    def __init__(self, together: int) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self._all_there = asyncio.Barrier(together)
+
+    async def get(
+        self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
+    ) -> bytes:
+        self.asked.append(key)
+        async with asyncio.timeout(5):
+            await self._all_there.wait()
+        return await super().get(key, if_match=if_match, start=start, end=end)
+
+
+async def a_log_of_manifests(store: MemoryStore) -> LogState:
+    """One segment in each."""
+    refs = []
+    for n in range(CHUNKS):
+        await store.put(f"m{n}", [encode_manifest(Manifest(segments=(seg(10 * n),)))])
+        refs.append(ManifestRef(key=f"m{n}", first=10 * n, last=10 * n + 9, count=1))
+    end = 10 * CHUNKS
+    return LogState(
+        head=Head(epoch=1, topic="t", next=end, lso=end), meta=Meta(manifest_end=end, chunks=tuple(refs))
+    )
+
+
+async def test_the_next_manifests_are_loaded_side_by_side_and_no_more_than_a_bound() -> None:
+    store = FarStore(MANIFESTS_AT_ONCE)
+    state = await a_log_of_manifests(store)
+    async with asyncio.TaskGroup() as tasks:
+        manifests = ManifestCache(store, tasks, segments_max=100, timeout_ms=10_000)
+        segs = await Locator(manifests).load_for(state, 15, 150, count_max=100)
+    assert [found.base for found in segs] == [10, 20, 30, 40]
+    assert store.asked == [f"m{n}" for n in range(1, 1 + MANIFESTS_AT_ONCE)]
+
+
+async def test_a_reader_who_will_come_finds_the_manifests_there() -> None:
+    store = FarStore(1)
+    state = await a_log_of_manifests(store)
+    async with asyncio.TaskGroup() as tasks:
+        locator = Locator(ManifestCache(store, tasks, segments_max=100, timeout_ms=10_000))
+        assert locator.choose_now(state, 0, 150, count_max=100) is None
+        locator.warm(state, 0)
+        locator.warm(state, 0)
+    assert locator.choose_now(state, 0, 150, count_max=100) is not None
+    assert len(store.asked) == MANIFESTS_AT_ONCE, "each once"
