@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.committer import (
     JOBS_PER_REQUEST_MAX,
     REQUEST_BYTES_MAX,
@@ -19,7 +20,6 @@ from kafscale.runtime.committer import (
     Refused,
     Settled,
 )
-from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd import (
@@ -35,7 +35,7 @@ from kafscale.storage.etcd import (
     UnknownKind,
 )
 from kafscale.storage.keys import Keyspace
-from produce_harness import until
+from stream_harness import until
 
 Fate = Callable[[Txn], Exception | None]
 

@@ -18,7 +18,7 @@ from kafscale.coordinator.handlers import handlers
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Fleet, Slots, slot_table
-from kafscale.runtime.committer import Committer, CommitMetrics
+from kafscale.runtime.committer import CommitMetrics, Committer
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.membership import LiveView

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol, assert_never
 
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.produce.governor import Governor
 from kafscale.produce.log.model import (
     Action,
@@ -42,6 +41,7 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.overtaking import REPEATED, Known, RefusedFirsts
 from kafscale.produce.pump import Pump
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.storage.claims import head_in
 from kafscale.storage.etcd import Compare, Put, Range, Txn
 from kafscale.storage.keys import Keyspace

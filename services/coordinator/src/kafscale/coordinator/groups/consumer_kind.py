@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from kafscale.coordinator.consumer.machine import durable, next_deadline, restore, state_of, step
 from kafscale.coordinator.consumer.model import (
