@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 JOBS_PER_REQUEST_MAX = 100
 REQUEST_BYTES_MAX = 1 << 20
+OPERATIONS_MAX = 128
+"""etcd's default of --max-txn-ops. It counts the jobs and the longest branch of any one of them together."""
 REQUESTS_IN_FLIGHT_MAX = 4
 RETRY_FIRST_MS = 20
 RETRY_MAX_MS = 1_000
@@ -82,6 +84,7 @@ class _Job:
     key: bytes  # what it puts; a request may write a key but once
     txn: Txn
     bytes: int
+    width: int  # operations of its longest branch
     submitted_ms: int
     done: Callable[[Answer], None]
 
@@ -103,7 +106,7 @@ class Committer:
         `done` is called from the loop, once, with the definite answer.
         """
         key = txn.compare[0].key if key is None else key
-        self._waiting.append(_Job(key, txn, _size(txn), self._clock.now_ms(), done))
+        self._waiting.append(_Job(key, txn, _size(txn), _width(txn), self._clock.now_ms(), done))
         self._wake()
 
     async def ask(self, txn: Txn, *, key: bytes | None = None) -> Answer:
@@ -152,9 +155,11 @@ class Committer:
         jobs: list[_Job] = []
         keys: set[bytes] = set()
         room = REQUEST_BYTES_MAX
+        widest = 0
         while self._waiting and len(jobs) < JOBS_PER_REQUEST_MAX:
             job = self._waiting[0]
-            if job.key in keys or (jobs and job.bytes > room):
+            widest = max(widest, job.width)
+            if job.key in keys or (jobs and (job.bytes > room or len(jobs) + 1 + widest > OPERATIONS_MAX)):
                 break
             room -= job.bytes
             keys.add(job.key)
@@ -203,6 +208,10 @@ class Committer:
 def _settle(nested: object, revision: int, ambiguous: bool) -> Settled:
     assert isinstance(nested, TxnResult), nested
     return Settled(result=nested, revision=revision, ambiguous=ambiguous)
+
+
+def _width(txn: Txn) -> int:
+    return max(len(txn.compare), len(txn.success), len(txn.failure))
 
 
 def _size(txn: Txn) -> int:

@@ -41,16 +41,7 @@ class Coordination:
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self.table = slot_table(runtime.etcd, runtime.keyspace)
         self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=CommitMetrics(runtime.metrics))
-        self.groups = Groups(
-            keyspace=runtime.keyspace,
-            committer=self.committer,
-            clock=self.clock,
-            classic_kind=ClassicKind(settings.classic_rules()),
-            consumer_kind=ConsumerKind(settings.consumer_rules(), lambda: self._topics),
-            held=lambda slot_id: self.slots.held(slot_id),
-            fenced=lambda held: self.slots.lost(held),
-            is_fresh=runtime.registration.is_fresh,
-        )
+        self.groups = self._groups()
         fleet = Fleet(
             etcd=runtime.etcd,
             keyspace=runtime.keyspace,
@@ -74,6 +65,33 @@ class Coordination:
             "slots", "Slots of groups this instance has", lambda: self.slots.held_count
         )
         runtime.metrics.watch_gauge("groups", "Groups in memory", lambda: self.groups.count)
+
+    def _groups(self) -> Groups:
+        runtime, settings = self._runtime, self._runtime.settings
+        return Groups(
+            keyspace=runtime.keyspace,
+            committer=self.committer,
+            clock=self.clock,
+            classic_kind=ClassicKind(settings.classic_rules()),
+            consumer_kind=ConsumerKind(settings.consumer_rules(), lambda: self._topics),
+            held=lambda slot_id: self.slots.held(slot_id),
+            fenced=lambda held: self.slots.lost(held),
+            is_fresh=runtime.registration.is_fresh,
+        )
+
+    def context(self, front_doors: LiveView) -> CoordinatorContext:
+        runtime = self._runtime
+        return CoordinatorContext(
+            front_doors=front_doors,
+            producer_ids=ProducerIdBlocks(runtime.etcd, runtime.keyspace),
+            topics=runtime.topics,
+            clock=self.clock,
+            slots=self.slots,
+            groups=self.groups,
+            commits=self.commits,
+            consumer_rules=runtime.settings.consumer_rules(),
+            offset_metadata_bytes_max=runtime.settings.offset_metadata_max_bytes,
+        )
 
     async def start(self) -> None:
         """Views first, then what acts on them."""
@@ -116,17 +134,7 @@ def _seen(topics: TopicsView) -> Topics:
 async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceParts]:
     coordination = Coordination(runtime)
     front_doors = LiveView(runtime.etcd, runtime.keyspace, "frontdoor")
-    context = CoordinatorContext(
-        front_doors=front_doors,
-        producer_ids=ProducerIdBlocks(runtime.etcd, runtime.keyspace),
-        topics=runtime.topics,
-        clock=coordination.clock,
-        slots=coordination.slots,
-        groups=coordination.groups,
-        commits=coordination.commits,
-        consumer_rules=runtime.settings.consumer_rules(),
-        offset_metadata_bytes_max=runtime.settings.offset_metadata_max_bytes,
-    )
+    context = coordination.context(front_doors)
     watching = runtime.task_group.create_task(front_doors.run(), name="front-doors")
 
     async def ready() -> None:

@@ -171,11 +171,13 @@ class Slots:
                 continue
             preferred = preferred_slot_owner(slot_id, ready)
             held = self._held.get(slot_id)
-            if held is not None:
+            seen = fleet.table.items.get(fleet.keyspace.slot_claim(slot_id))
+            if held is not None and seen is not None and seen.revision > held.revision:
+                self.lost(held)  # claimed while our own answer was on its way
+            elif held is not None:
                 if preferred != mine and (preferred != NO_NODE or not self._taking):
                     self._work(slot_id, self._release(held, preferred))
             elif self._taking:
-                seen = fleet.table.items.get(fleet.keyspace.slot_claim(slot_id))
                 why = self._claimable(seen, live, preferred=preferred == mine)
                 if why is not None:
                     self._work(slot_id, self._claim(slot_id, seen, why))

@@ -2,8 +2,9 @@
 
 The laws. A reply leaves after the write of the hard state of its step (persist, then reply). While a
 write is under way events wait in a bounded inbox and are then stepped together, so that a storm of
-requests costs few writes. A write that another claim has fenced, or that etcd refused, ends the actor:
-everyone who waits hears it, and nothing the actor held is true any more.
+requests costs few writes. A write that another claim has fenced ends the actor: everyone who waits hears
+it, and nothing the actor held is true any more. One that etcd refused (a record too large) was certainly
+not made: everyone who waits is told to try again, and the group is what was written last.
 """
 
 from __future__ import annotations
@@ -53,11 +54,17 @@ class Kind(Protocol[G, E]):
 
     def next_deadline(self, group: G) -> int | None: ...
 
-    def saved(self, group: G) -> object:
-        """What must survive, comparable; None when there is nothing to keep."""
+    def must_save(self, before: G, after: G) -> bool:
+        """Whether what must survive differs. Asked after every heartbeat, so it has to be cheap."""
+
+    def is_kept(self, group: G) -> bool:
+        """Whether it has a record."""
 
     def encode(self, name: str, group: G, empty_since_ms: int) -> bytes:
-        """The record of a group whose `saved` is not None."""
+        """The record of a group that is kept."""
+
+    def reborn(self, name: str, group: G, now_ms: int) -> G:
+        """The group as the next coordinator would have it: nobody waits, sessions are full."""
 
     def tick(self) -> E: ...
 
@@ -82,7 +89,11 @@ class Tools:
 
 
 class Actor(Generic[G, E]):
-    """See the module's law. `revision` is the record's mod_revision, 0 while there is none."""
+    """See the module's law. `revision` is the record's mod_revision, 0 while there is none.
+
+    `behind`: the record does not say what `group` is. `before` is the empty group of the other type that
+    this one takes the place of; it stands until this one is written.
+    """
 
     def __init__(
         self,
@@ -94,6 +105,8 @@ class Actor(Generic[G, E]):
         *,
         revision: int = 0,
         empty_since_ms: int = NOT_EMPTY,
+        behind: bool = False,
+        before: Actor[Any, Any] | None = None,
     ) -> None:
         self.name = name
         self.held = held
@@ -101,7 +114,8 @@ class Actor(Generic[G, E]):
         self.group = group
         self.revision = revision
         self.empty_since_ms = empty_since_ms  # wall time; as its record says
-        self._saved = kind.saved(group) if revision else None
+        self.before = before
+        self._behind = behind
         self._tools = tools
         self._key = tools.keyspace.group(held.slot_id, name)
         self._inbox: deque[E] = deque()
@@ -143,6 +157,9 @@ class Actor(Generic[G, E]):
         self._ended = True
         self._disarm()
         self._inbox.clear()
+        self._fail_all(error)
+
+    def _fail_all(self, error: ErrorCode) -> None:
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
             if not answer.done():
@@ -164,11 +181,10 @@ class Actor(Generic[G, E]):
         while self._inbox:
             group, answered = self.kind.step(group, self._inbox.popleft(), now_ms)
             replies += answered
-        saved = self.kind.saved(group)
-        if saved == self._saved:
-            self._settle(group, replies)
+        if self._behind or self.kind.must_save(self.group, group):
+            self._write(group, replies)
         else:
-            self._write(group, saved, replies)
+            self._settle(group, replies)
 
     def _settle(self, group: G, replies: Sequence[Reply]) -> None:
         self.group = group
@@ -180,12 +196,12 @@ class Actor(Generic[G, E]):
         if not self.kind.exists(group) and self.idle:
             self._tools.forget(self)
 
-    def _write(self, group: G, saved: object, replies: Sequence[Reply]) -> None:
+    def _write(self, group: G, replies: Sequence[Reply]) -> None:
         self._writing = True
         tools, held = self._tools, self.held
         value: bytes | None = None
         change: Put | Delete = Delete(self._key)
-        if saved is not None:
+        if self.kind.is_kept(group):
             self._note_emptiness(group)
             value = self.kind.encode(self.name, group, self.empty_since_ms)
             change = Put(self._key, value)
@@ -205,7 +221,7 @@ class Actor(Generic[G, E]):
             revision = self._written(answer, value)
             if revision is None:
                 return
-            self.revision, self._saved = revision, saved
+            self.revision, self.before, self._behind = revision, None, False
             self._settle(group, replies)
             if self._inbox and not self._ended:
                 self._turn()
@@ -219,11 +235,10 @@ class Actor(Generic[G, E]):
             self.empty_since_ms = self._tools.clock.wall_ms()
 
     def _written(self, answer: Answer, value: bytes | None) -> int | None:
-        """The record's revision, or None: this actor is at its end."""
+        """The record's revision, or None: nothing came of it."""
         if not isinstance(answer, Settled):
             log.error("etcd refused a group's record", group=self.name, why=answer.reason)
-            self.end(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            self._tools.forget(self)
+            self._undo()
             return None
         if answer.result.succeeded:
             return 0 if value is None else answer.revision
@@ -234,6 +249,15 @@ class Actor(Generic[G, E]):
             log.error("a group's record changed under its coordinator", group=self.name)
         self._tools.fenced(self.held)
         return None
+
+    def _undo(self) -> None:
+        """Nothing of the last turn happened, nor of what waited behind it; who was parked asks again."""
+        self.group = self.kind.reborn(self.name, self.group, self._tools.clock.now_ms())
+        self._inbox.clear()
+        self._fail_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._arm()
+        if not self.kind.exists(self.group):
+            self._tools.forget(self)
 
     # -- time -----------------------------------------------------------------------------------
 

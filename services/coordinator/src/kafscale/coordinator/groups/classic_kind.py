@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafscale.coordinator.classic.machine import durable, next_deadline, restore, step
+from kafscale.coordinator.classic.machine import durable, must_save, next_deadline, restore, step
 from kafscale.coordinator.classic.model import (
     Abandon,
     Event,
@@ -48,8 +48,15 @@ class ClassicKind:
     def next_deadline(self, group: Group) -> int | None:
         return next_deadline(group)
 
-    def saved(self, group: Group) -> SavedGroup | None:
-        return durable(group)
+    def must_save(self, before: Group, after: Group) -> bool:
+        return must_save(before, after)
+
+    def is_kept(self, group: Group) -> bool:
+        return durable(group) is not None
+
+    def reborn(self, name: str, group: Group, now_ms: int) -> Group:
+        saved = durable(group)
+        return Group() if saved is None else restore(saved, now_ms, self._rules)
 
     def encode(self, name: str, group: Group, empty_since_ms: int) -> bytes:
         saved = durable(group)

@@ -2,26 +2,31 @@
 
 The laws. Commits of one group are written in the order they were let in; those that come while one is on
 its way share the next transaction, the last offset of each partition wins, and each is acknowledged after
-the transaction that holds it. Nothing is cached: a read is linearizable and compares the claim, so that
-neither a zombie nor a cold successor ever answers an old offset. Nothing is written under a lost claim.
+the transaction that holds it. One whose client has gone before it was sent is not sent. Nothing is cached:
+a read is linearizable and compares the claim, so that neither a zombie nor a cold successor ever answers an
+old offset. Nothing is written under a lost claim. What expires goes only as it was read (`expire`): a commit
+that came meanwhile stays.
 """
 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.storage.claims import range_at
-from kafscale.storage.etcd import Delete, EtcdClient, EtcdUnknown, KeyValue, Put, Range, Txn
+from kafscale.storage.etcd import Compare, Delete, EtcdClient, EtcdError, KeyValue, Put, Range, Txn
 from kafscale.storage.groups import CommittedOffset, decode_committed, encode_committed
 from kafscale.storage.keys import Keyspace, TopicId, prefix_end
 from kafscale.storage.slots import slot_fence
 from kafscale.wire.errors import ErrorCode
 
 CHANGES_PER_TXN_MAX = 100
+CHANGES_BYTES_MAX = 512 << 10
 KEYS_WAITING_MAX = 100_000
 """Of one group; more commits are refused until these are written."""
 
@@ -29,12 +34,24 @@ TopicPartition = tuple[TopicId, int]
 Change = Put | Delete
 
 
+class Stored(NamedTuple):
+    """An offset as it was read."""
+
+    offset: CommittedOffset
+    revision: int
+
+
+class _Waiter(NamedTuple):
+    answer: asyncio.Future[ErrorCode]
+    changes: Mapping[bytes, Change]
+
+
 @dataclass(slots=True)
 class _Line:
-    """The changes of one group that wait for the transaction before them."""
+    """Who waits for the transaction before theirs, of one group."""
 
-    changes: dict[bytes, Change] = field(default_factory=dict)
-    waiting: list[asyncio.Future[ErrorCode]] = field(default_factory=list)
+    waiting: list[_Waiter] = field(default_factory=list)
+    keys: int = 0
 
 
 class Commits:
@@ -52,12 +69,21 @@ class Commits:
         self._committer = committer
         self._fenced = fenced
         self._lines: dict[tuple[Held, str], _Line] = {}
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
-    async def write(
+    def turn(self, group: str) -> asyncio.Lock:
+        """Held from a commit's arrival until it is in line, so that none overtakes another that has to look
+        a topic up first."""
+        lock = self._turns.get(group)
+        if lock is None:
+            lock = self._turns[group] = asyncio.Lock()
+        return lock
+
+    def write(
         self, held: Held, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> ErrorCode:
-        """NONE once they are in etcd; NOT_COORDINATOR when the slot is another's."""
-        return await self._change(
+    ) -> asyncio.Future[ErrorCode]:
+        """In line when this returns. NONE once they are in etcd; NOT_COORDINATOR when the slot is another's."""
+        return self._change(
             held,
             group,
             {
@@ -71,6 +97,26 @@ class Commits:
     async def delete(self, held: Held, group: str, where: Iterable[TopicPartition]) -> ErrorCode:
         keys = [self._keyspace.committed(held.slot_id, group, *each) for each in where]
         return await self._change(held, group, {key: Delete(key) for key in keys})
+
+    async def expire(self, held: Held, group: str, due: Mapping[TopicPartition, Stored]) -> bool:
+        """Deletes them as they were read; False when one was committed anew, and nothing is deleted of those
+        that shared its transaction."""
+        all_gone = True
+        where = list(due)
+        for start in range(0, len(where), CHANGES_PER_TXN_MAX // 2):
+            part = where[start : start + CHANGES_PER_TXN_MAX // 2]
+            keys = [self._keyspace.committed(held.slot_id, group, *each) for each in part]
+            unchanged = [
+                Compare(key, "mod", "=", due[each].revision) for key, each in zip(keys, part, strict=True)
+            ]
+            txn = Txn(
+                compare=(slot_fence(self._keyspace, held.slot_id, held.revision), *unchanged),
+                success=tuple(map(Delete, keys)),
+            )
+            key = self._keyspace.commits_prefix(held.slot_id, group)
+            answer = await self._committer.ask(txn, key=key)
+            all_gone &= isinstance(answer, Settled) and answer.result.succeeded
+        return all_gone
 
     async def delete_all(self, held: Held, group: str) -> ErrorCode:
         """With the group itself: every offset under its id."""
@@ -88,17 +134,16 @@ class Commits:
             offsets[(topic_id, partition)] = decode_committed(kv.value)
         return offsets
 
-    async def read_slot(
-        self, held: Held
-    ) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]] | ErrorCode:
+    async def read_slot(self, held: Held) -> Mapping[str, Mapping[TopicPartition, Stored]] | ErrorCode:
         """Those of every group in the slot, for the upkeep."""
         found = await self._read(held, self._keyspace.commits_prefix(held.slot_id))
         if isinstance(found, ErrorCode):
             return found
-        groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        groups: dict[str, dict[TopicPartition, Stored]] = {}
         for kv in found:
             _, group, topic_id, partition = self._keyspace.parse_committed(kv.key)
-            groups.setdefault(group, {})[(topic_id, partition)] = decode_committed(kv.value)
+            stored = Stored(decode_committed(kv.value), kv.mod_revision)
+            groups.setdefault(group, {})[(topic_id, partition)] = stored
         return groups
 
     async def _read(self, held: Held, prefix: bytes) -> tuple[KeyValue, ...] | ErrorCode:
@@ -108,7 +153,7 @@ class Commits:
         )
         try:
             result = await self._etcd.txn(txn)
-        except EtcdUnknown:
+        except EtcdError:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not result.succeeded:
             self._fenced(held)
@@ -117,29 +162,38 @@ class Commits:
 
     # -- writing in order -----------------------------------------------------------------------
 
-    async def _change(self, held: Held, group: str, changes: Mapping[bytes, Change]) -> ErrorCode:
+    def _change(self, held: Held, group: str, changes: Mapping[bytes, Change]) -> asyncio.Future[ErrorCode]:
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         if not changes:
-            return ErrorCode.NONE
+            answer.set_result(ErrorCode.NONE)
+            return answer
         line = self._lines.get((held, group))
         on_its_way = line is not None
         if line is None:
             line = self._lines[(held, group)] = _Line()
-        if len(line.changes) + len(changes) > KEYS_WAITING_MAX:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        for key, change in changes.items():
-            line.changes.pop(key, None)  # what is written last goes last
-            line.changes[key] = change
-        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        line.waiting.append(answer)
+        if on_its_way and line.keys + len(changes) > KEYS_WAITING_MAX:
+            answer.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return answer
+        line.waiting.append(_Waiter(answer, changes))
+        line.keys += len(changes)
         if not on_its_way:
-            self._send(held, group, line)
-        return await answer
+            self._next(held, group)
+        return answer
 
-    def _send(self, held: Held, group: str, line: _Line) -> None:
-        """Everything that waits, in as many transactions as etcd's limits need, one after another."""
-        changes, line.changes = list(line.changes.values()), {}
-        waiting, line.waiting = line.waiting, []
-        self._send_from(held, group, changes, waiting)
+    def _next(self, held: Held, group: str) -> None:
+        """Everything that waits and is still wanted, in as many transactions as etcd's limits need."""
+        line = self._lines[(held, group)]
+        wanted = [waiter for waiter in line.waiting if not waiter.answer.done()]
+        if not wanted:
+            del self._lines[(held, group)]
+            return
+        line.waiting, line.keys = [], 0
+        changes: dict[bytes, Change] = {}
+        for waiter in wanted:
+            for key, change in waiter.changes.items():
+                changes.pop(key, None)  # what is written last goes last
+                changes[key] = change
+        self._send_from(held, group, list(changes.values()), [waiter.answer for waiter in wanted])
 
     def _send_from(
         self, held: Held, group: str, changes: list[Change], waiting: list[asyncio.Future[ErrorCode]]
@@ -160,13 +214,6 @@ class Commits:
         txn = Txn(compare=(slot_fence(self._keyspace, held.slot_id, held.revision),), success=tuple(now))
         self._committer.submit(txn, done, key=self._keyspace.commits_prefix(held.slot_id, group))
 
-    def _next(self, held: Held, group: str) -> None:
-        line = self._lines[(held, group)]
-        if line.waiting:
-            self._send(held, group, line)
-        else:
-            del self._lines[(held, group)]
-
     def _judge(self, held: Held, answer: Answer) -> ErrorCode:
         if not isinstance(answer, Settled):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -178,7 +225,11 @@ class Commits:
 
 def _together(changes: list[Change]) -> int:
     """How many of the first changes may share a transaction; etcd wants a deleted range to be alone."""
+    room = CHANGES_BYTES_MAX
     for number, change in enumerate(changes[:CHANGES_PER_TXN_MAX]):
         if isinstance(change, Delete) and change.range_end is not None:
+            return max(number, 1)
+        room -= len(change.key) + (len(change.value) if isinstance(change, Put) else 0)
+        if room < 0:
             return max(number, 1)
     return min(len(changes), CHANGES_PER_TXN_MAX)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kafscale.coordinator.consumer.machine import durable, next_deadline, restore, state_of, step
+from kafscale.coordinator.consumer.machine import durable, next_deadline, restore, step
 from kafscale.coordinator.consumer.model import (
     Assignor,
     Event,
     Group,
-    GroupState,
     Member,
     MemberId,
     MemberState,
@@ -47,9 +46,14 @@ class ConsumerKind:
     def next_deadline(self, group: Group) -> int | None:
         return next_deadline(group)
 
-    def saved(self, group: Group) -> Saved | None:
-        saved = durable(group)
-        return saved if saved.epoch else None
+    def must_save(self, before: Group, after: Group) -> bool:
+        return durable(before) != durable(after)
+
+    def is_kept(self, group: Group) -> bool:
+        return durable(group).epoch != 0
+
+    def reborn(self, name: str, group: Group, now_ms: int) -> Group:
+        return restore(durable(group), now_ms, self._topics(), self._rules)
 
     def encode(self, name: str, group: Group, empty_since_ms: int) -> bytes:
         saved = durable(group)
@@ -64,7 +68,7 @@ class ConsumerKind:
         return None  # nothing is parked
 
     def exists(self, group: Group) -> bool:
-        return state_of(durable(group)) is not GroupState.DEAD
+        return self.is_kept(group)
 
     def is_empty(self, group: Group) -> bool:
         return not group.saved.members

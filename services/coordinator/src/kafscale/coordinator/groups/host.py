@@ -86,12 +86,35 @@ class Groups:
             kind, group = self._classic, self._classic.restore(record.state, now_ms)
         else:
             kind, group = self._consumer, self._consumer.restore(name, record.state, now_ms)
-        return self._actor(name, held, kind, group, kv.mod_revision, record.empty_since_ms)
+        since_ms = record.empty_since_ms
+        behind = kind.encode(name, group, since_ms) != kv.value  # topics changed meanwhile
+        return self._actor(
+            name, held, kind, group, revision=kv.mod_revision, since_ms=since_ms, behind=behind
+        )
 
     def _actor(
-        self, name: str, held: Held, kind: AnyKind, group: Any, revision: int = 0, since_ms: int = NOT_EMPTY
+        self,
+        name: str,
+        held: Held,
+        kind: AnyKind,
+        group: Any,
+        *,
+        revision: int = 0,
+        since_ms: int = NOT_EMPTY,
+        behind: bool = False,
+        before: AnyActor | None = None,
     ) -> AnyActor:
-        return Actor(name, held, kind, group, self._tools, revision=revision, empty_since_ms=since_ms)
+        return Actor(
+            name,
+            held,
+            kind,
+            group,
+            self._tools,
+            revision=revision,
+            empty_since_ms=since_ms,
+            behind=behind,
+            before=before,
+        )
 
     def lose(self, slot_id: SlotId) -> None:
         for actor in self._actors.pop(slot_id, {}).values():
@@ -99,9 +122,21 @@ class Groups:
 
     def _forget(self, actor: AnyActor) -> None:
         actors = self._actors.get(actor.held.slot_id, {})
-        if actors.get(actor.name) is actor:
+        if actors.get(actor.name) is not actor:
+            return
+        if actor.before is None:
             del actors[actor.name]
-            actor.end(ErrorCode.NOT_COORDINATOR)
+        else:  # nobody came in: the group is what its record still says
+            old = actor.before
+            actors[actor.name] = self._actor(
+                old.name,
+                old.held,
+                old.kind,
+                old.group,
+                revision=old.revision,
+                since_ms=old.empty_since_ms,
+            )
+        actor.end(ErrorCode.NOT_COORDINATOR)
 
     # -- groups ----------------------------------------------------------------------------------
 
@@ -110,11 +145,16 @@ class Groups:
         if not name or len(name.encode()) > GROUP_ID_BYTES_MAX:
             raise GroupFailed(ErrorCode.INVALID_GROUP_ID)
         held = self._held(slot_of(name))
-        if held is None or not self._is_fresh(time.monotonic()):
+        if held is None or not self.is_fresh:
             raise GroupFailed(ErrorCode.NOT_COORDINATOR)
         if not held.loaded:
             raise GroupFailed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return held
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nobody can have taken our lease for expired: what is in memory may be told."""
+        return self._is_fresh(time.monotonic())
 
     def find(self, name: str) -> AnyActor | None:
         """The group, if there is one. Raises `GroupFailed` when that cannot be told here."""
@@ -137,9 +177,9 @@ class Groups:
             return actor
         if actor is None:
             return self._add(self._actor(name, self.slot(name), self._classic, self._classic.fresh()))
-        if not (actor.kind.is_empty(actor.group) and actor.idle):
+        if not actor.kind.is_empty(actor.group):
             raise GroupFailed(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        return self._add(self._turned(actor, self._classic, ClassicState(known=True)))
+        return self._add(self._turned(actor, self._classic, ClassicState(known=True), behind=True))
 
     def committing(self, name: str) -> AnyActor:
         """The group for an OffsetCommit, of whichever type it is; who only commits makes a classic one."""
@@ -154,13 +194,27 @@ class Groups:
         fresh = self._consumer.fresh(name, self._clock.now_ms())
         if actor is None:
             return self._add(self._actor(name, self.slot(name), self._consumer, fresh))
-        if not (actor.kind.is_empty(actor.group) and actor.idle):
+        if not actor.kind.is_empty(actor.group):
             raise GroupFailed(ErrorCode.GROUP_ID_NOT_FOUND)
-        return self._add(self._turned(actor, self._consumer, fresh))
+        return self._add(self._turned(actor, self._consumer, fresh, behind=False))
 
-    def _turned(self, actor: AnyActor, kind: AnyKind, group: Any) -> AnyActor:
-        """An empty group of the other type; its record is replaced when the first member is in."""
-        return self._actor(actor.name, actor.held, kind, group, actor.revision, actor.empty_since_ms)
+    def _turned(self, actor: AnyActor, kind: AnyKind, group: Any, *, behind: bool) -> AnyActor:
+        """An empty group of the other type, which takes over the record with its first change.
+
+        COORDINATOR_LOAD_IN_PROGRESS while the old one is busy: both types' own refusals end a consumer.
+        """
+        if not actor.idle:
+            raise GroupFailed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return self._actor(
+            actor.name,
+            actor.held,
+            kind,
+            group,
+            revision=actor.revision,
+            since_ms=actor.empty_since_ms,
+            behind=behind,
+            before=actor if actor.revision else None,
+        )
 
     def _add(self, actor: AnyActor) -> AnyActor:
         actors = self._actors[actor.held.slot_id]
@@ -185,10 +239,10 @@ class Groups:
         return actor.kind is self._classic
 
     def empty_since_ms(self, actor: AnyActor) -> int | None:
-        """Wall time; None while it has members or something is under way."""
-        if not actor.idle or not actor.kind.is_empty(actor.group) or not actor.kind.exists(actor.group):
+        """Wall time; None while it has members, something is under way, or nothing was written yet."""
+        if not actor.revision or not actor.idle or not actor.kind.is_empty(actor.group):
             return None
-        return actor.empty_since_ms
+        return None if actor.empty_since_ms == NOT_EMPTY else actor.empty_since_ms
 
     async def delete(self, actor: AnyActor) -> ErrorCode:
         """DeleteGroups: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or it is gone; its offsets are the caller's."""

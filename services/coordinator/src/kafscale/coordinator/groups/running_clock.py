@@ -29,6 +29,10 @@ class RunningClock:
         self._seen_ms = real_ms
         return real_ms - self._missed_ms
 
+    def real_ms(self) -> int:
+        """Monotonic, with everything that was missed: for the ages of requests."""
+        return self._clock.now_ms()
+
     def wall_ms(self) -> int:
         return self._clock.wall_ms()
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from kafscale.storage.etcd import EtcdUnknown
+from kafscale.storage.etcd import EtcdError
 from kafscale.storage.topics import Topic, TopicState, TopicsView
 from kafscale.wire.errors import ErrorCode
 
 
-async def find_topic(topics: TopicsView, name: str, topic_id: bytes, *, by_id: bool) -> Topic | None:
-    """The topic, if it is there and not being deleted. A view that does not know it is refreshed first."""
-    found = _seen(topics, name, topic_id, by_id=by_id)
-    if found is None:
-        try:
-            await topics.refresh()
-        except EtcdUnknown:
-            return None
-        found = _seen(topics, name, topic_id, by_id=by_id)
-    return found
+class TopicLookup:
+    """For one request. A view that does not know a topic is refreshed first, once for all of them."""
 
+    def __init__(self, topics: TopicsView, *, by_id: bool = False) -> None:
+        self._topics = topics
+        self._by_id = by_id
+        self._refreshed = False
 
-def _seen(topics: TopicsView, name: str, topic_id: bytes, *, by_id: bool) -> Topic | None:
-    found = topics.by_id(topic_id) if by_id else topics.by_name(name)
-    return found if found is not None and found.state is TopicState.ACTIVE else None
+    async def find(self, name: str, topic_id: bytes) -> Topic | None:
+        """The topic, if it is there and not being deleted. Does not wait for one that is known."""
+        found = self._seen(name, topic_id)
+        if found is None and not self._refreshed:
+            self._refreshed = True
+            try:
+                await self._topics.refresh()
+            except EtcdError:
+                return None
+            found = self._seen(name, topic_id)
+        return found
+
+    def _seen(self, name: str, topic_id: bytes) -> Topic | None:
+        found = self._topics.by_id(topic_id) if self._by_id else self._topics.by_name(name)
+        return found if found is not None and found.state is TopicState.ACTIVE else None
 
 
 def unknown_topic(*, by_id: bool) -> ErrorCode:

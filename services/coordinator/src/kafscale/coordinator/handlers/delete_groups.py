@@ -1,7 +1,8 @@
 """DeleteGroups (42): v0-2.
 
-NON_EMPTY_GROUP (68) while it has members, GROUP_ID_NOT_FOUND (69) when there is none. The offsets go first:
-a group that is there without its offsets can be deleted again, offsets without their group could not.
+NON_EMPTY_GROUP (68) while it has members, GROUP_ID_NOT_FOUND (69) when there is none. The group goes first:
+it alone can say that nobody is in it, and nobody's offsets may go. Those of a group that is not there go as
+well, so that a deletion which was cut short can be asked for again.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
 
 async def delete(context: CoordinatorContext, name: str) -> ErrorCode:
     try:
+        held = context.groups.slot(name)
         actor = context.groups.find(name)
-        if actor is None or not actor.kind.exists(actor.group):
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        if not actor.kind.is_empty(actor.group):
-            return ErrorCode.NON_EMPTY_GROUP
-        gone = await context.commits.delete_all(actor.held, name)
-        return gone if gone is not ErrorCode.NONE else await context.groups.delete(actor)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if actor is None else await context.groups.delete(actor)
     except GroupFailed as failed:
         return failed.error
+    if error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+        return error
+    gone = await context.commits.delete_all(held, name)
+    return error if gone is ErrorCode.NONE else gone

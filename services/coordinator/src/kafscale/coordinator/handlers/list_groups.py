@@ -2,6 +2,7 @@
 
 The groups of this instance's slots; front doors join those of all instances. Filters ignore case, as Kafka's.
 COORDINATOR_LOAD_IN_PROGRESS while a slot is being read: a list without its groups would be a wrong one.
+COORDINATOR_NOT_AVAILABLE while others may take us for dead: the groups may be theirs.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         request = decode_request(inbound.body, version)
         if context.slots.is_loading:
             answer = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return encode_response(answer, version)
+        if not context.groups.is_fresh:
+            answer = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return encode_response(answer, version)
         states = {state.lower() for state in request.states_filter}
         types = {type_.lower() for type_ in request.types_filter}

@@ -1,12 +1,15 @@
 """OffsetCommit (8): v2-10.   v2-4 retention · v6 leader epochs · v7 static members · v9 member epochs · v10 topic ids
 
-The group says whether the member may commit, then the offsets are written, then they are acknowledged.
+The group says whether the member may commit, then the offsets are written, then they are acknowledged. They
+go into the group's line in the order of their arrival. One that is too old is not let in: its client has
+turned to another front door, and may have committed there since.
 Errors: the machine's for every partition; by partition UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID for
 an id), OFFSET_METADATA_TOO_LARGE; those of every group call.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from kafscale.coordinator.classic.model import NO_MEMBER_ID, Generation, InstanceId, MemberId, Token
@@ -15,7 +18,7 @@ from kafscale.coordinator.consumer.model import Commit as ConsumerCommit
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
-from kafscale.coordinator.groups.topics import find_topic, unknown_topic
+from kafscale.coordinator.groups.topics import TopicLookup, unknown_topic
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
 from kafscale.storage.topics import Topic
@@ -40,8 +43,10 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
     async def offset_commit(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        answer, offsets = await _judged(context, request, version)
-        error = await _committed(context, request, version, offsets)
+        async with context.commits.turn(request.group_id):
+            answer, offsets = await _judged(context, request, version)
+            written = await _let_in(context, inbound, request, offsets)
+        error = written if isinstance(written, ErrorCode) else await written
         if error is not ErrorCode.NONE:
             for topic in answer.topics:
                 for partition in topic.partitions:
@@ -58,8 +63,9 @@ async def _judged(
     answer = OffsetCommitResponse()
     offsets: dict[TopicPartition, CommittedOffset] = {}
     now_ms = context.clock.wall_ms()
+    topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
     for asked in request.topics:
-        topic = await find_topic(context.topics, asked.name, asked.topic_id, by_id=version >= TOPIC_IDS_FROM)
+        topic = await topics.find(asked.name, asked.topic_id)
         told = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
         answer.topics.append(told)
         for partition in asked.partitions:
@@ -95,13 +101,14 @@ def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, now_ms: 
     )
 
 
-async def _committed(
+async def _let_in(
     context: CoordinatorContext,
+    inbound: InboundRequest,
     request: OffsetCommitRequest,
-    version: int,
     offsets: dict[TopicPartition, CommittedOffset],
-) -> ErrorCode:
-    """Let in by the group, and in etcd."""
+) -> ErrorCode | asyncio.Future[ErrorCode]:
+    """The group's refusal, or the offsets on their way into etcd."""
+    version = inbound.meta.api_version
     try:
         actor = context.groups.committing(request.group_id)
         if context.groups.is_classic(actor):
@@ -113,7 +120,9 @@ async def _committed(
     if reply.error is not ErrorCode.NONE:
         error: ErrorCode = reply.error
         return error
-    return await context.commits.write(actor.held, request.group_id, offsets)
+    if inbound.expired(context.clock.real_ms()):
+        return ErrorCode.NOT_COORDINATOR
+    return context.commits.write(actor.held, request.group_id, offsets)
 
 
 def _classic(request: OffsetCommitRequest, version: int, token: int) -> ClassicCommit:

@@ -14,7 +14,7 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.host import AnyActor
-from kafscale.coordinator.groups.topics import find_topic
+from kafscale.coordinator.groups.topics import TopicLookup
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -61,8 +61,9 @@ async def _judged(
 ) -> tuple[OffsetDeleteResponse, list[TopicPartition]]:
     subscribed = _subscribed(context, actor)
     answer, where = OffsetDeleteResponse(), list[TopicPartition]()
+    topics = TopicLookup(context.topics)
     for asked in request.topics:
-        topic = await find_topic(context.topics, asked.name, NO_ID, by_id=False)
+        topic = await topics.find(asked.name, NO_ID)
         told = OffsetDeleteResponseTopic(name=asked.name)
         answer.topics.append(told)
         for partition in asked.partitions:

@@ -4,6 +4,7 @@
 An offset that was never committed is -1 without error, of a group that nobody knows as well (never
 GROUP_ID_NOT_FOUND: clients stop at it). Offsets are read from etcd with proof that the slot is still ours.
 Without transactions every offset is stable. A group's error stands at its partitions in v1, above from v2.
+Never COORDINATOR_NOT_AVAILABLE: Java's consumer throws on it, and takes NOT_COORDINATOR for what it is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kafscale.coordinator.consumer.model import Fetch
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
-from kafscale.coordinator.groups.topics import find_topic, unknown_topic
+from kafscale.coordinator.groups.topics import TopicLookup, unknown_topic
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import CommittedOffset
 from kafscale.wire.buffers import Buffer
@@ -46,13 +47,15 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 class _Reading:
     context: CoordinatorContext
     version: int
+    topics: TopicLookup
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def offset_fetch(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        reading = _Reading(context, version)
+        topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
+        reading = _Reading(context, version, topics)
         if version >= SEVERAL_GROUPS_FROM:
             groups = [await _group(reading, asked) for asked in request.groups]
             return encode_response(OffsetFetchResponse(groups=groups), version)
@@ -74,6 +77,8 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 async def _group(reading: _Reading, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     found = await _offsets(reading.context, asked)
+    if found is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        found = ErrorCode.NOT_COORDINATOR
     if isinstance(found, ErrorCode):
         answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=found)
         if reading.version < GROUP_ERRORS_ABOVE_FROM:
@@ -106,7 +111,7 @@ async def _topic(
     reading: _Reading, asked: OffsetFetchRequestTopics, offsets: Offsets
 ) -> OffsetFetchResponseTopics:
     by_id = reading.version >= TOPIC_IDS_FROM
-    topic = await find_topic(reading.context.topics, asked.name, asked.topic_id, by_id=by_id)
+    topic = await reading.topics.find(asked.name, asked.topic_id)
     if topic is None and by_id:
         return _same(asked, unknown_topic(by_id=True))
     return OffsetFetchResponseTopics(

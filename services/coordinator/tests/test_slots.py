@@ -1,0 +1,99 @@
+"""Slots change hands: who is preferred has them in the end, a live owner is never robbed, nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace, SlotId
+from kafscale.storage.slots import Slot, decode_slot, encode_slot
+
+from services.coordinator.tests.shell_harness import Coordinator, until
+
+
+async def record(etcd: EtcdClient, keys: Keyspace, slot: int) -> Slot:
+    kv = await etcd.get(keys.slot_claim(SlotId(slot)))
+    assert kv is not None
+    return decode_slot(kv.value)
+
+
+async def test_the_first_instance_claims_all_slots(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    one = await Coordinator(etcd, keyspace).start()
+    await one.has(64)
+    assert (await record(etcd, keyspace, 63)) == Slot(epoch=1, owner=one.instance.id)
+    await one.die()
+
+
+async def test_a_second_instance_gets_its_share_and_no_slot_has_two_owners(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = await Coordinator(etcd, keyspace, 1).start()
+    await one.has(64)
+    two = await Coordinator(etcd, keyspace, 2).start()
+    await until(
+        lambda: len(two.slots) > 10 and not one.slots & two.slots and len(one.slots | two.slots) == 64
+    )
+    for slot in two.slots:
+        assert (await record(etcd, keyspace, slot)).epoch == 2
+    await one.die()
+    await two.die()
+
+
+async def test_on_sigterm_every_slot_goes_to_the_others_at_once(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    one = await Coordinator(etcd, keyspace, 1).start()
+    two = await Coordinator(etcd, keyspace, 2).start()
+    await until(lambda: len(one.slots | two.slots) == 64 and not one.slots & two.slots)
+    await one.parts.drain()
+    assert not one.slots
+    await two.has(64)
+    await one.die()
+    await two.die()
+
+
+async def test_the_last_instance_leaves_slots_without_an_owner(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    one = await Coordinator(etcd, keyspace).start()
+    await one.has(64)
+    await one.leave()
+    assert (await record(etcd, keyspace, 7)) == Slot(epoch=1)
+
+
+async def test_a_dead_owner_is_robbed_when_its_lease_ends_and_not_before(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = await Coordinator(etcd, keyspace, 1).start()
+    await one.has(64)
+    await one.die()
+    two = await Coordinator(etcd, keyspace, 2).start()
+    await until(lambda: two.parts.live.by_node(1) is not None)
+    assert not two.slots
+    await one.lease_ends()
+    await two.has(64)
+    assert (await record(etcd, keyspace, 0)) == Slot(epoch=2, owner=two.instance.id)
+    await two.die()
+
+
+async def test_a_slot_that_another_has_claimed_is_dropped_when_it_is_seen(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = await Coordinator(etcd, keyspace, 1).start()
+    await one.has(64)
+    foreign = Slot(epoch=9, owner="2/boot2")
+    held = one.parts.slots.held(SlotId(5))
+    await etcd.put(keyspace.slot_claim(SlotId(5)), encode_slot(foreign))
+    await until(lambda: one.parts.slots.held(SlotId(5)) is not held)
+    # That owner is not alive, so it comes back, in a new epoch.
+    await one.has(64)
+    assert (await record(etcd, keyspace, 5)) == Slot(epoch=10, owner=one.instance.id)
+    await one.die()
+
+
+@pytest.mark.parametrize("node_id", [1, 2])
+async def test_a_new_boot_of_a_node_takes_its_slots_back(
+    etcd: EtcdClient, keyspace: Keyspace, node_id: int
+) -> None:
+    one = await Coordinator(etcd, keyspace, node_id).start()
+    await one.has(64)
+    await one.die()
+    again = await Coordinator(etcd, keyspace, node_id).start()
+    await again.has(64)
+    assert (await record(etcd, keyspace, 1)).epoch == 2
+    await again.die()
