@@ -4,7 +4,8 @@ A mutant is a replacement in one source file. It is planted in a copy of its pac
 the real one for the tests named with it; the checkout is never touched. A mutant that survives
 means a law without teeth: sharpen the test, or delete the line that nobody misses. The ablations of
 the model-checked protocol are not replacements but whole worlds (services/produce/tests/log/
-writer_flaws.py), and run first. The mistakes of the groups are data, in mutants_*.toml.
+writer_flaws.py), and run first. The mistakes of groups, slots and their
+routes are data, in mutants_*.toml.
 
     tools/mutants.py            all of them
     tools/mutants.py producers  those whose name or file holds the word
@@ -28,10 +29,6 @@ BATCHES = f"{TESTS}/test_batches.py"
 RESOLVE = f"{TESTS}/test_log_resolve.py"
 ABLATIONS = f"{TESTS}/test_writer_ablations.py"
 WRITER = " ".join(f"{TESTS}/test_writer{part}.py" for part in ("", "_trouble", "_checkpoints"))
-DOOR = "services/frontdoor/tests"
-GROUPS = f"{DOOR}/test_groups.py {DOOR}/test_groups_split.py"
-LISTING = f"{DOOR}/test_list_groups.py"
-SLOTS = "libs/storage/tests/test_slots.py"
 TIMEOUT_S = 300
 
 
@@ -54,14 +51,6 @@ class Mutant:
 
 def log(name: str, file: str, before: str, after: str, tests: str = WRITER) -> Mutant:
     return Mutant(name, f"log/{file}", before, after, tests)
-
-
-def door(name: str, file: str, before: str, after: str, tests: str = GROUPS) -> Mutant:
-    return Mutant(name, file, before, after, tests, "services/frontdoor/src", "kafscale/frontdoor")
-
-
-def slot(name: str, before: str, after: str) -> Mutant:
-    return Mutant(name, "slots.py", before, after, SLOTS, "libs/storage/src", "kafscale/storage")
 
 
 MUTANTS = (
@@ -292,44 +281,12 @@ MUTANTS = (
     door("a lost group call was not sent", "asking.py", "Failure.LOST if error.sent else ", ""),
     door("a group call is never withdrawn", "asking.py", "one.cancel()", "pass"),
     door("a group named twice is answered once", "group_calls.py", "own.pop(0)", "own[0]"),
-    door(
-        "a join has the time of any call",
-        "group_calls.py",
-        "exchange.deadline_ms = max(",
-        "del bounded_ms; max(",
-    ),
-    door(
-        "groups without coordinator go to any",
-        "routing.py",
-        "return None if record is None else self._holder(Backend.COORDINATOR, record)",
-        "return self._pools[Backend.COORDINATOR].preferred(b'', slot_of(group))",
-    ),
-    door(
-        "a list of groups lacks somebody's",
-        "handlers/list_groups.py",
-        "if refused or here is None:",
-        "if here is None:",
-        LISTING,
-    ),
-    door(
-        "groups are listed by number and not by address",
-        "handlers/list_groups.py",
-        "(one.host, one.port) == (other.host, other.port)",
-        "one.node_id == other.node_id",
-        LISTING,
-    ),
-    slot("a claim of a slot opens no epoch", "else slot.epoch + 1", "else slot.epoch"),
-    slot("a slot's owner may be alive", "if why is Grounds.OWNER_GONE:", "if False:"),
-    slot(
-        "a claim of a slot compares nothing",
-        "compares = [slot_fence(keyspace, slot_id, revision)]",
-        "compares = []",
-    ),
 )
 
 
 def listed(path: Path) -> list[Mutant]:
-    """Those of a file: `laws` are caught by the file's law tests alone, others by any of its tests."""
+    """Those of a file: `laws` are caught by the file's law tests alone, others by the tests they name, or by
+    any of the file's."""
     table = tomllib.loads(path.read_text())
     return [
         Mutant(
@@ -337,7 +294,7 @@ def listed(path: Path) -> list[Mutant]:
             file=row["file"],
             before=row["before"],
             after=row["after"],
-            tests=table["laws"] if row.get("laws") else table["tests"],
+            tests=row.get("tests") or table["laws" if row.get("laws") else "tests"],
             source=table["source"],
             package=table["package"],
         )

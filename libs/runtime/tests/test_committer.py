@@ -262,3 +262,19 @@ async def test_a_caller_that_was_cancelled_does_not_hurt_the_others() -> None:
         leaver.cancel()
         etcd.gate.set()
         assert settled(await stayer).revision == 101
+
+
+async def test_wide_jobs_share_a_request_only_within_etcds_limit_of_operations(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    """etcd counts the jobs of a request and the operations of the widest of them together."""
+    prefix = keyspace.root()
+
+    def wide(number: int) -> Txn:
+        keys = [prefix + b"%d/%d" % (number, one) for one in range(100)]
+        return Txn(compare=(Compare(keys[0], "mod", "=", 0),), success=tuple(Put(key, b"v") for key in keys))
+
+    async with running(etcd) as committer:
+        narrow = [job(prefix + b"n%d" % number) for number in range(60)]
+        answers = await ask(committer, *(wide(number) for number in range(60)), *narrow)
+    assert all(settled(answer).result.succeeded for answer in answers)
