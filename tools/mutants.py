@@ -278,9 +278,6 @@ MUTANTS = (
         "header = batch[:HEADER_SIZE]",
         BATCHES,
     ),
-    door("a lost group call was not sent", "asking.py", "Failure.LOST if error.sent else ", ""),
-    door("a group call is never withdrawn", "asking.py", "one.cancel()", "pass"),
-    door("a group named twice is answered once", "group_calls.py", "own.pop(0)", "own[0]"),
 )
 
 
