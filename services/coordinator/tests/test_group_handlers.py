@@ -364,3 +364,10 @@ def _as_member(member_id: str) -> Any:
     request.groups[0].member_id = member_id
     request.groups[0].member_epoch = 1
     return request
+
+
+async def test_the_group_without_a_name_has_offsets_as_in_kafka(one: Coordinator) -> None:
+    answer = await one.ask(offset_commit, commit_schema, commit_request(""), 8)
+    assert answer.topics[0].partitions[0].error_code == 0
+    _, partitions = await fetch(one, 8, group="")
+    assert partitions[0].committed_offset == 7

@@ -96,6 +96,7 @@ class Slots:
         self._tenant = tenant
         self._begin = begin
         self._held: dict[SlotId, Held] = {}
+        self._given: dict[SlotId, int] = {}  # revisions at which slots were given away
         self._busy: set[SlotId] = set()  # a claim or a release is on its way
         self._changed = asyncio.Event()
         self._taking = False
@@ -177,10 +178,17 @@ class Slots:
             elif held is not None:
                 if preferred != mine and (preferred != NO_NODE or not self._taking):
                     self._work(slot_id, self._release(held, preferred))
-            elif self._taking:
-                why = self._claimable(seen, live, preferred=preferred == mine)
+            else:
+                why = self._claimable(seen, live, preferred=preferred == mine) if self._taking else None
                 if why is not None:
                     self._work(slot_id, self._claim(slot_id, seen, why))
+                elif seen is not None and self._is_stray(slot_id, seen):
+                    self._work(slot_id, self._give(Held(slot_id, seen.slot, seen.revision), preferred))
+
+    def _is_stray(self, slot_id: SlotId, seen: SlotSeen) -> bool:
+        """Ours in etcd and not here: dropped after an error, while another became preferred. Nobody else may
+        take it from a live owner."""
+        return seen.slot.owner == self._fleet.me and seen.revision > self._given.get(slot_id, 0)
 
     def _claimable(self, seen: SlotSeen | None, live: set[str], *, preferred: bool) -> Grounds | None:
         if seen is None:
@@ -237,9 +245,14 @@ class Slots:
     async def _release(self, held: Held, to: int) -> None:
         """Whatever the answer is, the slot is not ours any more."""
         self._drop(held)
+        await self._give(held, to)
+
+    async def _give(self, held: Held, to: int) -> None:
         handoff_to = "" if to == NO_NODE else str(to)
         fleet = self._fleet
         txn = build_slot_release(
             fleet.keyspace, held.slot_id, slot=held.slot, revision=held.revision, handoff_to=handoff_to
         )
-        await fleet.committer.ask(txn, key=fleet.keyspace.slot_claim(held.slot_id))
+        answer = await fleet.committer.ask(txn, key=fleet.keyspace.slot_claim(held.slot_id))
+        if isinstance(answer, Settled):
+            self._given[held.slot_id] = held.revision

@@ -142,7 +142,7 @@ class Groups:
 
     def slot(self, name: str) -> Held:
         """The claim under which the group is coordinated here. Raises `GroupFailed`."""
-        if not name or len(name.encode()) > GROUP_ID_BYTES_MAX:
+        if len(name.encode()) > GROUP_ID_BYTES_MAX:
             raise GroupFailed(ErrorCode.INVALID_GROUP_ID)
         held = self._held(slot_of(name))
         if held is None or not self.is_fresh:
@@ -162,7 +162,7 @@ class Groups:
 
     def classic(self, name: str) -> ClassicActor:
         """The group for a request of a member. Without one: a group that nobody has heard of, and forgets."""
-        actor = self.find(name)
+        actor = self._find_named(name)
         if actor is not None and actor.kind is self._classic:
             return actor
         return self._actor(name, self.slot(name), self._classic, self._classic.fresh())
@@ -172,23 +172,26 @@ class Groups:
 
         INCONSISTENT_GROUP_PROTOCOL while it has members of the other protocol.
         """
-        actor = self.find(name)
+        actor = self._find_named(name)
         if actor is not None and actor.kind is self._classic:
             return actor
         if actor is None:
-            return self._add(self._actor(name, self.slot(name), self._classic, self._classic.fresh()))
+            return self._new_classic(name)
         if not actor.kind.is_empty(actor.group):
             raise GroupFailed(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return self._add(self._turned(actor, self._classic, ClassicState(known=True), behind=True))
 
     def committing(self, name: str) -> AnyActor:
-        """The group for an OffsetCommit, of whichever type it is; who only commits makes a classic one."""
+        """The group for an OffsetCommit, of whichever type it is; who only commits makes a classic one.
+
+        The group without a name may have offsets, as in Kafka, but no members.
+        """
         actor = self.find(name)
-        return self.joined(name) if actor is None else actor
+        return self._new_classic(name) if actor is None else actor
 
     def consumer(self, name: str) -> ConsumerActor:
         """The group for a member of the new protocol. GROUP_ID_NOT_FOUND while it has classic members."""
-        actor = self.find(name)
+        actor = self._find_named(name)
         if actor is not None and actor.kind is self._consumer:
             return actor
         fresh = self._consumer.fresh(name, self._clock.now_ms())
@@ -197,6 +200,14 @@ class Groups:
         if not actor.kind.is_empty(actor.group):
             raise GroupFailed(ErrorCode.GROUP_ID_NOT_FOUND)
         return self._add(self._turned(actor, self._consumer, fresh, behind=False))
+
+    def _find_named(self, name: str) -> AnyActor | None:
+        if not name:
+            raise GroupFailed(ErrorCode.INVALID_GROUP_ID)
+        return self.find(name)
+
+    def _new_classic(self, name: str) -> ClassicActor:
+        return self._add(self._actor(name, self.slot(name), self._classic, self._classic.fresh()))
 
     def _turned(self, actor: AnyActor, kind: AnyKind, group: Any, *, behind: bool) -> AnyActor:
         """An empty group of the other type, which takes over the record with its first change.
