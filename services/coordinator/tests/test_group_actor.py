@@ -187,6 +187,34 @@ async def test_a_record_that_etcd_refuses_leaves_the_group_as_it_was(one: Coordi
     assert (await join(one, "new")).generation_id == 1
 
 
+async def test_a_group_that_grows_past_what_etcd_takes_stays_as_it_was(one: Coordinator) -> None:
+    names = [f"{number:0249d}" for number in range(1_000)]
+
+    async def come(member_id: str) -> int:
+        request = consumer_schema.ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            member_epoch=0,
+            rebalance_timeout_ms=30_000,
+            subscribed_topic_names=names,
+            topic_partitions=[],
+        )
+        answer = await one.ask(consumer_group_heartbeat, consumer_schema, request, 1)
+        error: int = answer.error_code
+        return error
+
+    errors = [await come(f"m{number}") for number in range(8)]
+    assert errors[:5] == [0] * 5
+    assert errors[-1] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    actor = one.parts.groups.find("g")
+    assert actor is not None
+    assert len(actor.group.saved.members) == errors.count(0)
+    assert await come("m0") == 0
+    state = (await _saved(one)).state
+    assert isinstance(state, ConsumerGroup)
+    assert len(state.members) == errors.count(0)
+
+
 async def test_an_empty_group_takes_the_type_of_who_comes(one: Coordinator) -> None:
     await make_topic(one.etcd, one.keys)
     await one.topics.refresh()
