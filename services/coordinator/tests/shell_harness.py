@@ -38,12 +38,14 @@ class Clock(SystemClock):
 
 
 class EtcdDoor:
-    """The way to etcd, with a gate before transactions and a fate for each."""
+    """The way to etcd, with gates before and after transactions and a fate for each."""
 
     def __init__(self, etcd: EtcdClient) -> None:
         self._etcd = etcd
         self.gate = asyncio.Event()
         self.gate.set()
+        self.way_back = asyncio.Event()
+        self.way_back.set()
         self.sent: list[Any] = []
         self.before: list[Exception] = []
         self.after: list[Exception] = []
@@ -57,6 +59,7 @@ class EtcdDoor:
         if self.before:
             raise self.before.pop(0)
         answer = await self._etcd.txn(txn, **how)
+        await self.way_back.wait()
         if self.after:
             raise self.after.pop(0)
         return answer

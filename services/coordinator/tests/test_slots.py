@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace, SlotId
+from kafscale.storage.membership import InstanceState
+from kafscale.storage.membership_records import encode_live
 from kafscale.storage.slots import Slot, decode_slot, encode_slot
 
 from services.coordinator.tests.shell_harness import Coordinator, until
@@ -112,3 +116,22 @@ async def test_a_slot_in_the_name_of_who_does_not_serve_it_is_given_away(
     assert (await record(etcd, keyspace, slot)).epoch == 10
     await one.die()
     await two.die()
+
+
+async def test_a_claim_whose_answer_comes_after_the_next_claim_is_not_believed(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = Coordinator(etcd, keyspace, 1)
+    other = replace(one.instance, node_id=2, boot_id="boot2", state=InstanceState.STARTING)
+    await etcd.put(keyspace.live("coordinator", 2, "boot2"), encode_live(other))
+    one.door.way_back.clear()
+    await one.start()
+    table = one.parts.table.items
+    key = keyspace.slot_claim(SlotId(5))
+    await until(lambda: len(table) == 64)
+    await etcd.put(key, encode_slot(Slot(epoch=2, owner=other.id)))
+    await until(lambda: table[key].slot.epoch == 2)
+    one.door.way_back.set()
+    await until(lambda: len(one.slots - {5}) == 63)
+    await until(lambda: one.parts.slots.held(SlotId(5)) is None)
+    await one.die()

@@ -186,7 +186,7 @@ class Committer:
                 self._note_unknown(worker, unknown.kind, len(jobs))
             except EtcdRejected as rejected:
                 if worker not in self._unknown_since:
-                    log.exception("commit request refused", jobs=len(jobs))
+                    log.error("commit request refused", jobs=len(jobs), why=str(rejected))
                     return [Refused(reason=str(rejected)) for _ in jobs]
                 # An earlier try may have been applied: only a definite answer to these bytes settles it.
                 self._note_unknown(worker, UnknownKind.OTHER, len(jobs))
