@@ -101,7 +101,7 @@ class Slots:
         self._changed = asyncio.Event()
         self._taking = False
         fleet.live.subscribe(self._changed.set)
-        fleet.table.subscribe(self._seen)
+        fleet.table.subscribe(lambda _key, _seen: self._changed.set())
 
     def held(self, slot_id: SlotId) -> Held | None:
         return self._held.get(slot_id)
@@ -150,12 +150,6 @@ class Slots:
     def _drop(self, held: Held) -> None:
         del self._held[held.slot_id]
         self._tenant.lose(held.slot_id)
-        self._changed.set()
-
-    def _seen(self, key: bytes, seen: SlotSeen | None) -> None:
-        held = self._held.get(self._fleet.keyspace.parse_slot_claim(key))
-        if held is not None and seen is not None and seen.revision > held.revision:
-            self.lost(held)
         self._changed.set()
 
     # -- who should have what -------------------------------------------------------------------
