@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from record import Args, parse, show
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from record import Args, event, parse, run, show, until_terminated
 
 
 def produce(a: Args) -> None:
@@ -53,5 +53,71 @@ def consume(a: Args) -> None:
     consumer.close()
 
 
-args = parse()
-produce(args) if args.mode == "produce" else consume(args)
+def commit(consumer: Consumer, topic: str, positions: dict[int, int]) -> None:
+    """What was read since the last time; a commit that a rebalance overtakes is the next owner's to make."""
+    if not positions:
+        return
+    offsets = [TopicPartition(topic, part, offset) for part, offset in positions.items()]
+    try:
+        done = consumer.commit(offsets=offsets, asynchronous=False)
+    except KafkaException as error:
+        event("note", positions, text=f"commit: {error}")
+        return
+    for each in done or []:
+        if each.error:
+            event("note", [each.partition], text=f"commit: {each.error}")
+        else:
+            event("committed", [each.partition], each.offset)
+            positions.pop(each.partition)
+
+
+def group(a: Args) -> None:
+    new = a.protocol == "consumer"
+    classic = {
+        "partition.assignment.strategy": a.assignor,
+        "session.timeout.ms": a.session_ms,
+        "heartbeat.interval.ms": 1000,
+    }
+    consumer = Consumer(
+        {
+            "bootstrap.servers": a.bootstrap,
+            "group.id": a.group,
+            "group.protocol": a.protocol,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            **({} if new else classic),
+        }
+    )
+    read: dict[int, int] = {}
+    gradual = new or a.assignor == "cooperative-sticky"
+
+    def assigned(_: Consumer, parts: list[TopicPartition]) -> None:
+        event("assigned", [part.partition for part in parts])
+        consumer.incremental_assign(parts) if gradual else consumer.assign(parts)
+
+    def revoked(_: Consumer, parts: list[TopicPartition]) -> None:
+        gone = {part.partition for part in parts}
+        commit(consumer, a.topic, {part: read.pop(part) for part in gone & read.keys()})
+        event("revoked", gone)
+        consumer.incremental_unassign(parts) if gradual else consumer.unassign()
+
+    def lost(_: Consumer, parts: list[TopicPartition]) -> None:
+        for part in parts:
+            read.pop(part.partition, None)
+        event("revoked", [part.partition for part in parts], text="lost")
+
+    stop = until_terminated()
+    consumer.subscribe([a.topic], on_assign=assigned, on_revoke=revoked, on_lost=lost)
+    while not stop.is_set():
+        for message in consumer.consume(100, timeout=0.2):
+            if message.error():
+                event("note", text=str(message.error()))
+                continue
+            event("record", [message.partition()], message.offset())
+            read[message.partition()] = message.offset() + 1
+        commit(consumer, a.topic, read)
+    consumer.close()
+    event("left")
+
+
+run(parse(), produce, consume, group)
