@@ -190,14 +190,16 @@ class Feed:
     partitions: int
     ends: dict[int, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    _begun: threading.Event = field(default_factory=threading.Event)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """When the block is left every record has been acknowledged."""
+        """The topic is there in the block; when it is left every record has been acknowledged."""
         thread = threading.Thread(target=self._write, name="feed", daemon=True)
         thread.start()
         try:
+            assert self._begun.wait(WAIT_TIMEOUT_S), "no record was acknowledged"
             yield
         finally:
             self._stop.set()
@@ -227,3 +229,4 @@ class Feed:
         assert part is not None
         assert offset is not None
         self.ends[part] = max(self.ends.get(part, 0), offset + 1)
+        self._begun.set()

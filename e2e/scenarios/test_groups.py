@@ -29,6 +29,19 @@ VARIANTS = (
     Variant(client=BY_NAME["confluent"], assignor="roundrobin"),
     Variant(client=BY_NAME["confluent"], assignor="cooperative-sticky"),
     Variant(client=BY_NAME["confluent"], protocol="consumer"),
+    Variant(client=BY_NAME["kafka-python"], assignor="range"),
+    Variant(client=BY_NAME["kafka-python"], assignor="cooperative-sticky"),
+    Variant(client=BY_NAME["aiokafka"], assignor="roundrobin"),
+    Variant(client=BY_NAME["java"], assignor="range"),
+    Variant(client=BY_NAME["java"], assignor="cooperative-sticky"),
+    Variant(client=BY_NAME["java"], protocol="consumer"),
+    Variant(client=BY_NAME["franz-go"], assignor="cooperative-sticky"),
+    Variant(client=BY_NAME["franz-go"], protocol="consumer"),
+    Variant(client=BY_NAME["sarama"], assignor="range"),
+    Variant(client=BY_NAME["kafka-go"], assignor="range"),
+    Variant(client=BY_NAME["kafkajs"], assignor="roundrobin"),
+    Variant(client=BY_NAME["platformatic"], assignor="roundrobin"),
+    Variant(client=BY_NAME["platformatic"], protocol="consumer"),
 )
 
 

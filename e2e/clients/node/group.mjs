@@ -1,0 +1,68 @@
+// What a member of a group prints, and the partitions it may commit; see e2e/clients/README.md.
+
+export function event (kind, partitions = [], more = {}) {
+  const at = Number(process.hrtime.bigint()) / 1e9 // CLOCK_MONOTONIC, as in the other languages
+  process.stdout.write(JSON.stringify({ event: kind, at, partitions, ...more }) + '\n')
+}
+
+// Clients for Node have no callbacks that take partitions away, only events, and go on with what they have in
+// memory; a member commits nothing of a partition that it no longer has.
+export class Holding {
+  partitions = []
+  read = new Map() // partition -> position, not committed yet
+
+  assigned (partitions) {
+    this.revoked()
+    this.partitions = [...partitions]
+    event('assigned', this.partitions)
+  }
+
+  revoked () {
+    if (this.partitions.length) event('revoked', this.partitions)
+    this.partitions = []
+    this.read.clear()
+  }
+
+  record (partition, offset) {
+    if (!this.partitions.includes(partition)) {
+      event('note', [partition], { text: `record ${offset} of a partition that is not assigned` })
+      return
+    }
+    event('record', [partition], { offset: Number(offset) })
+    this.read.set(partition, Number(offset) + 1)
+  }
+
+  // One commit at a time; `commit` sends the positions.
+  async commit (commit) {
+    if (this.committing) return this.committing
+    this.committing = this.#commit(commit)
+    try { await this.committing } finally { this.committing = null }
+  }
+
+  async #commit (commit) {
+    const positions = new Map(this.read)
+    if (!positions.size) return
+    try {
+      await commit(positions)
+    } catch (error) {
+      event('note', [], { text: `commit: ${error.message}` })
+      return
+    }
+    for (const [partition, offset] of positions) {
+      event('committed', [partition], { offset })
+      if (this.read.get(partition) === offset) this.read.delete(partition)
+    }
+  }
+}
+
+export function terminated () {
+  return new Promise(resolve => process.once('SIGTERM', resolve))
+}
+
+export function show (partition, offset, timestamp, key, value, headers) {
+  const base64 = data => Buffer.from(data ?? '').toString('base64')
+  process.stdout.write(JSON.stringify({
+    partition, offset: Number(offset), timestamp: Number(timestamp), key: base64(key), value: base64(value),
+    headers: headers.map(([name, data]) => [String(name), base64(data)])
+  }) + '\n')
+}
