@@ -44,6 +44,7 @@ class Member:
     stderr: Path
     events: list[Event] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    ended: bool = False
     _reader: threading.Thread | None = None
 
     def follow(self, changed: threading.Condition) -> None:
@@ -63,8 +64,12 @@ class Member:
                         self.notes.append(line.strip())
                     changed.notify_all()
 
+    def died(self) -> bool:
+        return not self.ended and self.process.poll() is not None
+
     def end(self, number: signal.Signals) -> int:
         """The exit code; all its events are read when this returns."""
+        self.ended = True
         self.process.send_signal(number)
         code = self.process.wait(LEAVE_TIMEOUT_S)
         assert self._reader is not None
@@ -143,6 +148,8 @@ class Group:
             while not condition(self._events()):
                 left = deadline - time.monotonic()
                 assert left > 0, f"{self.name}: not within {WAIT_TIMEOUT_S} s: {what}\n{self.story()}"
+                died = [each.name for each in self.members.values() if each.died()]
+                assert not died, f"{self.name}: {', '.join(died)} died\n{self.story()}"
                 self._changed.wait(min(left, 1.0))
 
     def wait_covered_by(self, partitions: int, *members: str) -> None:

@@ -11,16 +11,18 @@ export class Holding {
   partitions = []
   read = new Map() // partition -> position, not committed yet
 
-  assigned (partitions) {
-    this.revoked()
+  // All partitions that the member has from now on.
+  has (partitions) {
+    this.revoked(this.partitions.filter(each => !partitions.includes(each)))
+    const added = partitions.filter(each => !this.partitions.includes(each))
+    if (added.length) event('assigned', added)
     this.partitions = [...partitions]
-    event('assigned', this.partitions)
   }
 
-  revoked () {
-    if (this.partitions.length) event('revoked', this.partitions)
-    this.partitions = []
-    this.read.clear()
+  revoked (gone = this.partitions) {
+    if (gone.length) event('revoked', gone)
+    gone.forEach(each => this.read.delete(each))
+    this.partitions = this.partitions.filter(each => !gone.includes(each))
   }
 
   record (partition, offset) {

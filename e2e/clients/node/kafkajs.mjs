@@ -43,7 +43,10 @@ async function group () {
   const holding = new Holding()
   const commit = () => holding.commit(positions => consumer.commitOffsets(
     [...positions].map(([partition, offset]) => ({ topic: a.topic, partition, offset: String(offset) }))))
-  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => holding.assigned(payload.memberAssignment[a.topic] ?? []))
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
+    holding.revoked()
+    holding.has(payload.memberAssignment[a.topic] ?? [])
+  })
   consumer.on(consumer.events.REBALANCING, () => holding.revoked())
   const end = terminated()
   await consumer.connect()

@@ -26,6 +26,15 @@ async function consume () {
   await consumer.close(true)
 }
 
+// With the new protocol there is no event for an assignment, only this field.
+function watch (consumer, seen) {
+  let value = consumer.assignments
+  Object.defineProperty(consumer, 'assignments', {
+    get: () => value,
+    set: next => { value = next; seen(next) }
+  })
+}
+
 async function group () {
   const classic = { sessionTimeout: a.sessionMs, rebalanceTimeout: 10000, heartbeatInterval: 1000 }
   const consumer = new Consumer({
@@ -33,8 +42,15 @@ async function group () {
   })
   const holding = new Holding()
   const mine = assignments => (assignments ?? []).filter(each => each.topic === a.topic).flatMap(each => each.partitions)
-  consumer.on('consumer:group:join', ({ assignments }) => holding.assigned(mine(assignments ?? consumer.assignments)))
-  consumer.on('consumer:group:rebalance', () => holding.revoked())
+  if (a.protocol === 'consumer') {
+    watch(consumer, assignments => holding.has(mine(assignments)))
+  } else {
+    consumer.on('consumer:group:join', ({ assignments }) => {
+      holding.revoked()
+      holding.has(mine(assignments))
+    })
+    consumer.on('consumer:group:rebalance', () => holding.revoked())
+  }
   consumer.on('error', error => event('note', [], { text: error.message }))
   const stream = await consumer.consume({
     topics: [a.topic], mode: 'committed', fallbackMode: 'earliest', autocommit: false, maxWaitTime: 250
