@@ -125,7 +125,10 @@ class Group:
             member.events.append(Event(name, Kind.KILLED, time.monotonic()))
 
     def leave(self, name: str) -> None:
-        code = self.members[name].end(signal.SIGTERM)
+        try:
+            code = self.members[name].end(signal.SIGTERM)
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"{name} does not leave:\n{self.story()}") from late
         assert code == 0, f"{name} left with code {code}:\n{self.story()}"
         assert any(event.kind is Kind.LEFT for event in self.members[name].events), self.story()
 

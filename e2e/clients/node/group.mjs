@@ -5,11 +5,13 @@ export function event (kind, partitions = [], more = {}) {
   process.stdout.write(JSON.stringify({ event: kind, at, partitions, ...more }) + '\n')
 }
 
-// Clients for Node have no callbacks that take partitions away, only events, and go on with what they have in
-// memory; a member commits nothing of a partition that it no longer has.
+// Clients for Node have no callbacks that take partitions away, only events, and deliver what they have in memory
+// after them. Such a record has been seen, but a member commits nothing of a partition that it does not have, and
+// never less than it has committed.
 export class Holding {
   partitions = []
   read = new Map() // partition -> position, not committed yet
+  done = new Map() // partition -> position, committed
 
   // All partitions that the member has from now on.
   has (partitions) {
@@ -21,17 +23,18 @@ export class Holding {
 
   revoked (gone = this.partitions) {
     if (gone.length) event('revoked', gone)
-    gone.forEach(each => this.read.delete(each))
+    for (const each of gone) {
+      this.read.delete(each)
+      this.done.delete(each)
+    }
     this.partitions = this.partitions.filter(each => !gone.includes(each))
   }
 
   record (partition, offset) {
-    if (!this.partitions.includes(partition)) {
-      event('note', [partition], { text: `record ${offset} of a partition that is not assigned` })
-      return
-    }
+    const position = Number(offset) + 1
     event('record', [partition], { offset: Number(offset) })
-    this.read.set(partition, Number(offset) + 1)
+    const known = this.read.get(partition) ?? this.done.get(partition) ?? 0
+    if (this.partitions.includes(partition) && position > known) this.read.set(partition, position)
   }
 
   // One commit at a time; `commit` sends the positions.
@@ -52,6 +55,8 @@ export class Holding {
     }
     for (const [partition, offset] of positions) {
       event('committed', [partition], { offset })
+      if (!this.partitions.includes(partition)) continue
+      this.done.set(partition, offset)
       if (this.read.get(partition) === offset) this.read.delete(partition)
     }
   }

@@ -65,6 +65,7 @@ async function group () {
   clearInterval(committing)
   await commit()
   holding.revoked()
+  await stream.close() // with the new protocol the consumer's close leaves it open
   await consumer.close(true)
   event('left')
 }
