@@ -53,69 +53,77 @@ def consume(a: Args) -> None:
     consumer.close()
 
 
-def commit(consumer: Consumer, topic: str, positions: dict[int, int]) -> None:
-    """What was read since the last time; a commit that a rebalance overtakes is the next owner's to make."""
-    if not positions:
-        return
-    offsets = [TopicPartition(topic, part, offset) for part, offset in positions.items()]
-    try:
-        done = consumer.commit(offsets=offsets, asynchronous=False)
-    except KafkaException as error:
-        event("note", positions, text=f"commit: {error}")
-        return
-    for each in done or []:
-        if each.error:
-            event("note", [each.partition], text=f"commit: {each.error}")
-        else:
-            event("committed", [each.partition], each.offset)
-            positions.pop(each.partition)
+class Member:
+    """Commits before it lets go. The new protocol and cooperative assignors move partitions gradually."""
 
-
-def group(a: Args) -> None:
-    new = a.protocol == "consumer"
-    classic = {
-        "partition.assignment.strategy": a.assignor,
-        "session.timeout.ms": a.session_ms,
-        "heartbeat.interval.ms": 1000,
-    }
-    consumer = Consumer(
-        {
-            "bootstrap.servers": a.bootstrap,
-            "group.id": a.group,
-            "group.protocol": a.protocol,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            **({} if new else classic),
+    def __init__(self, a: Args) -> None:
+        classic = {
+            "partition.assignment.strategy": a.assignor,
+            "session.timeout.ms": a.session_ms,
+            "heartbeat.interval.ms": 1000,
         }
-    )
-    read: dict[int, int] = {}
-    gradual = new or a.assignor == "cooperative-sticky"
+        self.topic = a.topic
+        self.gradual = a.protocol == "consumer" or a.assignor == "cooperative-sticky"
+        self.read: dict[int, int] = {}  # partition -> position, not committed yet
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": a.bootstrap,
+                "group.id": a.group,
+                "group.protocol": a.protocol,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                **({} if a.protocol == "consumer" else classic),
+            }
+        )
 
-    def assigned(_: Consumer, parts: list[TopicPartition]) -> None:
+    def assigned(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
         event("assigned", [part.partition for part in parts])
-        consumer.incremental_assign(parts) if gradual else consumer.assign(parts)
+        consumer.incremental_assign(parts) if self.gradual else consumer.assign(parts)
 
-    def revoked(_: Consumer, parts: list[TopicPartition]) -> None:
+    def revoked(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
         gone = {part.partition for part in parts}
-        commit(consumer, a.topic, {part: read.pop(part) for part in gone & read.keys()})
+        self.commit({part: self.read.pop(part) for part in gone & self.read.keys()})
         event("revoked", gone)
-        consumer.incremental_unassign(parts) if gradual else consumer.unassign()
+        consumer.incremental_unassign(parts) if self.gradual else consumer.unassign()
 
-    def lost(_: Consumer, parts: list[TopicPartition]) -> None:
+    def lost(self, _: Consumer, parts: list[TopicPartition]) -> None:
         for part in parts:
-            read.pop(part.partition, None)
+            self.read.pop(part.partition, None)
         event("revoked", [part.partition for part in parts], text="lost")
 
-    stop = until_terminated()
-    consumer.subscribe([a.topic], on_assign=assigned, on_revoke=revoked, on_lost=lost)
-    while not stop.is_set():
-        for message in consumer.consume(100, timeout=0.2):
+    def poll(self) -> None:
+        for message in self.consumer.consume(100, timeout=0.2):
             if message.error():
                 event("note", text=str(message.error()))
                 continue
             event("record", [message.partition()], message.offset())
-            read[message.partition()] = message.offset() + 1
-        commit(consumer, a.topic, read)
+            self.read[message.partition()] = message.offset() + 1
+        self.commit(self.read)
+
+    def commit(self, positions: dict[int, int]) -> None:
+        """A commit that a rebalance overtakes is the next owner's to make."""
+        if not positions:
+            return
+        offsets = [TopicPartition(self.topic, part, offset) for part, offset in positions.items()]
+        try:
+            done = self.consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            event("note", positions, text=f"commit: {error}")
+            return
+        for each in done or []:
+            if each.error:
+                event("note", [each.partition], text=f"commit: {each.error}")
+            else:
+                event("committed", [each.partition], each.offset)
+                positions.pop(each.partition)
+
+
+def group(a: Args) -> None:
+    member, stop = Member(a), until_terminated()
+    consumer = member.consumer
+    consumer.subscribe([a.topic], on_assign=member.assigned, on_revoke=member.revoked, on_lost=member.lost)
+    while not stop.is_set():
+        member.poll()
     consumer.close()
     event("left")
 
