@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.harness.clients import CLIENTS, FIRST_TIMESTAMP, PLAIN_CODECS, Client, Record
+from e2e.harness.clients import CLIENTS, CODEC_SETS, FIRST_TIMESTAMP, Client, Record
 from e2e.harness.cluster import Cluster
 
 RECORDS = 10_000
@@ -30,8 +30,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def topic_of(client: Client, codec: str) -> str:
-    """What every client can read is in topics of its own."""
-    return f"from-{client.name}" if codec in PLAIN_CODECS else f"packed-from-{client.name}"
+    """Codecs that some client cannot read are in topics of their own."""
+    together = next(codecs for codecs in CODEC_SETS if codec in codecs)
+    return f"from-{client.name}-{'-'.join(together)}"
 
 
 @pytest.fixture(scope="module")
