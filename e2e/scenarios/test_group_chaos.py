@@ -121,9 +121,10 @@ class Chaos:
             self._go_on(node_id)
 
     def _fault(self) -> None:
-        node_id = self.chance.choice([node for node in COORDINATORS if node not in self.paused] or [0])
-        if not node_id:
-            return  # all are paused
+        running = [node_id for node_id in COORDINATORS if node_id not in self.paused]
+        if not running:
+            return
+        node_id = self.chance.choice(running)
         process = self.system.coordinators[node_id].process
         if self.chance.random() < 0.5:
             self.deeds.append(f"kill {node_id}")
@@ -182,7 +183,7 @@ class Member:
         is_in = False
         while not stop.is_set():
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                error = await (self._beat(member) if is_in else self._join(member))
+                error = await (member.beat() if is_in else self._join(member))
                 is_in = is_in or error == ErrorCode.NONE
             if error == ErrorCode.NONE:
                 error = await self._commit(member)
@@ -216,9 +217,6 @@ class Member:
         if error == ErrorCode.NONE:
             error, _ = await member.sync(dict.fromkeys(member.members, b"part"))
         return error
-
-    async def _beat(self, member: Classic | Modern) -> int:
-        return await member.beat()
 
     async def _commit(self, member: Classic | Modern) -> int:
         self._next += 1

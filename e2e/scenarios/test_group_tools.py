@@ -88,6 +88,7 @@ COMMANDS = (
     "--list --type --state  with a group of offsets alone",
     "--delete-offsets --group live --topic orders",
     "--delete-offsets --group modern --topic orders",
+    "--delete-offsets --group live --topic bills",
     "--delete-offsets --group unknown --topic orders",
     "--delete-offsets --group empty --topic missing",
     "--delete-offsets --group empty --topic bills",
@@ -98,11 +99,13 @@ COMMANDS = (
     "--delete --group unknown",
     "--delete --group empty --group live",
     "--delete --group fresh",
+    "--delete --all-groups",
     "--list  in the end",
 )
 """In this order. Words after two spaces tell a command from the same one before."""
 
 MASKS = (
+    (re.compile(r"COORDINATOR \(ID\)"), "COORDINATOR"),
     (re.compile(r"[\w.-]+:\d+\s+\(\d+\)"), "<broker>"),
     (re.compile(r"\bthe-client-[0-9a-f-]{36}\b"), "<member>"),
     (re.compile(r"(?<!\S)[\w+/-]{22}(?=\s.*the-client)"), "<member>"),
