@@ -105,8 +105,8 @@ class Deed(NamedTuple):
     pause_ticks: int = 0
 
 
-QUICK = (Deed(1, LONG), None, None, Deed(2), Deed(1), None)
-"""One pauses while the other serves, and comes back, a zombie, as that one dies; then it dies itself."""
+QUICK = (Deed(1, LONG), None, None, None, Deed(2), Deed(1))
+"""One pauses while the other serves, and has its slots back when that one dies; then it dies itself."""
 
 
 def by_chance(chance: random.Random, for_s: float) -> list[Deed | None]:
@@ -199,8 +199,10 @@ class Member:
                 error = await (member.beat() if is_in else self._join(member))
                 is_in = is_in or error == ErrorCode.NONE
             if error == ErrorCode.NONE:
+                await self._read(
+                    wire
+                )  # first: what another coordinator wrote is not yet covered by a commit here
                 error = await self._commit(member)
-                await self._read(wire)
             if error != ErrorCode.NONE:
                 self.errors.append(ErrorCode(error).name)
             if error in REFUSALS:
