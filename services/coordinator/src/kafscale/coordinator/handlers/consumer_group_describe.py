@@ -38,9 +38,11 @@ def _group(context: CoordinatorContext, name: str) -> ConsumerGroupDescribeRespo
     try:
         actor = context.groups.find(name)
     except GroupFailed as failed:
-        return _refused(name, failed.error)
-    if actor is None or context.groups.is_classic(actor) or not actor.kind.exists(actor.group):
-        return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND)
+        return _refused(name, failed.error, failed.error.message)
+    if actor is None or not actor.kind.exists(actor.group):
+        return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
+    if context.groups.is_classic(actor):
+        return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
     found = describe(actor.group, context.consumer_rules)
     return ConsumerGroupDescribeResponseDescribed(
         group_id=name,
@@ -53,10 +55,9 @@ def _group(context: CoordinatorContext, name: str) -> ConsumerGroupDescribeRespo
     )
 
 
-def _refused(name: str, error: ErrorCode) -> ConsumerGroupDescribeResponseDescribed:
-    return ConsumerGroupDescribeResponseDescribed(
-        group_id=name, error_code=error, error_message=error.message
-    )
+def _refused(name: str, error: ErrorCode, why: str) -> ConsumerGroupDescribeResponseDescribed:
+    """Apache's admin shows the words of this API for a group that DescribeGroups does not find either."""
+    return ConsumerGroupDescribeResponseDescribed(group_id=name, error_code=error, error_message=why)
 
 
 def _member(member: DescribedMember) -> ConsumerGroupDescribeResponseMember:
