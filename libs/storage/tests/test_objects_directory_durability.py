@@ -22,6 +22,7 @@ from kafscale.storage.objects import disk_tree as disk_tree_module
 from kafscale.storage.objects.directory import DirectoryStore
 from kafscale.storage.objects.disk_files import write_body
 from kafscale.storage.objects.disk_pool import DiskPool
+from kafscale.storage.objects.disk_records import LinkRecords
 from kafscale.storage.objects.durability import names_follow_fsync
 
 WRITER = Path(__file__).with_name("directory_writer.py")
@@ -284,3 +285,31 @@ def test_only_file_systems_with_one_ordered_journal_are_trusted_with_names(
     other = "37 35 254:99 / /y rw - ext4 /dev/y rw\n"
     assert names_follow_fsync(str(tmp_path), other + line) is follow
     assert names_follow_fsync(str(tmp_path), other) is False
+
+
+async def test_an_old_file_stays_open_until_its_record_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its inode may be another writer's by then, whose record of the same key would be taken away."""
+    store = DirectoryStore(tmp_path, attributes=False)
+    forget = LinkRecords.forget
+    pinned: list[bool] = []
+
+    def look_and_forget(records: LinkRecords, key: str, inode: int) -> None:
+        pinned.append(inode in inodes_open_here())
+        forget(records, key, inode)
+
+    await store.put(KEY, [b"old"], condition=IfAbsent())
+    monkeypatch.setattr(LinkRecords, "forget", look_and_forget)
+    await store.put(KEY, [b"new"])
+    await store.delete(KEY)
+    assert pinned == [True, True]
+    await store.close()
+
+
+def inodes_open_here() -> set[int]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # closed meanwhile by another thread
+            found.add(os.fstat(int(name)).st_ino)
+    return found
