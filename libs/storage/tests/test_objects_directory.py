@@ -96,11 +96,13 @@ async def test_kill_9_at_any_moment_leaves_whole_objects_with_their_own_records(
     rounds = 0
     while rounds < 3 or time.monotonic() < deadline:
         writers = [start_writer(tmp_path, "chaos", source.randrange(1 << 30)) for _ in range(2)]
-        for writer in writers:
-            await asyncio.to_thread(wait_turns, writer, source.randrange(1, 200))
-        for writer in writers:
-            writer.kill()
-            writer.communicate()
+        try:
+            for writer in writers:
+                await asyncio.to_thread(wait_turns, writer, source.randrange(1, 200))
+        finally:
+            for writer in writers:
+                writer.kill()
+                writer.communicate()
         await assert_all_whole(tmp_path, minimum=0)
         rounds += 1
     assert names_in(tmp_path / ".store/torn") == []

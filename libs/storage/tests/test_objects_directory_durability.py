@@ -145,6 +145,49 @@ async def test_a_delete_that_returned_is_durable(
     await store.close()
 
 
+async def test_a_delete_whose_directory_another_process_takes_away_is_done_and_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory_attributes: bool
+) -> None:
+    """Two processes that delete the last two objects of a directory: who unlinks last may remove it first."""
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
+    await store.put(KEY, [b"x"], condition=IfAbsent(), metadata=METADATA)
+    directory = (tmp_path / KEY).parent
+    synced: list[str] = []
+    unlink = os.unlink
+
+    def unlink_and_lose_the_directory(path: str) -> None:
+        unlink(path)
+        if path == str(tmp_path / KEY):
+            directory.rmdir()
+
+    monkeypatch.setattr(os, "unlink", unlink_and_lose_the_directory)
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    assert await store.delete(KEY)
+    assert synced == [str(directory.parent)]
+    assert names_in(tmp_path / ".store/meta") == []  # its record went too
+    await store.close()
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, FileExistsError])
+async def test_a_put_makes_its_directories_again_when_a_deleter_took_them_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory_attributes: bool, error: type[OSError]
+) -> None:
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
+    await store.probe()
+    makedirs, lost = os.makedirs, [error(), error()]
+
+    def lose_then_make(path: str, *, exist_ok: bool) -> None:
+        if lost:
+            raise lost.pop()
+        makedirs(path, exist_ok=exist_ok)
+
+    monkeypatch.setattr(os, "makedirs", lose_then_make)
+    await store.put(KEY, [b"x"], condition=IfAbsent(), metadata=METADATA)
+    assert await store.get(KEY) == b"x"
+    assert not lost
+    await store.close()
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_every_put_is_synced_and_where_names_do_not_follow_so_are_the_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool, directory_attributes: bool
