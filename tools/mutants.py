@@ -27,7 +27,6 @@ TESTS = "services/produce/tests/log"
 PRODUCERS = f"{TESTS}/test_producers.py"
 BATCHES = f"{TESTS}/test_batches.py"
 RESOLVE = f"{TESTS}/test_log_resolve.py"
-TURNS = "services/produce/tests/test_turns.py"
 ABLATIONS = f"{TESTS}/test_writer_ablations.py"
 WRITER = " ".join(f"{TESTS}/test_writer{part}.py" for part in ("", "_trouble", "_checkpoints"))
 TIMEOUT_S = 300
@@ -284,21 +283,6 @@ MUTANTS = (
         "header = bytearray(batch[:HEADER_SIZE])",
         "header = batch[:HEADER_SIZE]",
         BATCHES,
-    ),
-    Mutant(
-        "a turn whose commit does not come never lapses",
-        "turns.py",
-        "if now_ms - self._turns[oldest] < TURN_MS_MAX:",
-        "if True:",
-        TURNS,
-    ),
-    Mutant("a commit ends no turn", "turns.py", "self._turns.pop(key, None)", "del key", TURNS),
-    Mutant(
-        "the turns have no bound",
-        "turns.py",
-        "if not self._waiting and len(self._turns) < AT_ONCE_MAX:",
-        "if not self._waiting:",
-        TURNS,
     ),
 )
 

@@ -22,6 +22,7 @@ from kafscale.storage.objects import disk_tree as disk_tree_module
 from kafscale.storage.objects.directory import DirectoryStore
 from kafscale.storage.objects.disk_files import write_body
 from kafscale.storage.objects.disk_pool import DiskPool
+from kafscale.storage.objects.disk_records import LinkRecords
 from kafscale.storage.objects.durability import names_follow_fsync
 
 WRITER = Path(__file__).with_name("directory_writer.py")
@@ -141,6 +142,49 @@ async def test_a_delete_that_returned_is_durable(
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
     await store.delete(KEY)
     assert synced == [str((tmp_path / KEY).parent)]
+    await store.close()
+
+
+async def test_a_delete_whose_directory_another_process_takes_away_is_done_and_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory_attributes: bool
+) -> None:
+    """Two processes that delete the last two objects of a directory: who unlinks last may remove it first."""
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
+    await store.put(KEY, [b"x"], condition=IfAbsent(), metadata=METADATA)
+    directory = (tmp_path / KEY).parent
+    synced: list[str] = []
+    unlink = os.unlink
+
+    def unlink_and_lose_the_directory(path: str) -> None:
+        unlink(path)
+        if path == str(tmp_path / KEY):
+            directory.rmdir()
+
+    monkeypatch.setattr(os, "unlink", unlink_and_lose_the_directory)
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    assert await store.delete(KEY)
+    assert synced == [str(directory.parent)]
+    assert names_in(tmp_path / ".store/meta") == []  # its record went too
+    await store.close()
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, FileExistsError])
+async def test_a_put_makes_its_directories_again_when_a_deleter_took_them_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory_attributes: bool, error: type[OSError]
+) -> None:
+    store = DirectoryStore(tmp_path, attributes=directory_attributes)
+    await store.probe()
+    makedirs, lost = os.makedirs, [error(), error()]
+
+    def lose_then_make(path: str, *, exist_ok: bool) -> None:
+        if lost:
+            raise lost.pop()
+        makedirs(path, exist_ok=exist_ok)
+
+    monkeypatch.setattr(os, "makedirs", lose_then_make)
+    await store.put(KEY, [b"x"], condition=IfAbsent(), metadata=METADATA)
+    assert await store.get(KEY) == b"x"
+    assert not lost
     await store.close()
 
 
@@ -284,3 +328,31 @@ def test_only_file_systems_with_one_ordered_journal_are_trusted_with_names(
     other = "37 35 254:99 / /y rw - ext4 /dev/y rw\n"
     assert names_follow_fsync(str(tmp_path), other + line) is follow
     assert names_follow_fsync(str(tmp_path), other) is False
+
+
+async def test_an_old_file_stays_open_until_its_record_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its inode may be another writer's by then, whose record of the same key would be taken away."""
+    store = DirectoryStore(tmp_path, attributes=False)
+    forget = LinkRecords.forget
+    pinned: list[bool] = []
+
+    def look_and_forget(records: LinkRecords, key: str, inode: int) -> None:
+        pinned.append(inode in inodes_open_here())
+        forget(records, key, inode)
+
+    await store.put(KEY, [b"old"], condition=IfAbsent())
+    monkeypatch.setattr(LinkRecords, "forget", look_and_forget)
+    await store.put(KEY, [b"new"])
+    await store.delete(KEY)
+    assert pinned == [True, True]
+    await store.close()
+
+
+def inodes_open_here() -> set[int]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # closed meanwhile by another thread
+            found.add(os.fstat(int(name)).st_ino)
+    return found

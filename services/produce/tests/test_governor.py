@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.produce.governor import BURST_FLUSHES, Budget
+from kafscale.produce.governor import BURST_FLUSHES, Governor
 
 
-def drained(rate: int) -> Budget[str]:
-    governor: Budget[str] = Budget(rate)
+def drained(rate: int) -> Governor[str]:
+    governor: Governor[str] = Governor(rate)
     for n in range(BURST_FLUSHES):
         assert governor.admit(f"warm-{n}", 1, 0)
     return governor
 
 
+def test_a_store_that_bills_nothing_is_not_governed() -> None:
+    governor: Governor[int] = Governor(None)
+    assert all(governor.admit(n, 1, 0) for n in range(100_000))
+    assert governor.next_due_ms(0) is None
+
+
 @given(st.integers(1, 500), st.lists(st.tuples(st.integers(0, 50), st.integers(1, 1 << 20)), max_size=200))
 def test_no_more_pass_than_rate_and_burst_allow(rate: int, wishes: list[tuple[int, int]]) -> None:
-    governor: Budget[int] = Budget(rate)
+    governor: Governor[int] = Governor(rate)
     now_ms = passed = 0
     for number, (wait_ms, size) in enumerate(wishes):
         now_ms += wait_ms

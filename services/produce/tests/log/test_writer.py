@@ -227,7 +227,6 @@ def test_a_governed_seal_without_a_grant_happens_at_the_longest_linger() -> None
     assert desk.writer.next_deadline() == 1_000 + 5_000
     desk.tick(4_995)
     assert len(desk.pop(PutObject)) == 2
-    assert not desk.writer.grant_seal(desk.now()), "it comes too late"
 
 
 # --- commits -------------------------------------------------------------------------------------

@@ -280,7 +280,6 @@ class Partition:
                 metrics.bytes.inc(seg.size)
                 metrics.segment_bytes.observe(seg.size)
             metrics.flushes.inc(len(done.segments))
-            self._tools.pump.flushed(self)
             return
         metrics.checkpoints.inc()
         if done.old_snap_key:

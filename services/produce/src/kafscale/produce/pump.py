@@ -52,25 +52,15 @@ class Pump:
             self._grants = asyncio.get_running_loop().call_later(delay_s, self._grant)
 
     def _grant(self) -> None:
-        if self._grants is not None:
-            self._grants.cancel()
-            self._grants = None
+        self._grants = None
         if self.stopped:
             return
         now = self.instant()
-        while granted := self._governor.due(now.mono_ms):
-            for partition in granted:
-                if partition.writer is not None and partition.writer.grant_seal(now):
-                    self.touch(partition)
-                else:  # its buffer was full, or its linger over, before its turn came
-                    self._governor.done(partition)
+        for partition in self._governor.due(now.mono_ms):
+            if partition.writer is not None:
+                partition.writer.grant_seal(now)
+                self.touch(partition)
         self.governor_waits()
-
-    def flushed(self, partition: Partition) -> None:
-        """What was granted is committed: somebody else's turn."""
-        self._governor.done(partition)
-        if self._governor.waiting:
-            self._grant()
 
     def instant(self) -> Instant:
         return Instant(self._clock.now_ms(), self._clock.wall_ms())

@@ -20,7 +20,7 @@ from kafscale.produce.pump import Pump
 from kafscale.produce.recovery import Recovery
 from kafscale.produce.refusals import Refusals
 from kafscale.produce.service import OwnershipService
-from kafscale.produce.settings import ProduceSettings, governor_of, limits_of
+from kafscale.produce.settings import ProduceSettings, limits_of, segments_per_s
 from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
@@ -68,9 +68,8 @@ class ProduceService:
             clock=runtime.clock,
             metrics=self._metrics,
         )
-        self.governor: Governor[Partition] = governor_of(
-            runtime.settings, runtime.store, runtime.clock.now_ms()
-        )
+        budget_per_s = segments_per_s(runtime.settings, runtime.store)
+        self.governor: Governor[Partition] = Governor(budget_per_s, runtime.clock.now_ms())
         self.pump = Pump(runtime.clock, self.governor)
         self.ownership.tools = self._tools()
         self.handler = ProduceHandler(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kafscale.produce.governor import Budget, Governor, K
 from kafscale.produce.log.model import Limits
-from kafscale.produce.turns import Turns
 from kafscale.runtime.settings import MIB, ServiceSettings
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import Topic
@@ -33,20 +31,13 @@ class ProduceSettings(ServiceSettings):
 
 
 def segments_per_s(settings: ProduceSettings, store: ObjectStore) -> int | None:
-    """None: there is no budget to keep to."""
+    """None: the store bills nothing, every flush may go at once."""
     return settings.produce_segments_per_s or store.puts_per_s_max
-
-
-def governor_of(settings: ProduceSettings, store: ObjectStore, now_ms: int) -> Governor[K]:
-    """A budget where there is one, else turns; of a store that bills, but not to us, no writer asks for them."""
-    per_s = segments_per_s(settings, store)
-    return Turns() if per_s is None else Budget(per_s, now_ms)
 
 
 def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Limits:
     """What a writer of this topic must keep to, now."""
-    linger_ms, interval_ms = settings.produce_linger_ms, settings.flush_interval_ms
-    budgeted = segments_per_s(settings, store) is not None
+    linger_ms = settings.produce_linger_ms
     return Limits(
         max_message_bytes=topic.max_message_bytes,
         segment_bytes=topic.segment_bytes,
@@ -54,9 +45,9 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         held_bytes_max=settings.produce_partition_bytes,
         pipeline_max=settings.produce_pipeline_max,
         linger_min_ms=store.linger_min_ms if linger_ms is None else linger_ms,
-        flush_interval_ms=interval_ms,
-        governed=budgeted or not store.billed,
-        governed_linger_max_ms=settings.produce_linger_max_ms if budgeted else interval_ms,
+        flush_interval_ms=settings.flush_interval_ms,
+        governed=segments_per_s(settings, store) is not None,
+        governed_linger_max_ms=settings.produce_linger_max_ms,
         log_append_time=topic.configs.get("message.timestamp.type") == "LogAppendTime",
         keys_required="compact" in topic.configs.get("cleanup.policy", ""),
     )

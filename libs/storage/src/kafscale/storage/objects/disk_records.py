@@ -134,9 +134,13 @@ def _fresh_record(fd: int, etag: str, metadata: Metadata) -> Record:
 
 
 def make_parents(path: str, root: str, *, ordered: bool) -> None:
-    """The directories above a path, durable where the file system needs telling."""
+    """The directories above a path, durable where the file system needs telling.
+
+    A deleter may take an empty one away meanwhile: then the caller finds it missing and asks again.
+    """
     directory = os.path.dirname(path)
-    os.makedirs(directory, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError, FileExistsError):
+        os.makedirs(directory, exist_ok=True)
     if not ordered:
         while directory != root:
             directory = os.path.dirname(directory)

@@ -32,8 +32,12 @@ def _read_mountinfo() -> str:
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    """Make the names in a directory durable; if another process took the empty directory away, that it is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        sync_directory(os.path.dirname(path))
+        return
     try:
         os.fsync(fd)
     finally:

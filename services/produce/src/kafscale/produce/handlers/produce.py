@@ -184,7 +184,7 @@ class ProduceHandler:
             log.warning("malformed Produce", error=str(malformed), peer=request.meta.peer)
             request.reply(status=ReplyStatus.FAILED)
             return
-        now = self._now()
+        now = self._ownership.tools.now()
         open_request = OpenRequest(self, request, message, now.mono_ms)
         size = len(request.body)
         error = _wrong_with(message, version) or self._admission.admit(size)
@@ -225,7 +225,7 @@ class ProduceHandler:
             self._unseen.wait(
                 ref,
                 lambda: self._enter_seen(
-                    request, open_request, slot, self._find(ref), part, by_id, self._now()
+                    request, open_request, slot, self._find(ref), part, by_id, self._ownership.tools.now()
                 ),
             )
             return
@@ -265,9 +265,6 @@ class ProduceHandler:
             zstd_allowed=open_request.zstd_allowed,
             now=now,
         )
-
-    def _now(self) -> Instant:
-        return Instant(self._clock.now_ms(), self._clock.wall_ms())
 
     def _refuse(self, message: ProduceRequest, version: int, error: ErrorCode) -> None:
         """Refused as a whole: what its producers send after it must not be taken first."""

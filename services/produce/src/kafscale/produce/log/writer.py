@@ -6,8 +6,9 @@ again: trouble that cannot be waited out ends the epoch (`step_down`), the one f
 failure is reported only for what no transaction ever carried, or what the head that refused the
 transaction shows to be absent; everything else is unknown and says so (REQUEST_TIMED_OUT).
 
-A sequence gap is fatal to some clients, and a writer that lost its partition unknowingly sees gaps that are
-none. So error 45 waits as a *doubt* for a transaction of this writer to succeed, if need be an empty one.
+A sequence gap is fatal to some clients, and a writer that lost its partition without knowing it sees
+gaps that are none. So OUT_OF_ORDER_SEQUENCE_NUMBER waits as a *doubt* for a transaction of this
+writer to succeed, and for none other is one sent that changes nothing.
 
 An append only fills the open buffer and seals by size. Sealing by time happens in the other events
 and in `tick`, so that with a linger of 0 everything one turn of the loop brings becomes one segment.
@@ -109,7 +110,8 @@ class PartitionWriter:
 
     def take_actions(self) -> list[Action]:
         """What is to be done now, in order; each is handed out once."""
-        taken, self._actions[:] = self._actions[:], ()
+        taken = self._actions[:]
+        self._actions.clear()
         return taken
 
     def next_deadline(self) -> int | None:
@@ -196,13 +198,10 @@ class PartitionWriter:
             buffer.seal_asked = True
             self._actions.append(SealWanted(bytes_waiting=buffer.bytes))
 
-    def grant_seal(self, now: Instant) -> bool:
-        """The governor's answer to SealWanted. False: what wanted it was sealed without."""
-        if not self._intake.open.seal_asked:
-            return False
+    def grant_seal(self, now: Instant) -> None:
+        """The governor's answer to SealWanted."""
         self._intake.open.granted = True
         self._advance(now)
-        return True
 
     def upload_done(self, base: int, part: Part, etag: str, now: Instant) -> None:
         self._uploads.done(base, part, etag)
@@ -395,6 +394,7 @@ class PartitionWriter:
         yield from self._uploads
 
     def _waiters(self) -> list[Waiters]:
-        sent, waiting = self._ledger.sent, [flight.waiters for flight in self._flights()]
-        doubts = (self._doubts,) if sent is None else (sent.doubts, self._doubts)
-        return [*waiting, *doubts, self._intake.open.waiters]
+        sent, waiting = self._ledger.sent, [flight.waiters for flight in self._uploads.flights]
+        if sent is not None:
+            waiting = [*(flight.waiters for flight in sent.flights), *waiting, sent.doubts]
+        return [*waiting, self._doubts, self._intake.open.waiters]
