@@ -65,6 +65,11 @@ class Coordination:
             "slots", "Slots of groups this instance has", lambda: self.slots.held_count
         )
         runtime.metrics.watch_gauge("groups", "Groups in memory", lambda: self.groups.count)
+        runtime.metrics.watch_gauge(
+            "groups_unreadable",
+            "Groups that are not served because their records cannot be read",
+            lambda: self.groups.unreadable_count,
+        )
 
     def _groups(self) -> Groups:
         runtime, settings = self._runtime, self._runtime.settings

@@ -90,7 +90,10 @@ class Upkeep:
             except GroupFailed:
                 return  # the slot has gone meanwhile, or will be looked at again
         known = {actor.name for actor in self._groups.in_slot(held.slot_id)}
-        for name in found.keys() - known:  # a commit that crossed the deletion of its group
+        for name in found.keys() - known:
+            if self._groups.is_unreadable(name):
+                continue  # it may have members
+            # A commit that crossed the deletion of its group.
             await self._drop_due(held, name, found[name], empty_since_ms=0)
 
     async def _deleted(self, topic_ids: set[TopicId]) -> set[TopicId]:

@@ -3,6 +3,7 @@
 
 An offset that was never committed is -1 without error, of a group that nobody knows as well (never
 GROUP_ID_NOT_FOUND: clients stop at it). Offsets are read from etcd with proof that the slot is still ours.
+Those of a group whose record cannot be read are told all the same, only its members are not checked.
 Without transactions every offset is stable. A group's error stands at its partitions in v1, above from v2.
 Never COORDINATOR_NOT_AVAILABLE: Java's consumer throws on it, and takes NOT_COORDINATOR for what it is.
 """
@@ -94,7 +95,8 @@ async def _group(reading: _Reading, asked: OffsetFetchRequestGroup) -> OffsetFet
 async def _offsets(context: CoordinatorContext, asked: OffsetFetchRequestGroup) -> Offsets | ErrorCode:
     try:
         held = context.groups.slot(asked.group_id)
-        actor = context.groups.find(asked.group_id)
+        unreadable = context.groups.is_unreadable(asked.group_id)
+        actor = None if unreadable else context.groups.find(asked.group_id)
         if actor is not None and not context.groups.is_classic(actor):
             reply = await actor.ask(
                 lambda token: Fetch(token=token, member_id=asked.member_id, member_epoch=asked.member_epoch)
