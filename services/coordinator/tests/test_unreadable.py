@@ -184,3 +184,35 @@ async def test_a_load_says_once_which_group_cannot_be_read_and_why(
     assert len(errors) == 2
     assert [entry["group"] for entry in errors if "group" in entry] == ["g"]
     assert any("schema 99" in entry["why"] for entry in errors)
+
+
+@pytest.mark.parametrize("value", [b"\xff\xff", pb.CommittedOffset(schema=99).SerializeToString()])
+async def test_an_offset_that_cannot_be_read_is_no_missing_offset_and_costs_no_other(
+    etcd: EtcdClient, keyspace: Keyspace, value: bytes
+) -> None:
+    await make_topic(etcd, keyspace)
+    slot = slot_of("g")
+    stray = keyspace.commits_prefix(slot, "g") + b"stray"
+    async with running(etcd, keyspace) as one:
+        await one.ask(offset_commit, commit_schema, commit_request(partitions=2), 8)
+        await etcd.put(keyspace.committed(slot, "g", T, 1), value)
+        await etcd.put(stray, b"")
+        with structlog.testing.capture_logs() as logs:
+            for version in range(1, 11):
+                error, partitions = await fetch(one, version)
+                assert error == 0
+                assert [(p.committed_offset, p.error_code) for p in partitions.values()] == [
+                    (7, 0),
+                    (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT),
+                ]
+            one.clock.later_ms = 2 * WEEK_MS
+            await upkeep(one)
+        assert len([entry for entry in logs if entry["log_level"] == "error"]) == 2
+        assert one.parts.commits.unreadable_met > 2
+        _, partitions = await fetch(one, 8, every=True)
+        assert {index: p.error_code for index, p in partitions.items()} == {
+            1: ErrorCode.UNSTABLE_OFFSET_COMMIT
+        }
+        assert one.parts.groups.find("g") is not None
+        await one.ask(offset_commit, commit_schema, commit_request(partitions=2, offset=8), 8)
+        assert [p.committed_offset for p in (await fetch(one, 8))[1].values()] == [8, 8]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
+import pytest
 import pytest_asyncio
+from kafscale.coordinator.groups import commits as commits_module
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.handlers import offset_commit
 from kafscale.storage.etcd import EtcdClient
@@ -101,16 +103,16 @@ async def test_a_commit_that_crosses_the_upkeep_stays(one: Coordinator) -> None:
     await commit(one)
     one.clock.later_ms = WEEK_MS + 1
     commits = one.parts.commits
-    honest = commits.read_slot
+    honest = commits.read_page
 
-    async def slow(held):  # type: ignore[no-untyped-def]
-        found = await honest(held)
+    async def slow(held, start=None):  # type: ignore[no-untyped-def]
+        found = await honest(held, start)
         await commit(one)  # a consumer is back, behind the reader's back
         return found
 
-    commits.read_slot = slow  # type: ignore[method-assign]
+    commits.read_page = slow  # type: ignore[method-assign]
     await upkeep(one)
-    commits.read_slot = honest  # type: ignore[method-assign]
+    commits.read_page = honest  # type: ignore[method-assign]
     assert await kept(one) == 1
     assert one.parts.groups.find("g") is not None
 
@@ -147,3 +149,26 @@ async def test_a_slot_that_goes_during_the_upkeep_ends_nothing_else(one: Coordin
     commits.expire = honest  # type: ignore[method-assign]
     await one.has(64)
     assert await kept(one) == 1
+
+
+async def test_a_group_larger_than_a_page_is_forgotten_with_all_its_offsets_or_not_at_all(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits_module, "OFFSETS_PER_PAGE", 2)
+    await commit(one)
+    held = one.parts.groups.slot("g")
+    topic_id = one.topics.by_name("t").topic_id  # type: ignore[union-attr]
+    now_ms = one.clock.wall_ms()
+    last = CommittedOffset(offset=1, commit_ms=now_ms + WEEK_MS)
+    old = CommittedOffset(offset=1, commit_ms=now_ms)
+    await one.parts.commits.write(
+        held, "g", {(topic_id, n): old for n in range(1, 8)} | {(topic_id, 0): last}
+    )
+    one.clock.later_ms = WEEK_MS + 1_000
+    await upkeep(one)
+    assert await kept(one) == 1
+    assert await record(one) is not None
+    one.clock.later_ms = 2 * WEEK_MS + 1_000
+    await upkeep(one)
+    assert await kept(one) == 0
+    assert await record(one) is None

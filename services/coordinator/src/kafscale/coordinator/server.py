@@ -65,6 +65,11 @@ class Coordination:
             "slots", "Slots of groups this instance has", lambda: self.slots.held_count
         )
         runtime.metrics.watch_gauge("groups", "Groups in memory", lambda: self.groups.count)
+        runtime.metrics.watch_counter(
+            "offsets_unreadable",
+            "Times that a committed offset was met that cannot be read",
+            lambda: self.commits.unreadable_met,
+        )
         runtime.metrics.watch_gauge(
             "groups_unreadable",
             "Groups that are not served because their records cannot be read",

@@ -5,6 +5,8 @@ An offset that was never committed is -1 without error, of a group that nobody k
 GROUP_ID_NOT_FOUND: clients stop at it). Offsets are read from etcd with proof that the slot is still ours.
 Those of a group whose record cannot be read are told all the same, only its members are not checked.
 Without transactions every offset is stable. A group's error stands at its partitions in v1, above from v2.
+UNSTABLE_OFFSET_COMMIT for a partition whose offset cannot be read: consumers wait and ask again, while -1 would
+have them begin anew and lose their place. A commit in its place heals it.
 Never COORDINATOR_NOT_AVAILABLE: Java's consumer throws on it, and takes NOT_COORDINATOR for what it is.
 """
 
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 from kafscale.coordinator.consumer.model import Fetch
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.groups.commits import TopicPartition
+from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
 from kafscale.coordinator.groups.topics import TopicLookup, unknown_topic
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import CommittedOffset
@@ -41,7 +43,8 @@ GROUP_ERRORS_ABOVE_FROM = 2
 TOPIC_IDS_FROM = 10
 NO_OFFSET = -1
 
-Offsets = Mapping[TopicPartition, CommittedOffset]
+Found = CommittedOffset | UnreadableOffset
+Offsets = Mapping[TopicPartition, Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,15 @@ def _all(context: CoordinatorContext, offsets: Offsets) -> list[OffsetFetchRespo
     return list(topics.values())
 
 
-def _partition(index: int, offset: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+def _partition(index: int, offset: Found | None) -> OffsetFetchResponsePartitions:
     if offset is None:
         return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET)
+    if isinstance(offset, UnreadableOffset):
+        return OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=NO_OFFSET,
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        )
     return OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=offset.offset,
