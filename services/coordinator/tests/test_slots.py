@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from kafscale.coordinator.slots import Fleet, Slots
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.etcd_transport import MESSAGE_BYTES_MAX
 from kafscale.storage.groups import ClassicGroup, GroupState, encode_group
@@ -163,4 +165,29 @@ async def test_the_groups_of_a_slot_are_read_in_pages_that_fit_into_an_answer_of
     await one.has(64)
     assert one.parts.groups.count == 100
     assert max(pages) * ETCDS_LARGEST_VALUE <= MESSAGE_BYTES_MAX
+    await one.die()
+
+
+async def test_work_that_is_cancelled_before_it_began_leaves_nothing_half_begun(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    """Python warns of a coroutine that was made and never awaited; a warning is a failure here."""
+    one = await Coordinator(etcd, keyspace).start()
+    await one.has(64)
+    begun: list[asyncio.Future[None]] = []
+    fleet = Fleet(
+        etcd=etcd,
+        keyspace=keyspace,
+        live=one.parts.live,
+        table=one.parts.table,
+        committer=one.parts.committer,
+        me=one.instance.id,
+    )
+    slots = Slots(fleet, one.parts.groups, lambda work: begun.append(asyncio.ensure_future(work)))
+    looking = asyncio.ensure_future(slots.run())
+    await asyncio.sleep(0)  # it has looked, and what it began comes after us
+    for task in (looking, *begun):
+        task.cancel()
+    assert len(begun) == 64
+    await asyncio.gather(looking, *begun, return_exceptions=True)
     await one.die()
