@@ -64,6 +64,7 @@ async def test_the_last_instance_leaves_slots_without_an_owner(etcd: EtcdClient,
     one = await Coordinator(etcd, keyspace).start()
     await one.has(64)
     await one.leave()
+    assert one.metric("slots_lost") == 0
     assert (await record(etcd, keyspace, 7)) == Slot(epoch=1)
 
 
@@ -94,6 +95,7 @@ async def test_a_slot_that_another_has_claimed_is_dropped_when_it_is_seen(
     # That owner is not alive, so it comes back, in a new epoch.
     await one.has(64)
     assert (await record(etcd, keyspace, 5)) == Slot(epoch=10, owner=one.instance.id)
+    assert one.metric("slots_lost") == 1
     await one.die()
 
 

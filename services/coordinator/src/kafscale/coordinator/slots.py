@@ -104,6 +104,8 @@ class Slots:
         self._busy: set[SlotId] = set()  # a claim or a release is on its way
         self._changed = asyncio.Event()
         self._taking = False
+        self.lost_count = 0
+        """Slots that were taken from us; not those that we gave away."""
         fleet.live.subscribe(self._changed.set)
         fleet.table.subscribe(lambda _key, _seen: self._changed.set())
 
@@ -149,6 +151,7 @@ class Slots:
         """A write compared this claim's revision and failed: another has claimed the slot."""
         if self._held.get(held.slot_id) is held:
             log.warning("slot lost", slot=held.slot_id, epoch=held.slot.epoch)
+            self.lost_count += 1
             self._drop(held)
 
     def _drop(self, held: Held) -> None:
