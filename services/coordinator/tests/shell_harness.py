@@ -128,6 +128,13 @@ class Coordinator:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
+    async def ended(self) -> BaseException | None:
+        """What it died of by itself."""
+        assert self._task is not None
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.wait((self._task,))
+        return self._task.exception()
+
     async def lease_ends(self) -> None:
         await self.etcd.delete(self.keys.live(ROLE, self.instance.node_id, self.instance.boot_id))
 

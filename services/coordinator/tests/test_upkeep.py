@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
 import pytest_asyncio
 from kafscale.coordinator.groups import commits as commits_module
+from kafscale.coordinator.groups import upkeep as upkeep_module
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.handlers import offset_commit
 from kafscale.storage.etcd import EtcdClient
@@ -16,7 +18,7 @@ from kafscale.storage.slots import Slot, encode_slot, slot_of
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_commit as schema
 
-from services.coordinator.tests.shell_harness import Coordinator, make_topic, running, until
+from services.coordinator.tests.shell_harness import WAIT_S, Coordinator, make_topic, running, until
 from services.coordinator.tests.test_group_actor import leave, record, stable
 
 WEEK_MS = 10_080 * 60_000
@@ -172,3 +174,57 @@ async def test_a_group_larger_than_a_page_is_forgotten_with_all_its_offsets_or_n
     await upkeep(one)
     assert await kept(one) == 0
     assert await record(one) is None
+
+
+async def gone(one: Coordinator) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while await kept(one):
+            await asyncio.sleep(0.01)
+
+
+async def test_the_loop_runs_soon_after_a_topic_went(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep_module, "SETTLE_S", 0.0)
+    monkeypatch.setattr(upkeep_module, "SLOT_PAUSE_S", 0.0)
+    await commit(one)
+    await one.etcd.delete(one.keys.topic("t"))
+    await gone(one)
+
+
+async def test_the_loop_runs_again_and_again_as_time_goes_by(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep_module, "SLOT_PAUSE_S", 0.0)
+    parts = one.parts
+    often = upkeep_module.Upkeep(
+        slots=parts.slots,
+        groups=parts.groups,
+        commits=parts.commits,
+        topics=one.topics,
+        clock=parts.clock,
+        retention_ms=WEEK_MS,
+        every_s=0.001,
+    )
+    looping = asyncio.ensure_future(often.run())
+    for week in (1, 2):
+        await commit(one)
+        one.clock.later_ms = week * WEEK_MS + week * 60_000
+        await gone(one)
+    looping.cancel()
+    await asyncio.gather(looping, return_exceptions=True)
+
+
+async def test_what_the_upkeep_did_not_expect_ends_the_process_and_not_the_loop_alone(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep_module, "SETTLE_S", 0.0)
+
+    async def broken(_held: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    one.parts.upkeep.slot = broken  # type: ignore[method-assign]
+    await one.etcd.delete(one.keys.topic("t"))
+    ended = await one.ended()
+    assert isinstance(ended, ExceptionGroup)
+    assert [str(error) for error in ended.exceptions] == ["a mistake of ours"]

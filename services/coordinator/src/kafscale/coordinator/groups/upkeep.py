@@ -59,7 +59,7 @@ class Upkeep:
         topics.subscribe(lambda _name, topic: self._wanted.set() if topic is None else None)
 
     async def run(self) -> None:
-        """Every ten minutes, and soon after a topic went."""
+        """Every ten minutes, and soon after a topic went. What is not expected ends the process, as anywhere."""
         while True:
             try:
                 async with asyncio.timeout(self._every_s):
