@@ -386,15 +386,35 @@ async def test_a_consumer_group_is_joined_and_described(one: Coordinator, versio
     assert (known.error_code, known.group_state) == (0, "Stable")
     assert [member.member_id for member in known.members] == [answer.member_id]
     assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    stale = await one.ask(offset_fetch, fetch_schema, _as_member("nobody"), 9)
-    assert stale.groups[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def _as_member(member_id: str) -> Any:
-    request = fetch_request("g", 9)
-    request.groups[0].member_id = member_id
-    request.groups[0].member_epoch = 1
-    return request
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("version", [9, 10])
+async def test_who_fetches_as_a_member_is_judged_as_in_kafka(
+    one: Coordinator, version: int, every: bool
+) -> None:
+    await consumer_beat(one, 0, group="consumer")
+    await stable(one, "classic")
+
+    async def told(group: str, member_id: str | None, epoch: int) -> int:
+        request = fetch_request(group, version, every=every)
+        request.groups[0].member_id = member_id
+        request.groups[0].member_epoch = epoch
+        (answer,) = (await one.ask(offset_fetch, fetch_schema, request, version)).groups
+        offsets = {(p.committed_offset, p.error_code) for topic in answer.topics for p in topic.partitions}
+        assert offsets <= {(-1, 0)}
+        error: int = answer.error_code
+        return error
+
+    assert [await told("consumer", "m", epoch) for epoch in (1, 0, 2, -1)] == [
+        0,
+        *[ErrorCode.STALE_MEMBER_EPOCH] * 3,
+    ]
+    assert await told("consumer", None, -1) == 0
+    for stranger, epoch in (("nobody", 1), ("", -1), ("nobody", -1)):
+        assert await told("consumer", stranger, epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await told("classic", stranger, epoch) == 0
+        assert await told("unknown", stranger, epoch) == 0
 
 
 async def test_the_group_without_a_name_has_offsets_as_in_kafka(one: Coordinator) -> None:

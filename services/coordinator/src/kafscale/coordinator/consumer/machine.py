@@ -260,10 +260,10 @@ def _commit_error(group: Group, request: Commit) -> ErrorCode:
 
 
 def _fetch_error(group: Group, request: Fetch) -> ErrorCode:
-    if not request.member_id and request.member_epoch < 0:
+    if request.member_id is None and request.member_epoch < 0:
         return ErrorCode.NONE
     if group.saved.epoch == 0:
-        return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE  # as of any group that nobody knows: there is no offset, and that is no error
     return _epoch_error(group.saved, request.member_id or "", request.member_epoch)
 
 
