@@ -7,7 +7,8 @@ Stable, and then a heartbeat changes nothing durable. `restore(durable(g))` is a
 
 The order of a step: the event, then the expiry of what is due. Group epochs move at once; the target
 for them is computed by the next heartbeat (until then the group is ASSIGNING, as in Kafka), so a
-hundred members that leave together cost one assignment.
+hundred members that leave together cost one assignment. The first member makes epoch 1, as in KIP-848;
+Kafka 4.3 bears its groups at 1 and so answers 2, which clients, who only send it back, cannot tell apart.
 
 Out of a `Heartbeat` the shell may release the reply only when `durable` of the new group is written;
 if that is not possible, it keeps the old group and answers COORDINATOR_NOT_AVAILABLE.
