@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
+from kafscale.coordinator.slots import Fleet, Slots
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership import InstanceState
@@ -134,4 +136,29 @@ async def test_a_claim_whose_answer_comes_after_the_next_claim_is_not_believed(
     one.door.way_back.set()
     await until(lambda: len(one.slots - {5}) == 63)
     await until(lambda: one.parts.slots.held(SlotId(5)) is None)
+    await one.die()
+
+
+async def test_work_that_is_cancelled_before_it_began_leaves_nothing_half_begun(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    """Python warns of a coroutine that was made and never awaited; a warning is a failure here."""
+    one = await Coordinator(etcd, keyspace).start()
+    await one.has(64)
+    begun: list[asyncio.Future[None]] = []
+    fleet = Fleet(
+        etcd=etcd,
+        keyspace=keyspace,
+        live=one.parts.live,
+        table=one.parts.table,
+        committer=one.parts.committer,
+        me=one.instance.id,
+    )
+    slots = Slots(fleet, one.parts.groups, lambda work: begun.append(asyncio.ensure_future(work)))
+    looking = asyncio.ensure_future(slots.run())
+    await asyncio.sleep(0)  # it has looked, and what it began comes after us
+    for task in (looking, *begun):
+        task.cancel()
+    assert len(begun) == 64
+    await asyncio.gather(looking, *begun, return_exceptions=True)
     await one.die()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -38,6 +39,7 @@ LOOK_EVERY_S = 1.0
 SETTLE_S = 0.05
 """After a change of the fleet, so that a burst of changes costs one look."""
 LOAD_RETRY_S = 0.2
+Work = Callable[[], Coroutine[Any, Any, None]]
 ALL_SLOTS = tuple(SlotId(number) for number in range(SLOTS))
 
 
@@ -171,13 +173,14 @@ class Slots:
                 self.lost(held)  # claimed while our own answer was on its way
             elif held is not None:
                 if preferred != mine and (preferred != NO_NODE or not self._taking):
-                    self._work(slot_id, self._release(held, preferred))
+                    self._work(slot_id, partial(self._release, held, preferred))
             else:
                 why = self._claimable(seen, live, preferred=preferred == mine) if self._taking else None
                 if why is not None:
-                    self._work(slot_id, self._claim(slot_id, seen, why))
+                    self._work(slot_id, partial(self._claim, slot_id, seen, why))
                 elif seen is not None and self._is_stray(slot_id, seen):
-                    self._work(slot_id, self._give(Held(slot_id, seen.slot, seen.revision), preferred))
+                    stray = Held(slot_id, seen.slot, seen.revision)
+                    self._work(slot_id, partial(self._give, stray, preferred))
 
     def _is_stray(self, slot_id: SlotId, seen: SlotSeen) -> bool:
         """Ours in etcd and not here: dropped after an error, while another became preferred. Nobody else may
@@ -190,13 +193,14 @@ class Slots:
         why = grounds(seen.slot.owner, seen.slot.handoff_to, me=self._fleet.me, live=live)
         return why if preferred or why is Grounds.HANDED_OVER else None
 
-    def _work(self, slot_id: SlotId, work: Coroutine[Any, Any, None]) -> None:
+    def _work(self, slot_id: SlotId, work: Work) -> None:
         self._busy.add(slot_id)
         self._begin(self._finish(slot_id, work))
 
-    async def _finish(self, slot_id: SlotId, work: Coroutine[Any, Any, None]) -> None:
+    async def _finish(self, slot_id: SlotId, work: Work) -> None:
+        """`work` is called here: a task that is cancelled before its first step has called nothing."""
         try:
-            await work
+            await work()
         finally:
             self._busy.discard(slot_id)
             self._changed.set()
