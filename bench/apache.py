@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafscale.cli.greeting import ask_metadata
-from kafscale.runtime.etcd_binary import free_port
+from kafscale.runtime.ports import free_port
 
 from bench.tools import kafka_classpath, run, waited
 

@@ -192,11 +192,17 @@ def consume(
     topic: str,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-g", help="Read as a member of this group and go on where it has committed."
+        ),
+    ] = None,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", help="Read this partition only.")
     ] = None,
     offset: Annotated[
-        str, typer.Option("--offset", "-o", help="beginning, end, a number, or -N.")
+        str, typer.Option("--offset", "-o", help="beginning, end, a number, or -N; see --group.")
     ] = "beginning",
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end of the topic.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-c", help="Stop after so many records.")] = None,
@@ -208,6 +214,7 @@ def consume(
 
     plan = records.ConsumePlan(
         topic=topic,
+        group=group,
         partition=partition,
         start=offset,
         stop_at_end=exit_at_end,

@@ -30,6 +30,13 @@ from urllib.parse import quote, unquote
 TopicId = NewType("TopicId", bytes)
 SlotId = NewType("SlotId", int)
 TOPIC_ID_BYTES = 16
+
+META_TOPIC_ID = "kfs-topic-id"
+"""Metadata of a segment and an index says whose attempt it is: an orphan can be told from what was committed."""
+META_EPOCH = "kfs-epoch"
+META_ATTEMPT = "kfs-attempt"
+META_LAST = "kfs-last"
+
 OWN_TREE = "@kafscale"
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _SEGMENT = re.compile(

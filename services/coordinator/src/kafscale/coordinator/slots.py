@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -38,6 +39,9 @@ LOOK_EVERY_S = 1.0
 SETTLE_S = 0.05
 """After a change of the fleet, so that a burst of changes costs one look."""
 LOAD_RETRY_S = 0.2
+GROUPS_PER_PAGE = 40
+"""A group's record may be as large as etcd takes (1.5 MiB), and an answer of etcd has 64 MiB at the most."""
+Work = Callable[[], Coroutine[Any, Any, None]]
 ALL_SLOTS = tuple(SlotId(number) for number in range(SLOTS))
 
 
@@ -100,6 +104,8 @@ class Slots:
         self._busy: set[SlotId] = set()  # a claim or a release is on its way
         self._changed = asyncio.Event()
         self._taking = False
+        self.lost_count = 0
+        """Slots that were taken from us; not those that we gave away."""
         fleet.live.subscribe(self._changed.set)
         fleet.table.subscribe(lambda _key, _seen: self._changed.set())
 
@@ -145,6 +151,7 @@ class Slots:
         """A write compared this claim's revision and failed: another has claimed the slot."""
         if self._held.get(held.slot_id) is held:
             log.warning("slot lost", slot=held.slot_id, epoch=held.slot.epoch)
+            self.lost_count += 1
             self._drop(held)
 
     def _drop(self, held: Held) -> None:
@@ -171,13 +178,14 @@ class Slots:
                 self.lost(held)  # claimed while our own answer was on its way
             elif held is not None:
                 if preferred != mine and (preferred != NO_NODE or not self._taking):
-                    self._work(slot_id, self._release(held, preferred))
+                    self._work(slot_id, partial(self._release, held, preferred))
             else:
                 why = self._claimable(seen, live, preferred=preferred == mine) if self._taking else None
                 if why is not None:
-                    self._work(slot_id, self._claim(slot_id, seen, why))
+                    self._work(slot_id, partial(self._claim, slot_id, seen, why))
                 elif seen is not None and self._is_stray(slot_id, seen):
-                    self._work(slot_id, self._give(Held(slot_id, seen.slot, seen.revision), preferred))
+                    stray = Held(slot_id, seen.slot, seen.revision)
+                    self._work(slot_id, partial(self._give, stray, preferred))
 
     def _is_stray(self, slot_id: SlotId, seen: SlotSeen) -> bool:
         """Ours in etcd and not here: dropped after an error, while another became preferred. Nobody else may
@@ -190,13 +198,14 @@ class Slots:
         why = grounds(seen.slot.owner, seen.slot.handoff_to, me=self._fleet.me, live=live)
         return why if preferred or why is Grounds.HANDED_OVER else None
 
-    def _work(self, slot_id: SlotId, work: Coroutine[Any, Any, None]) -> None:
+    def _work(self, slot_id: SlotId, work: Work) -> None:
         self._busy.add(slot_id)
         self._begin(self._finish(slot_id, work))
 
-    async def _finish(self, slot_id: SlotId, work: Coroutine[Any, Any, None]) -> None:
+    async def _finish(self, slot_id: SlotId, work: Work) -> None:
+        """`work` is called here: a task that is cancelled before its first step has called nothing."""
         try:
-            await work
+            await work()
         finally:
             self._busy.discard(slot_id)
             self._changed.set()
@@ -223,10 +232,15 @@ class Slots:
             await self._load(held)
 
     async def _load(self, held: Held) -> None:
-        """Read after the claim: no write of an earlier owner can come after it."""
+        """Read after the claim: no write of an earlier owner can come after it.
+
+        In pages at one revision. All records of the slot are in memory for a moment, as its groups are from
+        then on; pages bound the answers and not the sum.
+        """
+        prefix = self._fleet.keyspace.groups_prefix(held.slot_id)
         while self._held.get(held.slot_id) is held:
             try:
-                found = await self._fleet.etcd.prefix(self._fleet.keyspace.groups_prefix(held.slot_id))
+                found = await self._fleet.etcd.prefix(prefix, page_keys=GROUPS_PER_PAGE)
             except EtcdError as error:
                 log.info("groups of a slot not read, again", slot=held.slot_id, why=str(error))
                 await asyncio.sleep(LOAD_RETRY_S)
