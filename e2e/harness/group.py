@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from e2e.checkers.group_history import Event, Kind, holders, parse
 from e2e.harness.clients import Client
 from e2e.harness.services import dying_with_parent
 
-WAIT_TIMEOUT_S = 60.0
+WAIT_TIMEOUT_S = 120.0
 """For a state to come; whether it came in time is the checker's to say."""
 LEAVE_TIMEOUT_S = 30.0
 RECORDS_PER_S = 60
@@ -91,7 +92,8 @@ class Group:
 
     @property
     def name(self) -> str:
-        return f"group-of-{self.variant.name}"
+        """Its own, so that no member that another test killed is still in it."""
+        return f"group-of-{self.topic}"
 
     def join(self, name: str) -> None:
         arguments = {
@@ -185,6 +187,15 @@ class Group:
             return {each.partition: each.offset for each in asker.committed(asked, timeout=ASK_TIMEOUT_S)}
         finally:
             asker.close()
+
+
+def all_committed(events: list[Event], ends: dict[int, int]) -> bool:
+    """A later commit follows every record, so all are read when the last is committed."""
+    best: dict[int, int] = defaultdict(int)
+    for event in events:
+        if event.kind is Kind.COMMITTED:
+            best[event.partitions[0]] = max(best[event.partitions[0]], event.offset)
+    return best == ends
 
 
 def _without_commits(notes: Iterable[str]) -> list[str]:
