@@ -22,6 +22,8 @@ class Kind(Enum):
     COMMITTED = "committed"  # the position, so the offset after the last record
     LEFT = "left"  # closed cleanly
     KILLED = "killed"
+    FENCED = "fenced"  # another process joined with its instance id; it may not know yet
+    FATAL = "fatal"  # it knows, and ends
     NOTE = "note"  # for a person that reads a failure
 
 
@@ -61,7 +63,7 @@ def holdings(events: Sequence[Event]) -> list[Holding]:
             case Kind.ASSIGNED:
                 for part in event.partitions:
                     held.setdefault((event.member, part), event.at)
-            case Kind.REVOKED | Kind.LEFT | Kind.KILLED:
+            case Kind.REVOKED | Kind.LEFT | Kind.KILLED | Kind.FENCED | Kind.FATAL:
                 ended = [
                     key
                     for key in held

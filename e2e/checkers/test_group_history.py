@@ -95,3 +95,10 @@ def test_holders_are_those_whose_partitions_nothing_took() -> None:
 def test_a_line_of_a_client_program_is_an_event() -> None:
     line = '{"event": "record", "at": 1.5, "partitions": [2], "offset": 7}'
     assert parse("a", line) == event(1.5, "a", Kind.RECORD, 2, offset=7)
+
+
+@pytest.mark.parametrize("end", [Kind.KILLED, Kind.FENCED, Kind.FATAL])
+def test_who_was_ended_by_another_holds_nothing_from_then_on(end: Kind) -> None:
+    events = [event(1, "a", Kind.ASSIGNED, 0, 1), event(2, "a", end), event(3, "b", Kind.ASSIGNED, 0, 1)]
+    assert holders(events) == {0: {"b"}, 1: {"b"}}
+    assert [holding.until for holding in holdings(events) if holding.member == "a"] == [2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import threading
@@ -72,6 +73,10 @@ class Member:
         """The exit code; all its events are read when this returns."""
         self.ended = True
         self.process.send_signal(number)
+        return self.await_end()
+
+    def await_end(self) -> int:
+        self.ended = True
         code = self.process.wait(LEAVE_TIMEOUT_S)
         assert self._reader is not None
         self._reader.join(LEAVE_TIMEOUT_S)
@@ -95,18 +100,21 @@ class Group:
         """Its own, so that no member that another test killed is still in it."""
         return f"group-of-{self.topic}"
 
-    def join(self, name: str) -> None:
+    def join(self, name: str, instance: str = "", variant: Variant | None = None) -> None:
+        """With an instance id it is a static member."""
+        variant = variant or self.variant
         arguments = {
             "mode": "group",
             "bootstrap": self.bootstrap,
             "topic": self.topic,
             "name": name,
             "group": self.name,
-            "protocol": self.variant.protocol,
-            "assignor": self.variant.assignor,
+            "protocol": variant.protocol,
+            "assignor": variant.assignor,
             "session-ms": str(self.session_ms),
+            **({"instance": instance} if instance else {}),
         }
-        command = [*dying_with_parent(), *self.variant.client.command()]
+        command = [*dying_with_parent(), *variant.client.command()]
         stderr = self.folder / f"{self.name}-{name}.err"
         with stderr.open("w") as errors:
             process = subprocess.Popen(
@@ -121,10 +129,35 @@ class Group:
 
     def kill(self, name: str) -> None:
         """kill -9; holds nothing from here on."""
+        self.members[name].end(signal.SIGKILL)
+        self._note(name, Kind.KILLED)
+
+    def replace(self, name: str, by: str, instance: str) -> str:
+        """Another process with its instance id; the error that ends the first."""
+        self._note(name, Kind.FENCED)
+        self.join(by, instance)
+        return self.fatal(name)
+
+    def fatal(self, name: str) -> str:
+        """What a member says of the error that ends it, once it has ended."""
         member = self.members[name]
-        member.end(signal.SIGKILL)
+        try:
+            member.await_end()
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"{name} does not end:\n{self.story()}") from late
+        found = [note for note in member.notes if json.loads(note)["event"] == Kind.FATAL.value]
+        assert found, f"{name} ended without a fatal error:\n{self.story()}"
+        return found[0] + member.stderr.read_text()
+
+    def wait_complaint(self, name: str, text: str) -> None:
+        """Until the member has said so; it may end by it."""
+        member = self.members[name]
+        member.ended = True
+        self.wait_for(f"{name} hears {text}", lambda _: any(text in note for note in member.notes))
+
+    def _note(self, name: str, kind: Kind) -> None:
         with self._changed:
-            member.events.append(Event(name, Kind.KILLED, time.monotonic()))
+            self.members[name].events.append(Event(name, kind, time.monotonic()))
 
     def leave(self, name: str) -> None:
         try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from record import Args, event, parse, run, show, until_terminated
 
 
@@ -73,6 +74,7 @@ class Member:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 **({} if a.protocol == "consumer" else classic),
+                **({"group.instance.id": a.instance} if a.instance else {}),
             }
         )
 
@@ -93,8 +95,8 @@ class Member:
 
     def poll(self) -> None:
         for message in self.consumer.consume(100, timeout=0.2):
-            if message.error():
-                event("note", text=str(message.error()))
+            if error := message.error():
+                note([], error)
                 continue
             event("record", [message.partition()], message.offset())
             self.read[message.partition()] = message.offset() + 1
@@ -107,15 +109,23 @@ class Member:
         offsets = [TopicPartition(self.topic, part, offset) for part, offset in positions.items()]
         try:
             done = self.consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            event("note", positions, text=f"commit: {error}")
+        except KafkaException as failure:
+            note(positions, failure.args[0])
             return
         for each in done or []:
             if each.error:
-                event("note", [each.partition], text=f"commit: {each.error}")
+                note([each.partition], each.error)
             else:
                 event("committed", [each.partition], each.offset)
                 positions.pop(each.partition)
+
+
+def note(partitions: Iterable[int], error: KafkaError) -> None:
+    """After a fatal error the library does nothing more. Its log says which it was."""
+    if error.code() == KafkaError._FATAL:
+        event("fatal", partitions, text=str(error))
+        sys.exit(1)
+    event("note", partitions, text=str(error))
 
 
 def group(a: Args) -> None:

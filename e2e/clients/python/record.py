@@ -28,6 +28,7 @@ class Args:
     protocol: str
     assignor: str
     session_ms: int
+    instance: str
 
     def key(self, i: int) -> bytes:
         return f"{self.name}-{self.codec}-{i}".encode()
@@ -54,6 +55,7 @@ def parse() -> Args:
     parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
     parser.add_argument("--assignor", default="range")
     parser.add_argument("--session-ms", type=int, default=6000)
+    parser.add_argument("--instance", default="")
     return Args(**vars(parser.parse_args()))
 
 

@@ -14,6 +14,8 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.FencedInstanceIdException;
+import org.apache.kafka.common.errors.UnreleasedInstanceIdException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** Apache Kafka's Java consumer as a member of a group; see e2e/clients/README.md. */
@@ -39,6 +41,9 @@ final class Group implements ConsumerRebalanceListener {
             config.put("heartbeat.interval.ms", 1000);
             config.put("partition.assignment.strategy", ASSIGNORS.get(args.get("assignor")));
         }
+        if (args.containsKey("instance")) {
+            config.put("group.instance.id", args.get("instance"));
+        }
         consumer = new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
@@ -53,6 +58,9 @@ final class Group implements ConsumerRebalanceListener {
             consumer.close();
             event("left", List.of(), -1, "");
             clean = true;
+        } catch (FencedInstanceIdException | UnreleasedInstanceIdException fatal) {
+            event("fatal", List.of(), -1, fatal.toString());
+            Runtime.getRuntime().halt(1); // other threads of the consumer would keep the process
         } finally {
             closed.countDown();
         }
@@ -83,6 +91,8 @@ final class Group implements ConsumerRebalanceListener {
         }
         try {
             consumer.commitSync(read);
+        } catch (FencedInstanceIdException fatal) {
+            throw fatal;
         } catch (KafkaException error) { // a rebalance overtook it; the next owner commits
             event("note", read.keySet(), -1, "commit: " + error);
             return;
