@@ -1,8 +1,9 @@
-"""Members that are not like the others: static ones (KIP-345).
+"""Members that are not like the others: static ones (KIP-345), and those that speak the group's other protocol.
 
 Laws: a static member that comes back in time has its partitions again, and the others see nothing of it; of two
 processes with one instance id the classic protocol ends the first and the new one refuses the second, as Kafka does;
-a clean close of a static member is an absence, not a leave.
+a clean close of a static member is an absence, not a leave. A group is of one type while it has members; who asks
+for the other is told so and harms nobody, and takes the group, offsets and all, once it is empty.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ STATIC_MODERN = (
     Variant(client=BY_NAME["confluent"], protocol="consumer"),
     Variant(client=BY_NAME["java"], protocol="consumer"),
 )
+CLASSIC = Variant(client=BY_NAME["confluent"])
+MODERN = Variant(client=BY_NAME["confluent"], protocol="consumer")
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +156,30 @@ def test_a_static_member_of_the_new_protocol_comes_back_and_nobody_notices(
         group.wait_covered_by(PARTITIONS, "other")
         group.join("after its session", instance="a")
         group.wait_covered_by(PARTITIONS, "other", "after its session")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refusal"),
+    [
+        pytest.param(CLASSIC, MODERN, KafkaError.GROUP_ID_NOT_FOUND, id="classic-to-consumer"),
+        pytest.param(MODERN, CLASSIC, KafkaError.INCONSISTENT_GROUP_PROTOCOL, id="consumer-to-classic"),
+    ],
+)
+def test_a_group_changes_its_type_when_it_is_empty_and_goes_on_from_its_offsets(
+    cluster: Cluster, first: Variant, second: Variant, refusal: int, tmp_path: Path
+) -> None:
+    with lawful(cluster, first, f"turned-from-{first.name}", tmp_path) as group:
+        group.join("old")
+        group.join("old too")
+        group.wait_covered_by(PARTITIONS, "old", "old too")
+        before = callbacks(group, "old")
+        group.join("early", variant=second)
+        group.wait_complaint("early", KafkaError(refusal).str())
+        group.wait_covered_by(PARTITIONS, "old", "old too")
+        assert callbacks(group, "old") == before, group.story()
+        group.kill("early")
+        group.leave("old too")
+        group.leave("old")
+        group.join("new", variant=second)
+        group.join("new too", variant=second)
+        group.wait_covered_by(PARTITIONS, "new", "new too")
