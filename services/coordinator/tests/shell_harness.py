@@ -80,6 +80,7 @@ class Coordinator:
             role=ROLE, node_id=node_id, boot_id=f"boot{node_id}", state=InstanceState.READY
         )
         self.topics = TopicsView(etcd, keys)
+        self.metrics = Metrics("coordinator")
         self._settings = settings
         self._stop = asyncio.Event()
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -101,7 +102,7 @@ class Coordinator:
                 etcd=self.door,
                 keyspace=self.keys,
                 clock=self.clock,
-                metrics=Metrics("coordinator"),
+                metrics=self.metrics,
                 registration=SimpleNamespace(instance=self.instance, is_fresh=lambda _now_s: self.fresh),
                 topics=self.topics,
                 task_group=tasks,
@@ -127,6 +128,13 @@ class Coordinator:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
+    async def ended(self) -> BaseException | None:
+        """What it died of by itself."""
+        assert self._task is not None
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.wait((self._task,))
+        return self._task.exception()
+
     async def lease_ends(self) -> None:
         await self.etcd.delete(self.keys.live(ROLE, self.instance.node_id, self.instance.boot_id))
 
@@ -134,6 +142,11 @@ class Coordinator:
     def slots(self) -> set[int]:
         held = self.parts.slots.held
         return {slot for slot in range(64) if (one := held(cast("Any", slot))) is not None and one.loaded}
+
+    def metric(self, name: str) -> float:
+        ((_, value),) = self.metrics.sources[f"kafscale_coordinator_{name}"].rows()
+        assert isinstance(value, int | float)
+        return value
 
     async def has(self, count: int) -> None:
         await until(lambda: len(self.slots) == count)

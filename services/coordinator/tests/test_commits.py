@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
+from kafscale.coordinator.groups import commits as commits_module
 from kafscale.coordinator.groups.commits import KEYS_WAITING_MAX, Stored
 from kafscale.storage.etcd import Delete, EtcdClient, EtcdUnknown, Put, Txn, UnknownKind
 from kafscale.storage.groups import CommittedOffset
@@ -132,9 +134,9 @@ async def test_a_commit_with_an_unknown_outcome_is_asked_for_again_before_the_ne
 async def test_what_expires_goes_only_as_it_was_read(one: Coordinator) -> None:
     held = one.parts.groups.slot("g")
     await write(one, 1, 2)
-    found = await one.parts.commits.read_slot(held)
-    assert not isinstance(found, ErrorCode)
-    due = dict(found["g"])
+    page = await one.parts.commits.read_page(held)
+    assert not isinstance(page, ErrorCode)
+    due = dict(page.groups["g"])
     await write(one, 2)  # partition 0 meanwhile
     assert not await one.parts.commits.expire(held, "g", due)
     assert await read(one) == {0: 2, 1: 1}
@@ -157,3 +159,25 @@ async def test_offsets_that_cannot_be_read_are_no_offsets(one: Coordinator) -> N
     one.door.before.append(UNKNOWN)
     held = one.parts.groups.slot("g")
     assert await one.parts.commits.read(held, "g") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_offsets_are_read_in_pages_of_bounded_size(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = one.parts.groups.slot("g")
+    for group in ("a", "g", "z"):
+        await one.parts.commits.write(held, group, offsets(7, 5))
+    monkeypatch.setattr(commits_module, "OFFSETS_PER_PAGE", 4)
+    one.door.sent.clear()
+    assert await read(one) == dict.fromkeys(range(5), 7)
+    assert [read.limit for txn in one.door.sent for read in txn.success] == [4, 4]
+    seen: dict[str, int] = {}
+    page = await one.parts.commits.read_page(held)
+    while not isinstance(page, ErrorCode):
+        for group, found in page.groups.items():
+            assert len(found) <= 4
+            seen[group] = seen.get(group, 0) + len(found)
+        if page.rest is None:
+            break
+        page = await one.parts.commits.read_page(held, page.rest)
+    assert seen == {"a": 5, "g": 5, "z": 5}

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kafscale.coordinator.slots import Fleet, Slots
 from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd_transport import MESSAGE_BYTES_MAX
+from kafscale.storage.groups import ClassicGroup, GroupState, encode_group
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership import InstanceState
 from kafscale.storage.membership_records import encode_live
-from kafscale.storage.slots import Slot, decode_slot, encode_slot
+from kafscale.storage.slots import Slot, decode_slot, encode_slot, slot_of
 
 from services.coordinator.tests.shell_harness import Coordinator, until
+
+ETCDS_LARGEST_VALUE = 3 << 19
 
 
 async def record(etcd: EtcdClient, keys: Keyspace, slot: int) -> Slot:
@@ -59,6 +64,7 @@ async def test_the_last_instance_leaves_slots_without_an_owner(etcd: EtcdClient,
     one = await Coordinator(etcd, keyspace).start()
     await one.has(64)
     await one.leave()
+    assert one.metric("slots_lost") == 0
     assert (await record(etcd, keyspace, 7)) == Slot(epoch=1)
 
 
@@ -89,6 +95,7 @@ async def test_a_slot_that_another_has_claimed_is_dropped_when_it_is_seen(
     # That owner is not alive, so it comes back, in a new epoch.
     await one.has(64)
     assert (await record(etcd, keyspace, 5)) == Slot(epoch=10, owner=one.instance.id)
+    assert one.metric("slots_lost") == 1
     await one.die()
 
 
@@ -136,6 +143,30 @@ async def test_a_claim_whose_answer_comes_after_the_next_claim_is_not_believed(
     one.door.way_back.set()
     await until(lambda: len(one.slots - {5}) == 63)
     await until(lambda: one.parts.slots.held(SlotId(5)) is None)
+    await one.die()
+
+
+async def test_the_groups_of_a_slot_are_read_in_pages_that_fit_into_an_answer_of_etcd(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = Coordinator(etcd, keyspace)
+    names = [name for n in range(8_000) if slot_of(name := f"g{n}") == 5][:100]
+    for name in names:
+        await etcd.put(
+            keyspace.group(SlotId(5), name), encode_group(GroupState(group=name, state=ClassicGroup()))
+        )
+    pages: list[int] = []
+
+    async def prefix(key: bytes, *, page_keys: int = 1_000, **how: Any) -> Any:
+        if key.startswith(keyspace.groups_prefix()):
+            pages.append(page_keys)
+        return await etcd.prefix(key, page_keys=page_keys, **how)
+
+    one.door.prefix = prefix  # type: ignore[attr-defined]
+    await one.start()
+    await one.has(64)
+    assert one.parts.groups.count == 100
+    assert max(pages) * ETCDS_LARGEST_VALUE <= MESSAGE_BYTES_MAX
     await one.die()
 
 

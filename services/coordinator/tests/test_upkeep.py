@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 
+import pytest
 import pytest_asyncio
+from kafscale.coordinator.groups import commits as commits_module
+from kafscale.coordinator.groups import upkeep as upkeep_module
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.handlers import offset_commit
 from kafscale.storage.etcd import EtcdClient
@@ -14,7 +18,7 @@ from kafscale.storage.slots import Slot, encode_slot, slot_of
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_commit as schema
 
-from services.coordinator.tests.shell_harness import Coordinator, make_topic, running, until
+from services.coordinator.tests.shell_harness import WAIT_S, Coordinator, make_topic, running, until
 from services.coordinator.tests.test_group_actor import leave, record, stable
 
 WEEK_MS = 10_080 * 60_000
@@ -101,16 +105,16 @@ async def test_a_commit_that_crosses_the_upkeep_stays(one: Coordinator) -> None:
     await commit(one)
     one.clock.later_ms = WEEK_MS + 1
     commits = one.parts.commits
-    honest = commits.read_slot
+    honest = commits.read_page
 
-    async def slow(held):  # type: ignore[no-untyped-def]
-        found = await honest(held)
+    async def slow(held, start=None):  # type: ignore[no-untyped-def]
+        found = await honest(held, start)
         await commit(one)  # a consumer is back, behind the reader's back
         return found
 
-    commits.read_slot = slow  # type: ignore[method-assign]
+    commits.read_page = slow  # type: ignore[method-assign]
     await upkeep(one)
-    commits.read_slot = honest  # type: ignore[method-assign]
+    commits.read_page = honest  # type: ignore[method-assign]
     assert await kept(one) == 1
     assert one.parts.groups.find("g") is not None
 
@@ -147,3 +151,80 @@ async def test_a_slot_that_goes_during_the_upkeep_ends_nothing_else(one: Coordin
     commits.expire = honest  # type: ignore[method-assign]
     await one.has(64)
     assert await kept(one) == 1
+
+
+async def test_a_group_larger_than_a_page_is_forgotten_with_all_its_offsets_or_not_at_all(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits_module, "OFFSETS_PER_PAGE", 2)
+    await commit(one)
+    held = one.parts.groups.slot("g")
+    topic_id = one.topics.by_name("t").topic_id  # type: ignore[union-attr]
+    now_ms = one.clock.wall_ms()
+    last = CommittedOffset(offset=1, commit_ms=now_ms + WEEK_MS)
+    old = CommittedOffset(offset=1, commit_ms=now_ms)
+    await one.parts.commits.write(
+        held, "g", {(topic_id, n): old for n in range(1, 8)} | {(topic_id, 0): last}
+    )
+    one.clock.later_ms = WEEK_MS + 1_000
+    await upkeep(one)
+    assert await kept(one) == 1
+    assert await record(one) is not None
+    one.clock.later_ms = 2 * WEEK_MS + 1_000
+    await upkeep(one)
+    assert await kept(one) == 0
+    assert await record(one) is None
+
+
+async def gone(one: Coordinator) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while await kept(one):
+            await asyncio.sleep(0.01)
+
+
+async def test_the_loop_runs_soon_after_a_topic_went(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep_module, "SETTLE_S", 0.0)
+    monkeypatch.setattr(upkeep_module, "SLOT_PAUSE_S", 0.0)
+    await commit(one)
+    await one.etcd.delete(one.keys.topic("t"))
+    await gone(one)
+
+
+async def test_the_loop_runs_again_and_again_as_time_goes_by(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep_module, "SLOT_PAUSE_S", 0.0)
+    parts = one.parts
+    often = upkeep_module.Upkeep(
+        slots=parts.slots,
+        groups=parts.groups,
+        commits=parts.commits,
+        topics=one.topics,
+        clock=parts.clock,
+        retention_ms=WEEK_MS,
+        every_s=0.001,
+    )
+    looping = asyncio.ensure_future(often.run())
+    for week in (1, 2):
+        await commit(one)
+        one.clock.later_ms = week * WEEK_MS + week * 60_000
+        await gone(one)
+    looping.cancel()
+    await asyncio.gather(looping, return_exceptions=True)
+
+
+async def test_what_the_upkeep_did_not_expect_ends_the_process_and_not_the_loop_alone(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep_module, "SETTLE_S", 0.0)
+
+    async def broken(_held: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    one.parts.upkeep.slot = broken  # type: ignore[method-assign]
+    await one.etcd.delete(one.keys.topic("t"))
+    ended = await one.ended()
+    assert isinstance(ended, ExceptionGroup)
+    assert [str(error) for error in ended.exceptions] == ["a mistake of ours"]

@@ -19,6 +19,7 @@ from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Fleet, Slots, slot_table
 from kafscale.runtime.committer import CommitMetrics, Committer
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.membership import LiveView
@@ -61,10 +62,7 @@ class Coordination:
             retention_ms=settings.offsets_retention_ms,
         )
         runtime.topics.subscribe(self._topic_changed)
-        runtime.metrics.watch_gauge(
-            "slots", "Slots of groups this instance has", lambda: self.slots.held_count
-        )
-        runtime.metrics.watch_gauge("groups", "Groups in memory", lambda: self.groups.count)
+        self._watch(runtime.metrics)
 
     def _groups(self) -> Groups:
         runtime, settings = self._runtime, self._runtime.settings
@@ -77,6 +75,23 @@ class Coordination:
             held=lambda slot_id: self.slots.held(slot_id),
             fenced=lambda held: self.slots.lost(held),
             is_fresh=runtime.registration.is_fresh,
+        )
+
+    def _watch(self, metrics: Metrics) -> None:
+        metrics.watch_gauge("slots", "Slots of groups this instance has", lambda: self.slots.held_count)
+        metrics.watch_counter(
+            "slots_lost", "Slots that were ours until another claimed them", lambda: self.slots.lost_count
+        )
+        metrics.watch_gauge("groups", "Groups in memory", lambda: self.groups.count)
+        metrics.watch_counter(
+            "offsets_unreadable",
+            "Times that a committed offset was met that cannot be read",
+            lambda: self.commits.unreadable_met,
+        )
+        metrics.watch_gauge(
+            "groups_unreadable",
+            "Groups that are not served because their records cannot be read",
+            lambda: self.groups.unreadable_count,
         )
 
     def context(self, front_doors: LiveView) -> CoordinatorContext:

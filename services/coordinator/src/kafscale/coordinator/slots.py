@@ -39,6 +39,8 @@ LOOK_EVERY_S = 1.0
 SETTLE_S = 0.05
 """After a change of the fleet, so that a burst of changes costs one look."""
 LOAD_RETRY_S = 0.2
+GROUPS_PER_PAGE = 40
+"""A group's record may be as large as etcd takes (1.5 MiB), and an answer of etcd has 64 MiB at the most."""
 Work = Callable[[], Coroutine[Any, Any, None]]
 ALL_SLOTS = tuple(SlotId(number) for number in range(SLOTS))
 
@@ -102,6 +104,8 @@ class Slots:
         self._busy: set[SlotId] = set()  # a claim or a release is on its way
         self._changed = asyncio.Event()
         self._taking = False
+        self.lost_count = 0
+        """Slots that were taken from us; not those that we gave away."""
         fleet.live.subscribe(self._changed.set)
         fleet.table.subscribe(lambda _key, _seen: self._changed.set())
 
@@ -147,6 +151,7 @@ class Slots:
         """A write compared this claim's revision and failed: another has claimed the slot."""
         if self._held.get(held.slot_id) is held:
             log.warning("slot lost", slot=held.slot_id, epoch=held.slot.epoch)
+            self.lost_count += 1
             self._drop(held)
 
     def _drop(self, held: Held) -> None:
@@ -227,10 +232,15 @@ class Slots:
             await self._load(held)
 
     async def _load(self, held: Held) -> None:
-        """Read after the claim: no write of an earlier owner can come after it."""
+        """Read after the claim: no write of an earlier owner can come after it.
+
+        In pages at one revision. All records of the slot are in memory for a moment, as its groups are from
+        then on; pages bound the answers and not the sum.
+        """
+        prefix = self._fleet.keyspace.groups_prefix(held.slot_id)
         while self._held.get(held.slot_id) is held:
             try:
-                found = await self._fleet.etcd.prefix(self._fleet.keyspace.groups_prefix(held.slot_id))
+                found = await self._fleet.etcd.prefix(prefix, page_keys=GROUPS_PER_PAGE)
             except EtcdError as error:
                 log.info("groups of a slot not read, again", slot=held.slot_id, why=str(error))
                 await asyncio.sleep(LOAD_RETRY_S)

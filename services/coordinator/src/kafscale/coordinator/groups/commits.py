@@ -5,7 +5,8 @@ its way share the next transaction, the last offset of each partition wins, and 
 the transaction that holds it. One whose client has gone before it was sent is not sent. Nothing is cached:
 a read is linearizable and compares the claim, so that neither a zombie nor a cold successor ever answers an
 old offset. Nothing is written under a lost claim. What expires goes only as it was read (`expire`): a commit
-that came meanwhile stays.
+that came meanwhile stays. An offset that this version cannot read is told apart from one that was never
+committed, and stays until somebody commits in its place.
 """
 
 from __future__ import annotations
@@ -16,29 +17,50 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import structlog
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.storage.claims import range_at
 from kafscale.storage.etcd import Compare, Delete, EtcdClient, EtcdError, KeyValue, Put, Range, Txn
 from kafscale.storage.groups import CommittedOffset, decode_committed, encode_committed
-from kafscale.storage.keys import Keyspace, TopicId, prefix_end
+from kafscale.storage.heads import CorruptValue
+from kafscale.storage.keys import Keyspace, TopicId, UnknownKey, prefix_end
+from kafscale.storage.schema import UnknownSchema
 from kafscale.storage.slots import slot_fence
 from kafscale.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
 
 CHANGES_PER_TXN_MAX = 100
 CHANGES_BYTES_MAX = 512 << 10
 KEYS_WAITING_MAX = 100_000
 """Of one group; more commits are refused until these are written."""
 
+OFFSETS_PER_PAGE = 500
+"""Of one read: 4 MiB with the longest group ids and as much metadata as clients may send by default."""
+UNREADABLE_TOLD_MAX = 1_000
+
 TopicPartition = tuple[TopicId, int]
 Change = Put | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableOffset:
+    """Something was committed; it is damaged, or a newer version wrote it."""
 
 
 class Stored(NamedTuple):
     """An offset as it was read."""
 
-    offset: CommittedOffset
+    offset: CommittedOffset | UnreadableOffset
     revision: int
+
+
+class Page(NamedTuple):
+    """Offsets by group, in the order of their keys. `rest`: where to go on, None at the end."""
+
+    groups: Mapping[str, Mapping[TopicPartition, Stored]]
+    rest: bytes | None
 
 
 class _Waiter(NamedTuple):
@@ -69,6 +91,9 @@ class Commits:
         self._committer = committer
         self._fenced = fenced
         self._lines: dict[tuple[Held, str], _Line] = {}
+        self._told: set[tuple[bytes, int]] = set()
+        self.unreadable_met = 0
+        """Times that an offset was read and could not be decoded."""
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def turn(self, group: str) -> asyncio.Lock:
@@ -123,33 +148,31 @@ class Commits:
         prefix = self._keyspace.commits_prefix(held.slot_id, group)
         return await self._change(held, group, {prefix: Delete(prefix, prefix_end(prefix))})
 
-    async def read(self, held: Held, group: str) -> Mapping[TopicPartition, CommittedOffset] | ErrorCode:
-        """All offsets of the group, as of now."""
-        found = await self._read(held, self._keyspace.commits_prefix(held.slot_id, group))
-        if isinstance(found, ErrorCode):
-            return found
-        offsets = {}
-        for kv in found:
-            _, _, topic_id, partition = self._keyspace.parse_committed(kv.key)
-            offsets[(topic_id, partition)] = decode_committed(kv.value)
+    async def read(
+        self, held: Held, group: str
+    ) -> Mapping[TopicPartition, CommittedOffset | UnreadableOffset] | ErrorCode:
+        """All offsets of the group; each as of a time during the call."""
+        prefix = self._keyspace.commits_prefix(held.slot_id, group)
+        offsets: dict[TopicPartition, CommittedOffset | UnreadableOffset] = {}
+        start: bytes | None = prefix
+        while start is not None:
+            page = await self._page(held, start, prefix)
+            if isinstance(page, ErrorCode):
+                return page
+            found = page.groups.get(group, {})
+            offsets.update((where, stored.offset) for where, stored in found.items())
+            start = page.rest
         return offsets
 
-    async def read_slot(self, held: Held) -> Mapping[str, Mapping[TopicPartition, Stored]] | ErrorCode:
-        """Those of every group in the slot, for the upkeep."""
-        found = await self._read(held, self._keyspace.commits_prefix(held.slot_id))
-        if isinstance(found, ErrorCode):
-            return found
-        groups: dict[str, dict[TopicPartition, Stored]] = {}
-        for kv in found:
-            _, group, topic_id, partition = self._keyspace.parse_committed(kv.key)
-            stored = Stored(decode_committed(kv.value), kv.mod_revision)
-            groups.setdefault(group, {})[(topic_id, partition)] = stored
-        return groups
+    async def read_page(self, held: Held, start: bytes | None = None) -> Page | ErrorCode:
+        """Some offsets of the slot's groups, for the upkeep; a group may go on in the next page."""
+        prefix = self._keyspace.commits_prefix(held.slot_id)
+        return await self._page(held, start or prefix, prefix)
 
-    async def _read(self, held: Held, prefix: bytes) -> tuple[KeyValue, ...] | ErrorCode:
+    async def _page(self, held: Held, start: bytes, prefix: bytes) -> Page | ErrorCode:
         txn = Txn(
             compare=(slot_fence(self._keyspace, held.slot_id, held.revision),),
-            success=(Range(prefix, prefix_end(prefix)),),
+            success=(Range(start, prefix_end(prefix), limit=OFFSETS_PER_PAGE),),
         )
         try:
             result = await self._etcd.txn(txn)
@@ -158,7 +181,35 @@ class Commits:
         if not result.succeeded:
             self._fenced(held)
             return ErrorCode.NOT_COORDINATOR
-        return tuple(range_at(result, 0).kvs)
+        found = range_at(result, 0)
+        groups: dict[str, dict[TopicPartition, Stored]] = {}
+        for kv in found.kvs:
+            self._note(groups, kv)
+        return Page(groups, found.kvs[-1].key + b"\0" if found.more else None)
+
+    def _note(self, groups: dict[str, dict[TopicPartition, Stored]], kv: KeyValue) -> None:
+        offset: CommittedOffset | UnreadableOffset
+        try:
+            _, group, topic_id, partition = self._keyspace.parse_committed(kv.key)
+        except (UnknownKey, ValueError) as error:
+            self._complain(kv, error)
+            return
+        try:
+            offset = decode_committed(kv.value)
+        except (CorruptValue, UnknownSchema) as error:
+            self._complain(kv, error)
+            offset = UnreadableOffset()
+        groups.setdefault(group, {})[(topic_id, partition)] = Stored(offset, kv.mod_revision)
+
+    def _complain(self, kv: KeyValue, error: Exception) -> None:
+        """Once, as clients ask for it again and again."""
+        self.unreadable_met += 1
+        told = (kv.key, kv.mod_revision)
+        if told not in self._told:
+            if len(self._told) >= UNREADABLE_TOLD_MAX:
+                self._told.clear()
+            self._told.add(told)
+            log.error("a committed offset cannot be read", key=repr(kv.key), why=str(error))
 
     # -- writing in order -----------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 The laws. A group is here exactly while its slot is ours and its record was read; who asks for another gets
 NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS while the slot is being read. Answers from memory are given
 only while nobody can have taken our lease for expired. A group id is of one type at a time; an empty group
-takes the type of who comes.
+takes the type of who comes. A group whose record this version cannot read is not served and its record not
+touched, for a newer version may own it; the others of its slot do not notice.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Committer
 from kafscale.storage.etcd import KeyValue
 from kafscale.storage.groups import NOT_EMPTY, ClassicGroup, decode_group
-from kafscale.storage.keys import Keyspace, SlotId
+from kafscale.storage.heads import CorruptValue
+from kafscale.storage.keys import Keyspace, SlotId, UnknownKey
+from kafscale.storage.schema import UnknownSchema
 from kafscale.storage.slots import slot_of
 from kafscale.wire.errors import ErrorCode
 
@@ -41,6 +44,8 @@ AnyActor = Actor[Any, Any]
 AnyKind = Kind[Any, Any]
 GROUP_ID_BYTES_MAX = 1_024
 """Longer ids do not fit into a key with all that follows."""
+UNREADABLE = (CorruptValue, UnknownSchema, ValueError)
+"""ValueError: what has a number or a name that this version does not know, such as an assignor."""
 
 
 class Groups:
@@ -65,6 +70,7 @@ class Groups:
         self._held = held
         self._is_fresh = is_fresh
         self._actors: dict[SlotId, dict[str, AnyActor]] = {}
+        self._unreadable: dict[SlotId, set[str]] = {}
         self._tools = Tools(
             committer=committer, keyspace=keyspace, clock=clock, fenced=fenced, forget=self._forget
         )
@@ -73,9 +79,18 @@ class Groups:
 
     def load(self, held: Held, states: tuple[KeyValue, ...]) -> None:
         actors = self._actors[held.slot_id] = {}
+        unreadable = self._unreadable[held.slot_id] = set()
         for kv in states:
-            _, name = self._keyspace.parse_group(kv.key)
-            actors[name] = self._restored(held, name, kv)
+            try:
+                _, name = self._keyspace.parse_group(kv.key)
+            except (UnknownKey, ValueError) as error:
+                log.error("not the key of a group", key=repr(kv.key), why=str(error))
+                continue
+            try:
+                actors[name] = self._restored(held, name, kv)
+            except UNREADABLE as error:
+                unreadable.add(name)
+                log.error("a group cannot be read and is not served", group=name, why=str(error))
 
     def _restored(self, held: Held, name: str, kv: KeyValue) -> AnyActor:
         record = decode_group(kv.value)
@@ -117,6 +132,7 @@ class Groups:
         )
 
     def lose(self, slot_id: SlotId) -> None:
+        self._unreadable.pop(slot_id, None)
         for actor in self._actors.pop(slot_id, {}).values():
             actor.end(ErrorCode.NOT_COORDINATOR)
 
@@ -157,8 +173,22 @@ class Groups:
         return self._is_fresh(time.monotonic())
 
     def find(self, name: str) -> AnyActor | None:
-        """The group, if there is one. Raises `GroupFailed` when that cannot be told here."""
-        return self._actors[self.slot(name).slot_id].get(name)
+        """The group, if there is one. Raises `GroupFailed` when that cannot be told here.
+
+        COORDINATOR_NOT_AVAILABLE for one that cannot be read: every client takes it for a reason to wait, while
+        any other refusal would end consumers whose group is intact and may be served by a newer version soon.
+        """
+        held = self.slot(name)
+        if name in self._unreadable[held.slot_id]:
+            raise GroupFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self._actors[held.slot_id].get(name)
+
+    def is_unreadable(self, name: str) -> bool:
+        return name in self._unreadable.get(slot_of(name), ())
+
+    def unreadable(self) -> Iterator[str]:
+        for names in self._unreadable.values():
+            yield from names
 
     def classic(self, name: str) -> ClassicActor:
         """The group for a request of a member. Without one: a group that nobody has heard of, and forgets."""
@@ -242,6 +272,10 @@ class Groups:
     @property
     def count(self) -> int:
         return sum(map(len, self._actors.values()))
+
+    @property
+    def unreadable_count(self) -> int:
+        return sum(map(len, self._unreadable.values()))
 
     def in_slot(self, slot_id: SlotId) -> list[AnyActor]:
         return list(self._actors.get(slot_id, {}).values())

@@ -10,12 +10,11 @@ again since it was read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import structlog
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.groups.commits import Commits, Stored, TopicPartition
-from kafscale.coordinator.groups.host import AnyActor, Groups
+from kafscale.coordinator.groups.commits import Commits, Page, Stored, UnreadableOffset
+from kafscale.coordinator.groups.host import Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.slots import ALL_SLOTS, Held, Slots
 from kafscale.storage.etcd import EtcdError
@@ -31,6 +30,8 @@ SETTLE_S = 1.0
 """After a topic went: tools delete many at once."""
 SLOT_PAUSE_S = 0.05
 """Between slots, so that upkeep is a murmur beside the groups' own writes."""
+NEVER_THERE_MS = 0
+"""Of an offset without a group only its own age counts."""
 
 
 class Upkeep:
@@ -58,7 +59,7 @@ class Upkeep:
         topics.subscribe(lambda _name, topic: self._wanted.set() if topic is None else None)
 
     async def run(self) -> None:
-        """Every ten minutes, and soon after a topic went."""
+        """Every ten minutes, and soon after a topic went. What is not expected ends the process, as anywhere."""
         while True:
             try:
                 async with asyncio.timeout(self._every_s):
@@ -74,51 +75,60 @@ class Upkeep:
                     await asyncio.sleep(SLOT_PAUSE_S)
 
     async def slot(self, held: Held) -> None:
-        found = await self._commits.read_slot(held)
-        if isinstance(found, ErrorCode):
-            return
+        """Page by page: of a slot's offsets only a page is in memory, and the names of groups that keep some."""
+        kept: set[str] = set()
+        page = await self._commits.read_page(held)
         try:
-            deleted = await self._deleted({where[0] for offsets in found.values() for where in offsets})
-        except EtcdError:
-            return
-        for name, offsets in found.items():
-            gone = {where: stored for where, stored in offsets.items() if where[0] in deleted}
-            await self._commits.expire(held, name, gone)
-        for actor in self._groups.in_slot(held.slot_id):
-            try:
-                await self._expire(held, actor, found.get(actor.name, {}))
-            except GroupFailed:
-                return  # the slot has gone meanwhile, or will be looked at again
-        known = {actor.name for actor in self._groups.in_slot(held.slot_id)}
-        for name in found.keys() - known:  # a commit that crossed the deletion of its group
-            await self._drop_due(held, name, found[name], empty_since_ms=0)
+            while not isinstance(page, ErrorCode):
+                await self._page(held, page, kept)
+                if page.rest is None:
+                    await self._forget_empty(held, kept)
+                    return
+                page = await self._commits.read_page(held, page.rest)
+        except (EtcdError, GroupFailed):
+            return  # the slot has gone meanwhile, or will be looked at again
+
+    async def _page(self, held: Held, page: Page, kept: set[str]) -> None:
+        deleted = await self._deleted({where[0] for offsets in page.groups.values() for where in offsets})
+        for name, offsets in page.groups.items():
+            empty_since_ms = self._empty_since_ms(name)
+            due = {
+                where: stored
+                for where, stored in offsets.items()
+                if where[0] in deleted or self._is_due(stored, empty_since_ms)
+            }
+            if not await self._commits.expire(held, name, due) or len(due) < len(offsets):
+                kept.add(name)
 
     async def _deleted(self, topic_ids: set[TopicId]) -> set[TopicId]:
         if any(self._topics.by_id(topic_id) is None for topic_id in topic_ids):
             await self._topics.refresh()
         return {topic_id for topic_id in topic_ids if self._topics.by_id(topic_id) is None}
 
-    async def _expire(self, held: Held, actor: AnyActor, offsets: Mapping[TopicPartition, Stored]) -> None:
-        empty_since_ms = self._groups.empty_since_ms(actor)
-        if empty_since_ms is None:
-            return
-        left = await self._drop_due(held, actor.name, offsets, empty_since_ms)
-        if not left and empty_since_ms + self._retention_ms <= self._clock.wall_ms():
-            log.info("an empty group without offsets is forgotten", group=actor.name)
-            await self._groups.delete(actor)
+    def _empty_since_ms(self, name: str) -> int | None:
+        """None: it has members, or may have. Raises `GroupFailed`."""
+        if self._groups.is_unreadable(name):
+            return None
+        actor = self._groups.find(name)
+        return NEVER_THERE_MS if actor is None else self._groups.empty_since_ms(actor)
 
-    async def _drop_due(
-        self, held: Held, name: str, offsets: Mapping[TopicPartition, Stored], empty_since_ms: int
-    ) -> int:
-        """How many offsets are left."""
+    async def _forget_empty(self, held: Held, kept: set[str]) -> None:
         now_ms = self._clock.wall_ms()
-        due = {
-            where: stored
-            for where, stored in offsets.items()
-            if self._due_ms(stored.offset, empty_since_ms) <= now_ms
-        }
-        all_gone = await self._commits.expire(held, name, due)
-        return len(offsets) - len(due) if all_gone else len(offsets)
+        for actor in self._groups.in_slot(held.slot_id):
+            empty_since_ms = self._groups.empty_since_ms(actor)
+            if (
+                actor.name not in kept
+                and empty_since_ms is not None
+                and empty_since_ms + self._retention_ms <= now_ms
+            ):
+                log.info("an empty group without offsets is forgotten", group=actor.name)
+                await self._groups.delete(actor)
+
+    def _is_due(self, stored: Stored, empty_since_ms: int | None) -> bool:
+        offset = stored.offset
+        if empty_since_ms is None or isinstance(offset, UnreadableOffset):
+            return False
+        return self._due_ms(offset, empty_since_ms) <= self._clock.wall_ms()
 
     def _due_ms(self, offset: CommittedOffset, empty_since_ms: int) -> int:
         if offset.expire_ms != NO_EXPIRY:

@@ -3,6 +3,7 @@
 The groups of this instance's slots; front doors join those of all instances. Filters ignore case, as Kafka's.
 COORDINATOR_LOAD_IN_PROGRESS while a slot is being read: a list without its groups would be a wrong one.
 COORDINATOR_NOT_AVAILABLE while others may take us for dead: the groups may be theirs.
+A group whose record cannot be read is listed all the same, in Kafka's state and type Unknown.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kafscale.wire.schema.list_groups import (
 
 CLASSIC, CONSUMER = "Classic", "Consumer"
 CONSUMER_PROTOCOL_TYPE = "consumer"
+UNKNOWN = "Unknown"
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
@@ -40,6 +42,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         states = {state.lower() for state in request.states_filter}
         types = {type_.lower() for type_ in request.types_filter}
         listed = [_listed(context, actor) for actor in context.groups.all() if actor.kind.exists(actor.group)]
+        listed += map(_unreadable, context.groups.unreadable())
         answer = ListGroupsResponse(
             groups=[
                 group
@@ -51,6 +54,10 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         return encode_response(answer, version)
 
     return list_groups
+
+
+def _unreadable(name: str) -> ListGroupsResponseListedGroup:
+    return ListGroupsResponseListedGroup(group_id=name, group_state=UNKNOWN, group_type=UNKNOWN)
 
 
 def _listed(context: CoordinatorContext, actor: AnyActor) -> ListGroupsResponseListedGroup:

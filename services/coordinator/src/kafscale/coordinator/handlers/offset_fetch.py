@@ -5,7 +5,10 @@ An offset that was never committed is -1 without error, of a group that nobody k
 GROUP_ID_NOT_FOUND: clients stop at it). In v0 it is -1 with UNKNOWN_TOPIC_OR_PARTITION, as the protocol guide
 says: every Kafka that had v0 answered so, and what speaks v0 takes that for "none", but might seek to a bare -1.
 Offsets are read from etcd with proof that the slot is still ours.
+Those of a group whose record cannot be read are told all the same, only its members are not checked.
 Without transactions every offset is stable. A group's error stands at its partitions in v0-1, above from v2.
+UNSTABLE_OFFSET_COMMIT for a partition whose offset cannot be read: consumers wait and ask again, while -1 would
+have them begin anew and lose their place. A commit in its place heals it.
 Never COORDINATOR_NOT_AVAILABLE: Java's consumer throws on it, and takes NOT_COORDINATOR for what it is.
 """
 
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from kafscale.coordinator.consumer.model import Fetch
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.groups.commits import TopicPartition
+from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
 from kafscale.coordinator.groups.topics import TopicLookup, unknown_topic
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import CommittedOffset
@@ -43,7 +46,8 @@ NO_OFFSET_IS_NO_ERROR_FROM = 1
 TOPIC_IDS_FROM = 10
 NO_OFFSET = -1
 
-Offsets = Mapping[TopicPartition, CommittedOffset]
+Found = CommittedOffset | UnreadableOffset
+Offsets = Mapping[TopicPartition, Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ async def _group(reading: _Reading, asked: OffsetFetchRequestGroup) -> OffsetFet
 async def _offsets(context: CoordinatorContext, asked: OffsetFetchRequestGroup) -> Offsets | ErrorCode:
     try:
         held = context.groups.slot(asked.group_id)
-        actor = context.groups.find(asked.group_id)
+        unreadable = context.groups.is_unreadable(asked.group_id)
+        actor = None if unreadable else context.groups.find(asked.group_id)
         if actor is not None and not context.groups.is_classic(actor):
             reply = await actor.ask(
                 lambda token: Fetch(token=token, member_id=asked.member_id, member_epoch=asked.member_epoch)
@@ -154,12 +159,18 @@ def _all(context: CoordinatorContext, offsets: Offsets) -> list[OffsetFetchRespo
 
 
 def _partition(
-    index: int, offset: CommittedOffset | None, none: ErrorCode = ErrorCode.NONE
+    index: int, offset: Found | None, none: ErrorCode = ErrorCode.NONE
 ) -> OffsetFetchResponsePartitions:
     """`none` goes with an offset that was never committed."""
     if offset is None:
         return OffsetFetchResponsePartitions(
             partition_index=index, committed_offset=NO_OFFSET, error_code=none
+        )
+    if isinstance(offset, UnreadableOffset):
+        return OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=NO_OFFSET,
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
         )
     return OffsetFetchResponsePartitions(
         partition_index=index,
