@@ -98,6 +98,21 @@ async def consumer_beat(one: Coordinator, epoch: int, *, member_id: str = "m", g
     return await one.ask(consumer_group_heartbeat, consumer_schema, request, 1)
 
 
+async def come_with_much(one: Coordinator, member_id: str) -> int:
+    """The error of a member that joins with 250 KiB of names, for which its group's record has to have room."""
+    request = consumer_schema.ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=[f"{number:0249d}" for number in range(1_000)],
+        topic_partitions=[],
+    )
+    answer = await one.ask(consumer_group_heartbeat, consumer_schema, request, 1)
+    error: int = answer.error_code
+    return error
+
+
 async def record(one: Coordinator, group: str = "g") -> GroupState | None:
     kv = await one.etcd.get(one.keys.group(slot_of(group), group))
     return None if kv is None else decode_group(kv.value)
@@ -188,31 +203,38 @@ async def test_a_record_that_etcd_refuses_leaves_the_group_as_it_was(one: Coordi
 
 
 async def test_a_group_that_grows_past_what_etcd_takes_stays_as_it_was(one: Coordinator) -> None:
-    names = [f"{number:0249d}" for number in range(1_000)]
-
-    async def come(member_id: str) -> int:
-        request = consumer_schema.ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id=member_id,
-            member_epoch=0,
-            rebalance_timeout_ms=30_000,
-            subscribed_topic_names=names,
-            topic_partitions=[],
-        )
-        answer = await one.ask(consumer_group_heartbeat, consumer_schema, request, 1)
-        error: int = answer.error_code
-        return error
-
-    errors = [await come(f"m{number}") for number in range(8)]
+    errors = [await come_with_much(one, f"m{number}") for number in range(8)]
     assert errors[:5] == [0] * 5
     assert errors[-1] == ErrorCode.COORDINATOR_NOT_AVAILABLE
     actor = one.parts.groups.find("g")
     assert actor is not None
     assert len(actor.group.saved.members) == errors.count(0)
-    assert await come("m0") == 0
+    assert await come_with_much(one, "m0") == 0
     state = (await _saved(one)).state
     assert isinstance(state, ConsumerGroup)
     assert len(state.members) == errors.count(0)
+
+
+async def test_who_makes_a_consumer_group_too_large_is_refused_and_the_others_go_on(one: Coordinator) -> None:
+    await make_topic(one.etcd, one.keys)
+    await one.topics.refresh()
+    epoch = (await consumer_beat(one, 0)).member_epoch
+    big = 0
+    while (refused := await come_with_much(one, f"big{big}")) == 0:
+        big += 1
+    told = await consumer_beat(one, epoch)
+    assert (refused, told.error_code) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 0)
+    assert told.member_epoch == epoch + big
+    for _ in range(3):
+        assert await come_with_much(one, f"big{big}") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        one.door.sent.clear()
+        again = await consumer_beat(one, told.member_epoch)
+        assert (again.error_code, again.member_epoch) == (0, told.member_epoch)
+        assert not one.door.sent
+    assert (await consumer_beat(one, -1, member_id="big0")).error_code == 0
+    assert await come_with_much(one, f"big{big}") == 0
+    again = await consumer_beat(one, told.member_epoch)
+    assert (again.error_code, again.member_epoch) == (0, told.member_epoch + 2)
 
 
 async def test_an_empty_group_takes_the_type_of_who_comes(one: Coordinator) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from kafscale.coordinator.handlers import (
     sync_group,
 )
 from kafscale.storage.etcd import EtcdClient, EtcdUnknown, UnknownKind
+from kafscale.storage.groups import NO_EXPIRY
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_describe as consumer_describe_schema
@@ -89,30 +90,36 @@ async def fetch(one: Coordinator, version: int, group: str = "g", **more: Any) -
     return told.error_code, {p.partition_index: p for topic in told.topics for p in topic.partitions}
 
 
-@pytest.mark.parametrize("version", range(2, 11))
+def no_offset(version: int) -> ErrorCode:
+    """What stands beside the -1 of a partition without an offset."""
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version == 0 else ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", range(11))
 async def test_a_committed_offset_is_acknowledged_and_fetched(one: Coordinator, version: int) -> None:
     answer = await one.ask(offset_commit, commit_schema, commit_request(), version)
     assert [p.error_code for topic in answer.topics for p in topic.partitions] == [0]
-    for fetching in range(1, 11):
+    for fetching in range(11):
         error, partitions = await fetch(one, fetching)
         assert error == 0
         assert [(p.committed_offset, p.metadata, p.error_code) for p in partitions.values()] == [
             (7, "m", 0),
-            (-1, "", 0),
+            (-1, "", no_offset(fetching)),
         ]
         if fetching >= 2:
             error, partitions = await fetch(one, fetching, every=True)
             assert (error, list(partitions)) == (0, [0])
 
 
-@pytest.mark.parametrize("version", range(1, 11))
+@pytest.mark.parametrize("version", range(11))
 async def test_offsets_of_a_group_nobody_knows_are_none_without_error(one: Coordinator, version: int) -> None:
     error, partitions = await fetch(one, version, group="unknown")
     assert error == 0
-    assert {(p.committed_offset, p.error_code) for p in partitions.values()} == {(-1, 0)}
+    told = {(p.committed_offset, p.error_code) for p in partitions.values()}
+    assert told == {(-1, no_offset(version))}
 
 
-@pytest.mark.parametrize("version", range(1, 11))
+@pytest.mark.parametrize("version", range(11))
 async def test_offset_fetch_never_says_that_the_coordinator_is_not_available(
     one: Coordinator, version: int
 ) -> None:
@@ -129,7 +136,7 @@ async def test_an_unknown_topic_id_is_said_by_partition(one: Coordinator) -> Non
     assert {p.error_code for p in partitions.values()} == {ErrorCode.UNKNOWN_TOPIC_ID}
 
 
-@pytest.mark.parametrize("version", range(2, 11))
+@pytest.mark.parametrize("version", range(11))
 async def test_a_commit_is_refused_by_partition(one: Coordinator, version: int) -> None:
     request = commit_request(partitions=2)
     request.topics[0].partitions[1].partition_index = 500
@@ -148,6 +155,30 @@ async def test_a_commit_is_refused_by_partition(one: Coordinator, version: int) 
     await stable(one)
     answer = await one.ask(offset_commit, commit_schema, stranger, version)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_version_0_of_a_commit_is_one_without_a_member(one: Coordinator) -> None:
+    member_id = await stable(one)
+    request = commit_request(member_id=member_id, generation_id_or_member_epoch=1)
+    errors = [
+        (await one.ask(offset_commit, commit_schema, request, version)).topics[0].partitions[0].error_code
+        for version in (0, 1)
+    ]
+    assert errors == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_only_version_1_dates_its_offsets_itself(one: Coordinator, version: int) -> None:
+    request = commit_request(partitions=2)
+    request.topics[0].partitions[0].commit_timestamp = 12_345
+    before_ms = one.clock.wall_ms()
+    await one.ask(offset_commit, commit_schema, request, version)
+    stored = await one.context.commits.read(one.context.groups.slot("g"), "g")
+    assert isinstance(stored, Mapping)
+    dated, undated = stored[(T, 0)].commit_ms, stored[(T, 1)].commit_ms
+    assert before_ms <= undated <= one.clock.wall_ms()
+    assert dated == (12_345 if version == 1 else undated)
+    assert {offset.expire_ms for offset in stored.values()} == {NO_EXPIRY}
 
 
 async def test_a_commit_does_not_overtake_one_that_looks_its_topics_up(one: Coordinator) -> None:
@@ -383,15 +414,35 @@ async def test_a_consumer_group_is_joined_and_described(one: Coordinator, versio
     assert (known.error_code, known.group_state) == (0, "Stable")
     assert [member.member_id for member in known.members] == [answer.member_id]
     assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    stale = await one.ask(offset_fetch, fetch_schema, _as_member("nobody"), 9)
-    assert stale.groups[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def _as_member(member_id: str) -> Any:
-    request = fetch_request("g", 9)
-    request.groups[0].member_id = member_id
-    request.groups[0].member_epoch = 1
-    return request
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("version", [9, 10])
+async def test_who_fetches_as_a_member_is_judged_as_in_kafka(
+    one: Coordinator, version: int, every: bool
+) -> None:
+    await consumer_beat(one, 0, group="consumer")
+    await stable(one, "classic")
+
+    async def told(group: str, member_id: str | None, epoch: int) -> int:
+        request = fetch_request(group, version, every=every)
+        request.groups[0].member_id = member_id
+        request.groups[0].member_epoch = epoch
+        (answer,) = (await one.ask(offset_fetch, fetch_schema, request, version)).groups
+        offsets = {(p.committed_offset, p.error_code) for topic in answer.topics for p in topic.partitions}
+        assert offsets <= {(-1, 0)}
+        error: int = answer.error_code
+        return error
+
+    assert [await told("consumer", "m", epoch) for epoch in (1, 0, 2, -1)] == [
+        0,
+        *[ErrorCode.STALE_MEMBER_EPOCH] * 3,
+    ]
+    assert await told("consumer", None, -1) == 0
+    for stranger, epoch in (("nobody", 1), ("", -1), ("nobody", -1)):
+        assert await told("consumer", stranger, epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await told("classic", stranger, epoch) == 0
+        assert await told("unknown", stranger, epoch) == 0
 
 
 async def test_the_group_without_a_name_has_offsets_as_in_kafka(one: Coordinator) -> None:

@@ -60,8 +60,8 @@ def about(key: int, group: str, version: int) -> Any:
 ONE_GROUP = [
     (key, version)
     for key, low, high in (
-        (8, 2, 10),
-        (9, 1, 7),
+        (8, 0, 10),
+        (9, 0, 7),
         (11, 0, 9),
         (12, 0, 4),
         (13, 0, 5),

@@ -134,18 +134,6 @@ async def test_a_refused_join_has_no_generation_and_the_member_id_that_came(
     assert response.members == []
 
 
-@pytest.mark.parametrize("version", [0, 1])
-async def test_a_commit_that_kafka_4_knows_no_more_is_refused_in_its_own_shape(
-    cluster: Cluster, version: int
-) -> None:
-    coordinators(cluster, g1=1)
-    client = cluster.client()
-    ask(client, 8, version, about(8, ONE, version))
-    await settled()
-    assert code_of(8, version, answered(client)) == 35
-    assert cluster.streams == {}
-
-
 async def test_calls_of_one_connection_take_one_lane_in_their_order(cluster: Cluster) -> None:
     coordinators(cluster, g1=1, g2=1)
     client, other = cluster.client(), cluster.client()

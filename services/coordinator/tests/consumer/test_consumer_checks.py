@@ -32,7 +32,7 @@ NONE, STALE, UNKNOWN, NO_GROUP = (
         ("one", -1, STALE, STALE),
         ("who", 2, UNKNOWN, UNKNOWN),
         ("", 2, UNKNOWN, UNKNOWN),
-        ("", -1, UNKNOWN, NONE),
+        ("", -1, UNKNOWN, UNKNOWN),
     ],
 )
 def test_offsets_are_for_members_at_their_epoch(
@@ -48,7 +48,7 @@ def test_offsets_are_for_members_at_their_epoch(
 def test_without_members_an_admin_client_may_commit() -> None:
     desk = Desk()
     assert (desk.commit("", -1), desk.fetch(None, -1)) == (NONE, NONE)
-    assert (desk.commit("one", 1), desk.fetch("one", 1)) == (NO_GROUP, NO_GROUP)
+    assert (desk.commit("one", 1), desk.fetch("one", 1)) == (NO_GROUP, NONE)
     desk.join("one", "a")
     assert (desk.commit("", -1), desk.fetch(None, -1)) == (UNKNOWN, NONE)
     desk.wait(SESSION_MS)

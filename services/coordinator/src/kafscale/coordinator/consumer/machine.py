@@ -7,7 +7,8 @@ Stable, and then a heartbeat changes nothing durable. `restore(durable(g))` is a
 
 The order of a step: the event, then the expiry of what is due. Group epochs move at once; the target
 for them is computed by the next heartbeat (until then the group is ASSIGNING, as in Kafka), so a
-hundred members that leave together cost one assignment.
+hundred members that leave together cost one assignment. The first member makes epoch 1, as in KIP-848;
+Kafka 4.3 bears its groups at 1 and so answers 2, which clients, who only send it back, cannot tell apart.
 
 Out of a `Heartbeat` the shell may release the reply only when `durable` of the new group is written;
 if that is not possible, it keeps the old group and answers COORDINATOR_NOT_AVAILABLE.
@@ -260,10 +261,10 @@ def _commit_error(group: Group, request: Commit) -> ErrorCode:
 
 
 def _fetch_error(group: Group, request: Fetch) -> ErrorCode:
-    if not request.member_id and request.member_epoch < 0:
+    if request.member_id is None and request.member_epoch < 0:
         return ErrorCode.NONE
     if group.saved.epoch == 0:
-        return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE  # as of any group that nobody knows: there is no offset, and that is no error
     return _epoch_error(group.saved, request.member_id or "", request.member_epoch)
 
 

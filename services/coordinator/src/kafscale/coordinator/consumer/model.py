@@ -103,7 +103,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """May this OffsetFetch pass? Below version 9, and for admin clients, `member_id` is None or empty."""
+    """May this OffsetFetch pass? Below version 9, and for admin clients, `member_id` is None; an empty one is
+    a member's that nobody knows, as in Kafka."""
 
     token: Token
     member_id: str | None = None

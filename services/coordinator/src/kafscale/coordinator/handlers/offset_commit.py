@@ -1,8 +1,13 @@
-"""OffsetCommit (8): v2-10.   v2-4 retention · v6 leader epochs · v7 static members · v9 member epochs · v10 topic ids
+"""OffsetCommit (8): v0-10.   v1 members, time of commit · v2-4 retention · v6 leader epochs · v7 static members
+· v9 member epochs · v10 topic ids
 
 The group says whether the member may commit, then the offsets are written, then they are acknowledged. They
 go into the group's line in the order of their arrival. One that is too old is not let in: its client has
 turned to another front door, and may have committed there since.
+
+Version 0 wrote to ZooKeeper once; here there is one store, and it is a commit without a member: refused while
+the group has members, as from any stranger. The time in version 1 is taken at its word, past or to come, as Kafka
+did until 4: the retention counts from it, and who wants to keep an offset longer dates it later.
 Errors: the machine's for every partition; by partition UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID for
 an id), OFFSET_METADATA_TOO_LARGE; those of every group call.
 """
@@ -37,6 +42,7 @@ from kafscale.wire.schema.offset_commit import (
 TOPIC_IDS_FROM = 10
 MISSING_GROUPS_FROM = 9
 DEFAULT_RETENTION = -1
+NOW = -1
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
@@ -96,7 +102,7 @@ def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, now_ms: 
         offset=partition.committed_offset,
         leader_epoch=partition.committed_leader_epoch,
         metadata=partition.committed_metadata or "",
-        commit_ms=now_ms,
+        commit_ms=now_ms if partition.commit_timestamp == NOW else partition.commit_timestamp,
         expire_ms=NO_EXPIRY if retention_ms == DEFAULT_RETENTION else now_ms + max(retention_ms, 0),
     )
 

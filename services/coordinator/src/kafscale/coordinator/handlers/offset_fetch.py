@@ -1,10 +1,12 @@
-"""OffsetFetch (9): v1-10.   v2 all topics · v5 leader epochs · v7 require_stable · v8 several groups · v9 member epochs
+"""OffsetFetch (9): v0-10.   v2 all topics · v5 leader epochs · v7 require_stable · v8 several groups · v9 member epochs
 · v10 topic ids
 
 An offset that was never committed is -1 without error, of a group that nobody knows as well (never
-GROUP_ID_NOT_FOUND: clients stop at it). Offsets are read from etcd with proof that the slot is still ours.
+GROUP_ID_NOT_FOUND: clients stop at it). In v0 it is -1 with UNKNOWN_TOPIC_OR_PARTITION, as the protocol guide
+says: every Kafka that had v0 answered so, and what speaks v0 takes that for "none", but might seek to a bare -1.
+Offsets are read from etcd with proof that the slot is still ours.
 Those of a group whose record cannot be read are told all the same, only its members are not checked.
-Without transactions every offset is stable. A group's error stands at its partitions in v1, above from v2.
+Without transactions every offset is stable. A group's error stands at its partitions in v0-1, above from v2.
 UNSTABLE_OFFSET_COMMIT for a partition whose offset cannot be read: consumers wait and ask again, while -1 would
 have them begin anew and lose their place. A commit in its place heals it.
 Never COORDINATOR_NOT_AVAILABLE: Java's consumer throws on it, and takes NOT_COORDINATOR for what it is.
@@ -40,6 +42,7 @@ from kafscale.wire.schema.offset_fetch import (
 
 SEVERAL_GROUPS_FROM = 8
 GROUP_ERRORS_ABOVE_FROM = 2
+NO_OFFSET_IS_NO_ERROR_FROM = 1
 TOPIC_IDS_FROM = 10
 NO_OFFSET = -1
 
@@ -119,11 +122,14 @@ async def _topic(
     topic = await reading.topics.find(asked.name, asked.topic_id)
     if topic is None and by_id:
         return _same(asked, unknown_topic(by_id=True))
+    none = ErrorCode.NONE
+    if reading.version < NO_OFFSET_IS_NO_ERROR_FROM:
+        none = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
         partitions=[
-            _partition(index, None if topic is None else offsets.get((topic.topic_id, index)))
+            _partition(index, None if topic is None else offsets.get((topic.topic_id, index)), none)
             for index in asked.partition_indexes
         ],
     )
@@ -152,9 +158,14 @@ def _all(context: CoordinatorContext, offsets: Offsets) -> list[OffsetFetchRespo
     return list(topics.values())
 
 
-def _partition(index: int, offset: Found | None) -> OffsetFetchResponsePartitions:
+def _partition(
+    index: int, offset: Found | None, none: ErrorCode = ErrorCode.NONE
+) -> OffsetFetchResponsePartitions:
+    """`none` goes with an offset that was never committed."""
     if offset is None:
-        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET)
+        return OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=NO_OFFSET, error_code=none
+        )
     if isinstance(offset, UnreadableOffset):
         return OffsetFetchResponsePartitions(
             partition_index=index,

@@ -1,7 +1,7 @@
-"""OffsetCommit (8): v2-10.   v2-4 retention · v6 leader epochs · v7 static members · v8 flexible · v10 topic ids
+"""OffsetCommit (8): v0-10.   v1 members · v6 leader epochs · v7 static members · v8 flexible · v10 topic ids
 To the coordinator of the group's slot, once (see group_calls.py): sent a second time it could overwrite a newer one.
 COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost, perhaps committed. On both clients commit again, or give
-up in favour of their next commit. Versions 0 and 1, which Kafka 4 has dropped, are answered UNSUPPORTED_VERSION.
+up in favour of their next commit. Versions 0 and 1, which Kafka 4 has dropped, go to the same store.
 """
 
 from typing import Final
