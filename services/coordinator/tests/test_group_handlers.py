@@ -185,6 +185,35 @@ async def test_a_group_that_gets_a_member_during_its_deletion_keeps_its_offsets(
     assert partitions[0].committed_offset == 7
 
 
+@pytest.mark.parametrize("is_classic", [True, False])
+async def test_a_commit_that_crosses_the_deletion_of_its_group_goes_with_it_or_makes_it_anew(
+    one: Coordinator, is_classic: bool
+) -> None:
+    if is_classic:
+        await one.ask(offset_commit, commit_schema, commit_request(), 8)
+    else:
+        await consumer_beat(one, 0)
+        await consumer_beat(one, -1)
+    deletion = delete_schema.DeleteGroupsRequest(groups_names=["g"])
+    one.door.gate.clear()
+    asked = [
+        asyncio.ensure_future(one.ask(offset_commit, commit_schema, commit_request(), 8)),
+        asyncio.ensure_future(one.ask(delete_groups, delete_schema, deletion, 2)),
+        asyncio.ensure_future(one.ask(offset_commit, commit_schema, commit_request(offset=9), 8)),
+    ]
+    for _ in range(10):  # turns of the loop: all stand in line
+        await asyncio.sleep(0)
+    one.door.gate.set()
+    first, deleted, second = await asyncio.gather(*asked)
+    assert deleted.results[0].error_code == 0
+    assert {a.topics[0].partitions[0].error_code for a in (first, second)} == {0}
+    _, partitions = await fetch(one, 8)
+    assert partitions[0].committed_offset == 9
+    actor = one.parts.groups.find("g")
+    assert actor is not None
+    assert actor.kind.exists(actor.group)
+
+
 @pytest.mark.parametrize("version", range(2))
 async def test_a_consumer_group_is_joined_and_described(one: Coordinator, version: int) -> None:
     request = consumer_schema.ConsumerGroupHeartbeatRequest(
