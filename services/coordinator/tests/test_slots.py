@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kafscale.coordinator.classic.model import Abandon, Token
+from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.slots import Fleet, Slots
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.etcd_transport import MESSAGE_BYTES_MAX
@@ -192,4 +194,23 @@ async def test_work_that_is_cancelled_before_it_began_leaves_nothing_half_begun(
         task.cancel()
     assert len(begun) == 64
     await asyncio.gather(looking, *begun, return_exceptions=True)
+    await one.die()
+
+
+async def test_a_slot_is_given_away_after_its_groups_have_ended(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    one = await Coordinator(etcd, keyspace).start()
+    await one.has(64)
+    held = one.parts.slots.held(SlotId(slot_of("g")))
+    actor = one.parts.groups.joined("g")
+    one.door.gate.clear()
+    giving = asyncio.ensure_future(one.parts.drain())
+    await until(lambda: one.parts.slots.held(SlotId(slot_of("g"))) is not held)
+    with pytest.raises(GroupFailed):
+        one.parts.groups.find("g")
+    with pytest.raises(GroupFailed):
+        actor.ask(lambda token: Abandon(token=Token(token)))
+    assert (await record(etcd, keyspace, slot_of("g"))).owner == one.instance.id
+    one.door.gate.set()
+    await giving
+    assert (await record(etcd, keyspace, slot_of("g"))).owner == ""
     await one.die()

@@ -11,7 +11,7 @@ from kafscale.coordinator.groups import commits as commits_module
 from kafscale.coordinator.groups import upkeep as upkeep_module
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.handlers import offset_commit
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd import EtcdClient, EtcdUnknown, UnknownKind
 from kafscale.storage.groups import CommittedOffset
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.slots import Slot, encode_slot, slot_of
@@ -228,3 +228,31 @@ async def test_what_the_upkeep_did_not_expect_ends_the_process_and_not_the_loop_
     ended = await one.ended()
     assert isinstance(ended, ExceptionGroup)
     assert [str(error) for error in ended.exceptions] == ["a mistake of ours"]
+
+
+@pytest.mark.parametrize("on_its_way", [False, True])
+async def test_a_group_whose_offset_came_when_its_last_one_went_is_not_forgotten(
+    one: Coordinator, on_its_way: bool
+) -> None:
+    await commit(one)
+    one.clock.later_ms = WEEK_MS + 1
+    held = one.parts.groups.slot("g")
+    commits = one.parts.commits
+    honest = commits.expire
+    crossing: list[asyncio.Future[None]] = []
+
+    async def slow(*args):  # type: ignore[no-untyped-def]
+        all_gone = await honest(*args)
+        crossing.append(asyncio.ensure_future(commit(one)))
+        if on_its_way:
+            one.door.before.append(EtcdUnknown(UnknownKind.TIMEOUT, "no answer"))
+            await until(lambda: not one.door.before)
+        else:
+            await crossing[0]
+        return all_gone
+
+    commits.expire = slow  # type: ignore[method-assign]
+    await one.parts.upkeep.slot(held)
+    await asyncio.gather(*crossing)
+    assert await kept(one) == 1
+    assert await record(one) is not None

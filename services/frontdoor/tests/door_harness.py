@@ -26,6 +26,7 @@ from kafscale.frontdoor.routes import Backend
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.membership import Instance, InstanceState, Listener
 from kafscale.storage.topics import Topic, TopicState
@@ -155,6 +156,15 @@ class FakeClient:
         self.connection.connection_lost(None)
 
 
+class StoppedWatch(LoopWatch):
+    """Says that the process was stopped until now, for as long as a test wants."""
+
+    stopped_ms: int | None = None
+
+    def stalled_since_ms(self, now_ms: int) -> int | None:
+        return None if self.stopped_ms is None else now_ms - self.stopped_ms
+
+
 class Cluster:
     """The front door under test and everything around it."""
 
@@ -168,6 +178,7 @@ class Cluster:
         self.settings = FrontdoorSettings(
             **{"frontdoor_hold_ms_max": 300, **settings},  # type: ignore[arg-type]
         )
+        self.watch = StoppedWatch(SystemClock())
         means = Means(
             node_id=node_id,
             clock=SystemClock(),
@@ -177,6 +188,7 @@ class Cluster:
             budget=MemoryBudget(self.settings.memory_bytes),
             acked=AckedRevision(),
             connect=self._connect,
+            watch=self.watch,
         )
         views = Views(
             topics=self.topics,  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import pytest
 from door_harness import Cluster, settled, until
 from group_requests import ONE, ONE_GROUP, TWO, about, answered, ask, code_of, coordinators, joined, sent_to
 from kafscale.frontdoor.group_calls import GRACE_MS, group_of
+from kafscale.frontdoor.handlers.offset_commit import AGE_MS_MAX
 from kafscale.frontdoor.handlers.sync_group import WAIT_MS
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.errors import WireError
@@ -202,7 +203,7 @@ LONG = join_group.JoinGroupRequest(group_id=ONE, rebalance_timeout_ms=(1 << 31) 
         (11, 9, LONG, 1_800_000 + GRACE_MS),
         (14, 5, about(14, ONE, 5), WAIT_MS + GRACE_MS),
         (12, 4, about(12, ONE, 4), 60_000),
-        (8, 9, about(8, ONE, 9), 60_000),
+        (8, 9, about(8, ONE, 9), AGE_MS_MAX),
     ],
 )
 async def test_a_call_has_as_long_as_a_rebalance_may_keep_it(
@@ -212,6 +213,22 @@ async def test_a_call_has_as_long_as_a_rebalance_may_keep_it(
     ask(cluster.client(), key, version, message)
     age_budget_ms = sent_to(cluster, 1)[0].meta.age_budget_ms
     assert budget_ms - 1_000 < age_budget_ms <= budget_ms
+
+
+@pytest.mark.parametrize(("stopped_ms", "passes"), [(AGE_MS_MAX - 1_000, True), (AGE_MS_MAX + 1, False)])
+async def test_a_commit_that_stood_unread_while_the_door_was_stopped_is_too_old_to_pass(
+    cluster: Cluster, stopped_ms: int, passes: bool
+) -> None:
+    coordinators(cluster, g1=1)
+    cluster.watch.stopped_ms = stopped_ms
+    client = cluster.client()
+    ask(client, 8, 9, about(8, ONE, 9))
+    ask(client, 12, 4, about(12, ONE, 4))
+    await settled()
+    sent = [request.meta.api_key for request in sent_to(cluster, 1)]
+    assert sent == ([8, 12] if passes else [12])
+    if not passes:
+        assert code_of(8, 9, answered(client)) == UNAVAILABLE
 
 
 async def test_the_wait_for_other_members_has_a_bound() -> None:

@@ -198,12 +198,8 @@ def consume(
             "--group", "-g", help="Read as a member of this group and go on where it has committed."
         ),
     ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="Read this partition only.")
-    ] = None,
-    offset: Annotated[
-        str, typer.Option("--offset", "-o", help="beginning, end, a number, or -N; see --group.")
-    ] = "beginning",
+    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Read only this one.")] = None,
+    offset: Annotated[str, typer.Option("--offset", "-o", help="beginning, end, N or -N.")] = "beginning",
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end of the topic.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-c", help="Stop after so many records.")] = None,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object per record.")] = False,

@@ -50,6 +50,7 @@ from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.tracing import Tracer
@@ -115,6 +116,7 @@ class Means:
     budget: MemoryBudget
     acked: AckedRevision
     connect: Connect
+    watch: LoopWatch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +198,12 @@ def handlers_of(
 def group_handlers(
     settings: FrontdoorSettings, views: Views, means: Means, routing: Routing
 ) -> Mapping[int, Handler]:
-    caller = GroupCaller(routing=routing, clock=means.clock, wait_ms_max=settings.frontdoor_join_wait_ms_max)
+    caller = GroupCaller(
+        routing=routing,
+        clock=means.clock,
+        watch=means.watch,
+        wait_ms_max=settings.frontdoor_join_wait_ms_max,
+    )
 
     return {
         ApiKey.OFFSET_FETCH: offset_fetch.OffsetFetchHandler(caller),

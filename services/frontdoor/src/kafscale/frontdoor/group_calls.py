@@ -22,6 +22,7 @@ from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.varints import uvarint
@@ -48,12 +49,14 @@ class Codes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPolicy:
-    """An API about one group, whose id is the first field. `wait_ms`: how long it is answered late by design."""
+    """An API about one group, whose id is the first field. `wait_ms`: how long it is answered late by design.
+    `age_ms_max`: past that age it must not take effect any more."""
 
     refuse: Refuse
     flexible_from: int
     codes: Codes = Codes()
     wait_ms: Callable[[memoryview, int], int] | None = None
+    age_ms_max: int | None = None
 
 
 class Batch(Protocol[Found]):
@@ -87,9 +90,10 @@ class BatchPolicy(Generic[Found]):
 class GroupCaller:
     """What all group calls share."""
 
-    def __init__(self, *, routing: Routing, clock: Clock, wait_ms_max: int) -> None:
+    def __init__(self, *, routing: Routing, clock: Clock, watch: LoopWatch | None, wait_ms_max: int) -> None:
         self._routing = routing
         self._clock = clock
+        self._watch = watch
         self._wait_ms_max = wait_ms_max
 
     def call(self, exchange: Exchange, policy: GroupPolicy) -> None:
@@ -100,6 +104,9 @@ class GroupCaller:
                 self._wait(exchange, policy.wait_ms(body, version))
         except WireError as error:
             exchange.hang_up(str(error))
+            return
+        if policy.age_ms_max is not None and not self._in_time(exchange, policy.age_ms_max):
+            refuse_all(exchange, policy.refuse, policy.codes.unsent)
             return
         self._pass_on(exchange, self._routing.coordinator(group), policy.refuse, policy.codes)
 
@@ -129,6 +136,15 @@ class GroupCaller:
         """A rebalance may keep the call for that long; it never has less time than any other call."""
         bounded_ms = min(max(wait_ms, 0), self._wait_ms_max)
         exchange.deadline_ms = max(exchange.deadline_ms, exchange.request.arrived_ms + bounded_ms + GRACE_MS)
+
+    def _in_time(self, exchange: Exchange, age_ms_max: int) -> bool:
+        """What may have stood unread while this process was stopped is as old as the stop."""
+        now_ms = self._clock.now_ms()
+        stalled_ms = None if self._watch is None else self._watch.stalled_since_ms(now_ms)
+        arrived_ms = exchange.request.arrived_ms
+        came_ms = arrived_ms if stalled_ms is None else min(arrived_ms, stalled_ms)
+        exchange.deadline_ms = min(exchange.deadline_ms, came_ms + age_ms_max)
+        return exchange.deadline_ms > now_ms
 
     def _pass_on(self, exchange: Exchange, channel: Channel | None, refuse: Refuse, codes: Codes) -> None:
         if channel is None:

@@ -99,6 +99,7 @@ class Worker:
                     budget=MemoryBudget(self._settings.memory_bytes // self._plan.workers),
                     acked=AckedRevision(open_page(self._plan.page, self._plan.workers), self._plan.number),
                     connect=connect_streams(self._settings.frontdoor_streams),
+                    watch=self._watch,
                 )
                 service = Service(self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics)
                 await self._serve(service, tasks)

@@ -98,11 +98,17 @@ class Commits:
 
     def turn(self, group: str) -> asyncio.Lock:
         """Held from a commit's arrival until it is in line, so that none overtakes another that has to look
-        a topic up first."""
+        a topic up first. Whoever deletes a group holds it from the question whether it is empty until its
+        offsets are in line to go: a commit that the group let in is deleted with it, and one that comes later
+        makes the group anew. None is left without its group."""
         lock = self._turns.get(group)
         if lock is None:
             lock = self._turns[group] = asyncio.Lock()
         return lock
+
+    def is_writing(self, held: Held, group: str) -> bool:
+        """Something of the group is on its way into etcd, and not to be read yet."""
+        return (held, group) in self._lines
 
     def write(
         self, held: Held, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -143,10 +149,10 @@ class Commits:
             all_gone &= isinstance(answer, Settled) and answer.result.succeeded
         return all_gone
 
-    async def delete_all(self, held: Held, group: str) -> ErrorCode:
-        """With the group itself: every offset under its id."""
+    def delete_all(self, held: Held, group: str) -> asyncio.Future[ErrorCode]:
+        """With the group itself: every offset under its id. In line when this returns."""
         prefix = self._keyspace.commits_prefix(held.slot_id, group)
-        return await self._change(held, group, {prefix: Delete(prefix, prefix_end(prefix))})
+        return self._change(held, group, {prefix: Delete(prefix, prefix_end(prefix))})
 
     async def read(
         self, held: Held, group: str

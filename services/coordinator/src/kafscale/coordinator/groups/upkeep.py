@@ -14,7 +14,7 @@ import asyncio
 import structlog
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import Commits, Page, Stored, UnreadableOffset
-from kafscale.coordinator.groups.host import Groups
+from kafscale.coordinator.groups.host import AnyActor, Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.slots import ALL_SLOTS, Held, Slots
 from kafscale.storage.etcd import EtcdError
@@ -121,8 +121,15 @@ class Upkeep:
                 and empty_since_ms is not None
                 and empty_since_ms + self._retention_ms <= now_ms
             ):
-                log.info("an empty group without offsets is forgotten", group=actor.name)
-                await self._groups.delete(actor)
+                await self._forget(held, actor)
+
+    async def _forget(self, held: Held, actor: AnyActor) -> None:
+        """In the turn of commits, after a last look: one may have come since the group's offsets were read."""
+        async with self._commits.turn(actor.name):
+            if self._commits.is_writing(held, actor.name) or await self._commits.read(held, actor.name) != {}:
+                return
+            log.info("an empty group without offsets is forgotten", group=actor.name)
+            await self._groups.delete(actor)
 
     def _is_due(self, stored: Stored, empty_since_ms: int | None) -> bool:
         offset = stored.offset

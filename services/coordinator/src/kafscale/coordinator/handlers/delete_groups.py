@@ -1,12 +1,13 @@
 """DeleteGroups (42): v0-2.
 
 NON_EMPTY_GROUP (68) while it has members, GROUP_ID_NOT_FOUND (69) when there is none. The group goes first:
-it alone can say that nobody is in it, and nobody's offsets may go. Those of a group that is not there go as
-well, so that a deletion which was cut short can be asked for again.
+it alone can say that nobody is in it, and nobody's offsets may go. Commits wait meanwhile (`Commits.turn`).
+Offsets of a group that is not there go as well, so that a deletion which was cut short can be asked for again.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from kafscale.coordinator.context import CoordinatorContext
@@ -36,13 +37,22 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
 
 
 async def delete(context: CoordinatorContext, name: str) -> ErrorCode:
+    async with context.commits.turn(name):
+        error, going = await _begin(context, name)
+    gone = ErrorCode.NONE if going is None else await going
+    return error if gone is ErrorCode.NONE else gone
+
+
+async def _begin(
+    context: CoordinatorContext, name: str
+) -> tuple[ErrorCode, asyncio.Future[ErrorCode] | None]:
+    """What the group says, and its offsets on their way."""
     try:
         held = context.groups.slot(name)
         actor = context.groups.find(name)
         error = ErrorCode.GROUP_ID_NOT_FOUND if actor is None else await context.groups.delete(actor)
     except GroupFailed as failed:
-        return failed.error
+        return failed.error, None
     if error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-        return error
-    gone = await context.commits.delete_all(held, name)
-    return error if gone is ErrorCode.NONE else gone
+        return error, None
+    return error, context.commits.delete_all(held, name)
