@@ -179,6 +179,27 @@ async def test_a_commit_does_not_overtake_one_that_looks_its_topics_up(one: Coor
     assert partitions[0].committed_offset == 2
 
 
+async def test_a_topic_is_unknown_only_after_etcd_was_read_for_it(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that is told "no offset" begins anew and commits over what it had."""
+
+    async def no_answer() -> None:
+        raise UNKNOWN
+
+    await one.ask(offset_commit, commit_schema, commit_request(), 8)
+    monkeypatch.setattr(one.topics, "by_name", lambda _name: None)  # a view that is behind
+    monkeypatch.setattr(one.topics, "by_id", lambda _topic_id: None)
+    monkeypatch.setattr(one.topics, "refresh", no_answer)
+    for version in range(1, 11):
+        error, partitions = await fetch(one, version)
+        assert (error or partitions[0].error_code) == ErrorCode.NOT_COORDINATOR
+    error, _ = await fetch(one, 8, every=True)
+    assert error == ErrorCode.NOT_COORDINATOR
+    answer = await one.ask(offset_commit, commit_schema, commit_request(), 8)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 async def test_a_commit_that_is_too_old_is_not_let_in(one: Coordinator) -> None:
     answer = await one.ask(offset_commit, commit_schema, commit_request(), 8, aged=True)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR

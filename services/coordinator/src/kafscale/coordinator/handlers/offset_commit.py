@@ -23,7 +23,7 @@ from kafscale.coordinator.consumer.model import Commit as ConsumerCommit
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
-from kafscale.coordinator.groups.topics import TopicLookup, unknown_topic
+from kafscale.coordinator.groups.topics import TopicLookup
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
 from kafscale.storage.topics import Topic
@@ -75,21 +75,21 @@ async def _judged(
         told = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
         answer.topics.append(told)
         for partition in asked.partitions:
-            error = _refusal(context, topic, partition, version)
+            error = _refusal(context, topic, partition)
             told.partitions.append(
                 OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
             )
-            if topic is not None and error is ErrorCode.NONE:
+            if not isinstance(topic, ErrorCode) and error is ErrorCode.NONE:
                 where = (topic.topic_id, partition.partition_index)
                 offsets[where] = _offset(partition, request.retention_time_ms, now_ms)
     return answer, offsets
 
 
 def _refusal(
-    context: CoordinatorContext, topic: Topic | None, partition: OffsetCommitRequestPartition, version: int
+    context: CoordinatorContext, topic: Topic | ErrorCode, partition: OffsetCommitRequestPartition
 ) -> ErrorCode:
-    if topic is None:
-        return unknown_topic(by_id=version >= TOPIC_IDS_FROM)
+    if isinstance(topic, ErrorCode):
+        return topic
     if not 0 <= partition.partition_index < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len((partition.committed_metadata or "").encode()) > context.offset_metadata_bytes_max:

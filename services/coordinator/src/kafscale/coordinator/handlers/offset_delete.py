@@ -27,8 +27,6 @@ from kafscale.wire.schema.offset_delete import (
     encode_response,
 )
 
-NO_ID = bytes(16)
-
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def offset_delete(inbound: InboundRequest) -> Sequence[Buffer]:
@@ -63,12 +61,14 @@ async def _judged(
     answer, where = OffsetDeleteResponse(), list[TopicPartition]()
     topics = TopicLookup(context.topics)
     for asked in request.topics:
-        topic = await topics.find(asked.name, NO_ID)
+        topic = await topics.find(asked.name)
         told = OffsetDeleteResponseTopic(name=asked.name)
         answer.topics.append(told)
         for partition in asked.partitions:
             index = partition.partition_index
-            if topic is None or not 0 <= index < topic.partitions:
+            if isinstance(topic, ErrorCode):
+                error = topic
+            elif not 0 <= index < topic.partitions:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif subscribed is None or asked.name in subscribed:
                 error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

@@ -21,7 +21,7 @@ from kafscale.coordinator.consumer.model import Fetch
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
-from kafscale.coordinator.groups.topics import TopicLookup, unknown_topic
+from kafscale.coordinator.groups.topics import TopicLookup
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import CommittedOffset
 from kafscale.wire.buffers import Buffer
@@ -83,45 +83,48 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 async def _group(reading: _Reading, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    found = await _offsets(reading.context, asked)
-    if found is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-        found = ErrorCode.NOT_COORDINATOR
-    if isinstance(found, ErrorCode):
-        answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=found)
+    try:
+        offsets = await _offsets(reading.context, asked)
+        if asked.topics is None:
+            topics = await _all(reading.context, offsets)
+        else:
+            topics = [await _topic(reading, topic, offsets) for topic in asked.topics]
+    except GroupFailed as failed:
+        error = failed.error
+        if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            error = ErrorCode.NOT_COORDINATOR
+        answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
         if reading.version < GROUP_ERRORS_ABOVE_FROM:
-            answer.topics = [_same(topic, found) for topic in asked.topics or ()]
+            answer.topics = [_same(topic, error) for topic in asked.topics or ()]
         return answer
-    if asked.topics is None:
-        topics = _all(reading.context, found)
-    else:
-        topics = [await _topic(reading, topic, found) for topic in asked.topics]
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-async def _offsets(context: CoordinatorContext, asked: OffsetFetchRequestGroup) -> Offsets | ErrorCode:
-    try:
-        held = context.groups.slot(asked.group_id)
-        unreadable = context.groups.is_unreadable(asked.group_id)
-        actor = None if unreadable else context.groups.find(asked.group_id)
-        if actor is not None and not context.groups.is_classic(actor):
-            reply = await actor.ask(
-                lambda token: Fetch(token=token, member_id=asked.member_id, member_epoch=asked.member_epoch)
-            )
-            if reply.error is not ErrorCode.NONE:
-                error: ErrorCode = reply.error
-                return error
-    except GroupFailed as failed:
-        return failed.error
-    return await context.commits.read(held, asked.group_id)
+async def _offsets(context: CoordinatorContext, asked: OffsetFetchRequestGroup) -> Offsets:
+    """Raises GroupFailed."""
+    held = context.groups.slot(asked.group_id)
+    unreadable = context.groups.is_unreadable(asked.group_id)
+    actor = None if unreadable else context.groups.find(asked.group_id)
+    if actor is not None and not context.groups.is_classic(actor):
+        reply = await actor.ask(
+            lambda token: Fetch(token=token, member_id=asked.member_id, member_epoch=asked.member_epoch)
+        )
+        if reply.error is not ErrorCode.NONE:
+            raise GroupFailed(reply.error)
+    found = await context.commits.read(held, asked.group_id)
+    if isinstance(found, ErrorCode):
+        raise GroupFailed(found)
+    return found
 
 
 async def _topic(
     reading: _Reading, asked: OffsetFetchRequestTopics, offsets: Offsets
 ) -> OffsetFetchResponseTopics:
-    by_id = reading.version >= TOPIC_IDS_FROM
     topic = await reading.topics.find(asked.name, asked.topic_id)
-    if topic is None and by_id:
-        return _same(asked, unknown_topic(by_id=True))
+    if topic is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        raise GroupFailed(topic)
+    if topic is ErrorCode.UNKNOWN_TOPIC_ID:
+        return _same(asked, topic)
     none = ErrorCode.NONE
     if reading.version < NO_OFFSET_IS_NO_ERROR_FROM:
         none = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -129,7 +132,9 @@ async def _topic(
         name=asked.name,
         topic_id=asked.topic_id,
         partitions=[
-            _partition(index, None if topic is None else offsets.get((topic.topic_id, index)), none)
+            _partition(
+                index, None if isinstance(topic, ErrorCode) else offsets.get((topic.topic_id, index)), none
+            )
             for index in asked.partition_indexes
         ],
     )
@@ -146,12 +151,15 @@ def _same(asked: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchRespo
     )
 
 
-def _all(context: CoordinatorContext, offsets: Offsets) -> list[OffsetFetchResponseTopics]:
+async def _all(context: CoordinatorContext, offsets: Offsets) -> list[OffsetFetchResponseTopics]:
     """Every offset of a topic that is there."""
+    lookup = TopicLookup(context.topics, by_id=True)
     topics: dict[bytes, OffsetFetchResponseTopics] = {}
     for (topic_id, index), offset in sorted(offsets.items()):
-        topic = context.topics.by_id(topic_id)
-        if topic is None:
+        topic = await lookup.find("", topic_id)
+        if topic is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            raise GroupFailed(topic)
+        if isinstance(topic, ErrorCode):
             continue
         told = topics.setdefault(topic_id, OffsetFetchResponseTopics(name=topic.name, topic_id=topic_id))
         told.partitions.append(_partition(index, offset))
