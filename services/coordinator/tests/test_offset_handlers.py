@@ -179,6 +179,21 @@ async def test_a_commit_does_not_overtake_one_that_looks_its_topics_up(one: Coor
     assert partitions[0].committed_offset == 2
 
 
+async def test_a_fetch_waits_for_the_commits_that_came_before_it(one: Coordinator) -> None:
+    """Whoever gets a partition from a member that did not wait for its commit's answer must not begin before it."""
+    one.door.before += [UNKNOWN, UNKNOWN]
+    commits = [
+        asyncio.ensure_future(one.ask(offset_commit, commit_schema, commit_request(offset=offset), 8))
+        for offset in (5, 6)
+    ]
+    await asyncio.sleep(0)
+    _, partitions = await fetch(one, 8)
+    assert partitions[0].committed_offset == 6
+    await asyncio.gather(*commits)
+    _, partitions = await fetch(one, 8)
+    assert partitions[0].committed_offset == 6
+
+
 async def test_a_topic_is_unknown_only_after_etcd_was_read_for_it(
     one: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

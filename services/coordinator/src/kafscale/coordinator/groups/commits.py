@@ -4,9 +4,11 @@ The laws. Commits of one group are written in the order they were let in; those 
 its way share the next transaction, the last offset of each partition wins, and each is acknowledged after
 the transaction that holds it. One whose client has gone before it was sent is not sent. Nothing is cached:
 a read is linearizable and compares the claim, so that neither a zombie nor a cold successor ever answers an
-old offset. Nothing is written under a lost claim. What expires goes only as it was read (`expire`): a commit
-that came meanwhile stays. An offset that this version cannot read is told apart from one that was never
-committed, and stays until somebody commits in its place.
+old offset. Members read what came before them (`settled`): who gives a partition up may commit and say so
+without waiting for an answer, and the next owner must not begin before that commit. Nothing is written under a
+lost claim. What expires goes only as it was read (`expire`): a commit that came meanwhile stays. An offset that
+this version cannot read is told apart from one that was never committed, and stays until somebody commits in its
+place.
 """
 
 from __future__ import annotations
@@ -154,6 +156,16 @@ class Commits:
         prefix = self._keyspace.commits_prefix(held.slot_id, group)
         return self._change(held, group, {prefix: Delete(prefix, prefix_end(prefix))})
 
+    async def settled(self, held: Held, group: str) -> None:
+        """Returns once each commit of the group that has come by now is in etcd, or was refused."""
+        async with self.turn(group):
+            line = self._lines.get((held, group))
+            if line is None:
+                return
+            settled: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+            line.waiting.append(_Waiter(settled, {}))
+        await settled
+
     async def read(
         self, held: Held, group: str
     ) -> Mapping[TopicPartition, CommittedOffset | UnreadableOffset] | ErrorCode:
@@ -241,15 +253,17 @@ class Commits:
         """Everything that waits and is still wanted, in as many transactions as etcd's limits need."""
         line = self._lines[(held, group)]
         wanted = [waiter for waiter in line.waiting if not waiter.answer.done()]
-        if not wanted:
-            del self._lines[(held, group)]
-            return
         line.waiting, line.keys = [], 0
         changes: dict[bytes, Change] = {}
         for waiter in wanted:
             for key, change in waiter.changes.items():
                 changes.pop(key, None)  # what is written last goes last
                 changes[key] = change
+        if not changes:
+            del self._lines[(held, group)]
+            for waiter in wanted:
+                waiter.answer.set_result(ErrorCode.NONE)
+            return
         self._send_from(held, group, list(changes.values()), [waiter.answer for waiter in wanted])
 
     def _send_from(

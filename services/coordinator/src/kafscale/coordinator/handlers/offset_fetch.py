@@ -111,6 +111,7 @@ async def _offsets(context: CoordinatorContext, asked: OffsetFetchRequestGroup) 
         )
         if reply.error is not ErrorCode.NONE:
             raise GroupFailed(reply.error)
+    await context.commits.settled(held, asked.group_id)
     found = await context.commits.read(held, asked.group_id)
     if isinstance(found, ErrorCode):
         raise GroupFailed(found)
