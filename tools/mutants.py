@@ -4,8 +4,8 @@ A mutant is a replacement in one source file. It is planted in a copy of its pac
 the real one for the tests named with it; the checkout is never touched. A mutant that survives
 means a law without teeth: sharpen the test, or delete the line that nobody misses. The ablations of
 the model-checked protocol are not replacements but whole worlds (services/produce/tests/log/
-writer_flaws.py), and run first. The mistakes of groups, slots and their
-routes are data, in mutants_*.toml.
+writer_flaws.py), and run first. The mistakes of groups, slots and their routes are data, in
+mutants_*.toml.
 
     tools/mutants.py            all of them
     tools/mutants.py producers  those whose name or file holds the word
@@ -347,6 +347,9 @@ def main(words: list[str]) -> int:
     files = sorted(Path(__file__).parent.glob("mutants_*.toml"))
     known = [*MUTANTS, *(mutant for path in files for mutant in listed(path))]
     chosen = [m for m in known if not words or any(word in f"{m.name} {m.file}" for word in words)]
+    if not chosen:
+        print(f"no mutant has {' or '.join(words)} in its name or file")
+        return 2
     if not words:
         print("the ablations of the protocol …", flush=True)
         if not run_tests(ABLATIONS):
