@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafscale.cli.greeting import ask_metadata
-from kafscale.runtime.etcd_binary import free_port
+from kafscale.runtime.ports import free_port
 
 from bench.tools import kafka_classpath, run, waited
 
@@ -21,6 +22,8 @@ class ApacheKafka:
     folder: Path
     flush_before_ack: bool
     port: int = field(default_factory=free_port)
+    settings: Mapping[str, object] = field(default_factory=dict)
+    heap: str = "1g"
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -29,7 +32,7 @@ class ApacheKafka:
 
     def start(self) -> None:
         config = self._write_config()
-        java = ["java", "-Xmx1g", "-Xms1g", "-cp", kafka_classpath()]
+        java = ["java", f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", kafka_classpath()]
         if not (self.folder / "log" / "meta.properties").exists():
             run([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)])
         with (self.folder / "kafka.log").open("ab") as log:
@@ -51,6 +54,7 @@ class ApacheKafka:
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "num.partitions": 1,
+            **self.settings,
         }
         if self.flush_before_ack:
             lines["log.flush.interval.messages"] = 1

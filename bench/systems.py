@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kafscale.runtime.etcd_binary import free_port
+from kafscale.runtime.ports import free_port
 from kafscale.testkit.seaweed import SeaweedServer
 
 from bench.apache import ApacheKafka

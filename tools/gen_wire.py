@@ -33,6 +33,18 @@ APIS = (
     "alter_configs",
     "create_partitions",
     "incremental_alter_configs",
+    "join_group",
+    "sync_group",
+    "heartbeat",
+    "leave_group",
+    "offset_commit",
+    "offset_fetch",
+    "offset_delete",
+    "describe_groups",
+    "list_groups",
+    "delete_groups",
+    "consumer_group_heartbeat",
+    "consumer_group_describe",
 )
 
 

@@ -4,7 +4,8 @@ A mutant is a replacement in one source file. It is planted in a copy of its pac
 the real one for the tests named with it; the checkout is never touched. A mutant that survives
 means a law without teeth: sharpen the test, or delete the line that nobody misses. The ablations of
 the model-checked protocol are not replacements but whole worlds (services/produce/tests/log/
-writer_flaws.py), and run first.
+writer_flaws.py), and run first. The mistakes of groups, slots and their routes are data, in
+mutants_*.toml.
 
     tools/mutants.py            all of them
     tools/mutants.py producers  those whose name or file holds the word
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -285,6 +287,24 @@ MUTANTS = (
 )
 
 
+def listed(path: Path) -> list[Mutant]:
+    """Those of a file: `laws` are caught by the file's law tests alone, others by the tests they name, or by
+    any of the file's."""
+    table = tomllib.loads(path.read_text())
+    return [
+        Mutant(
+            name=row["name"],
+            file=row["file"],
+            before=row["before"],
+            after=row["after"],
+            tests=row.get("tests") or table["laws" if row.get("laws") else "tests"],
+            source=table["source"],
+            package=table["package"],
+        )
+        for row in table["mutant"]
+    ]
+
+
 def plant(mutant: Mutant, folder: Path) -> None:
     """A copy of the package under `folder`, with the mistake in it."""
     shutil.copytree(ROOT / mutant.source / mutant.package, folder / mutant.package)
@@ -324,7 +344,12 @@ def run_tests(tests: str, folder: Path | None = None) -> bool:
 
 
 def main(words: list[str]) -> int:
-    chosen = [m for m in MUTANTS if not words or any(word in f"{m.name} {m.file}" for word in words)]
+    files = sorted(Path(__file__).parent.glob("mutants_*.toml"))
+    known = [*MUTANTS, *(mutant for path in files for mutant in listed(path))]
+    chosen = [m for m in known if not words or any(word in f"{m.name} {m.file}" for word in words)]
+    if not chosen:
+        print(f"no mutant has {' or '.join(words)} in its name or file")
+        return 2
     if not words:
         print("the ablations of the protocol …", flush=True)
         if not run_tests(ABLATIONS):

@@ -31,7 +31,8 @@ if [ "$kind" = run ] && [ -f .venv/.kafscale-dev ]; then
 fi
 
 echo "setup: making .venv ($kind), once; this takes a minute or so" >&2
-[ -x .venv/bin/python ] || "$python" -m venv .venv
+# An environment that uv made has no pip; venv adds it to what is there.
+.venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv .venv
 [ -x .venv/bin/uv ] || .venv/bin/python -m pip install --quiet --disable-pip-version-check "$(sed -n 's/^# installer: //p' requirements.lock)" ||
     fail "pip could not install the installer; is the package index reachable?"
 set -- --quiet

@@ -9,9 +9,10 @@ import pytest
 from kafscale.cli.fsck.run import Fsck, Verdict
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.heads import encode_head
-from kafscale.storage.keys import Keyspace
+from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.wire.records import build_batch
 
 Damage = Callable[[LogBuilder, MemoryStore, EtcdClient], Awaitable[None]]
 
@@ -90,9 +91,14 @@ async def no_topic(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> Non
     await etcd.delete(log._keyspace.topic("orders"))
 
 
+async def lose_head(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
+    await etcd.delete(log._keyspace.head(log.topic.topic_id, 0))
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
+        (lose_head, "and no head in etcd"),
         (lose_segment, "committed and not in the store"),
         (lose_index, "committed and not in the store"),
         (replace_object, "is not the object that was committed"),
@@ -130,3 +136,19 @@ async def test_segments_below_the_log_start_may_be_gone(etcd: EtcdClient, keyspa
     log = await build(etcd, keyspace, store)
     await log.retain_from(log.segments[2].base)
     assert (await check(etcd, keyspace, store)).problems == []
+
+
+@pytest.mark.parametrize("of_this_topic", [False, True])
+async def test_objects_without_a_head_are_a_problem_only_if_the_present_topic_made_them(
+    etcd: EtcdClient, keyspace: Keyspace, of_this_topic: bool
+) -> None:
+    """A deleted topic of the same name may leave objects, to which no head belongs."""
+    store = MemoryStore()
+    topic = await create_topic(etcd, keyspace, "orders")
+    log = LogBuilder(
+        etcd, keyspace, store, topic if of_this_topic else replace(topic, topic_id=TopicId(b"x" * 16))
+    )
+    await log.upload([build_batch(records(3))])
+    verdict = await check(etcd, keyspace, store)
+    assert verdict.clean is not of_this_topic
+    assert len(verdict.orphans) == 2

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafscale.runtime.etcd_binary import free_port
+from kafscale.runtime.ports import free_port
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.objects.directory import DirectoryStore
 

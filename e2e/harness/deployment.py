@@ -8,7 +8,8 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd, free_port
+from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.ports import free_port
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.objects.s3 import S3Store
 from kafscale.testkit.seaweed import SeaweedServer

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
 
-from kafscale.runtime.etcd_binary import free_port
+from kafscale.runtime.ports import free_port
 from kafscale.runtime.process import MALLOC_ENV
 
 from e2e.harness.inside import get

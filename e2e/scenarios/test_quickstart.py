@@ -78,6 +78,18 @@ def test_the_readmes_record_passes_and_survives_a_restart(cluster: Cluster) -> N
     assert cluster.stop() == 0
 
 
+def test_consume_with_a_group_goes_on_where_the_group_is(cluster: Cluster) -> None:
+    cluster.start()
+    consume = ".venv/bin/kafscale consume greetings --group readers --exit"
+    shell("printf 'one\\ntwo\\n' | .venv/bin/kafscale produce greetings", cluster)
+    assert shell(f"{consume} --count 1", cluster) == "one\n"
+    assert shell(consume, cluster) == "two\n"
+    shell(readme_commands()[0], cluster)
+    assert shell(consume, cluster) == "hello, world\n"
+    assert shell(consume, cluster) == ""
+    assert cluster.stop() == 0
+
+
 def test_services_log_nothing_but_json(cluster: Cluster) -> None:
     """So nothing prints around the log: neither a library's complaint nor a warning of Python."""
     cluster.start()

@@ -6,9 +6,13 @@ const FIRST_TIMESTAMP = 1_700_000_000_000
 export function args () {
   const string = { type: 'string' }
   const { values } = parseArgs({
-    options: { mode: string, bootstrap: string, topic: string, name: string, codec: string, count: string, partitions: string }
+    options: { mode: string, bootstrap: string, topic: string, name: string, codec: string, count: string, partitions: string,
+      group: string, protocol: string, assignor: string, 'session-ms': string }
   })
-  return { ...values, codec: values.codec ?? 'none', count: Number(values.count), partitions: Number(values.partitions ?? 3) }
+  return {
+    ...values, codec: values.codec ?? 'none', count: Number(values.count ?? 0), partitions: Number(values.partitions ?? 3),
+    sessionMs: Number(values['session-ms'] ?? 6000)
+  }
 }
 
 export function record (a, i) {

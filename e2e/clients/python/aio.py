@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from collections.abc import Collection
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from record import Args, parse, show
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.errors import KafkaError
+from record import Args, event, parse, run, show
+
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+}
 
 
 async def produce(a: Args) -> None:
@@ -43,5 +55,64 @@ async def consume(a: Args) -> None:
         await consumer.stop()
 
 
-args = parse()
-asyncio.run(produce(args) if args.mode == "produce" else consume(args))
+class Listener(ConsumerRebalanceListener):
+    """Commits before it lets go."""
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self.consumer = consumer
+        self.read: dict[TopicPartition, int] = {}
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        event("assigned", [each.partition for each in assigned])
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        await self.commit()
+        self.read.clear()
+        event("revoked", [each.partition for each in revoked])
+
+    async def commit(self) -> None:
+        positions = dict(self.read)
+        if not positions:
+            return
+        try:
+            await self.consumer.commit(positions)
+        except KafkaError as error:
+            event("note", text=f"commit: {error!r}")
+            return
+        for each, offset in positions.items():
+            event("committed", [each.partition], offset)
+            if self.read.get(each) == offset:
+                self.read.pop(each)
+
+
+async def group(a: Args) -> None:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=a.bootstrap,
+        group_id=a.group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        session_timeout_ms=a.session_ms,
+        heartbeat_interval_ms=1000,
+        partition_assignment_strategy=[ASSIGNORS[a.assignor]],
+    )
+    listener = Listener(consumer)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    consumer.subscribe([a.topic], listener=listener)
+    await consumer.start()
+    while not stop.is_set():
+        for each, records in (await consumer.getmany(timeout_ms=200)).items():
+            for record in records:
+                event("record", [record.partition], record.offset)
+                listener.read[each] = record.offset + 1
+        await listener.commit()
+    await consumer.stop()
+    event("left")
+
+
+run(
+    parse(),
+    lambda a: asyncio.run(produce(a)),
+    lambda a: asyncio.run(consume(a)),
+    lambda a: asyncio.run(group(a)),
+)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from record import Args, parse, show
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from record import Args, event, parse, run, show, until_terminated
 
 
 def produce(a: Args) -> None:
@@ -53,5 +54,88 @@ def consume(a: Args) -> None:
     consumer.close()
 
 
-args = parse()
-produce(args) if args.mode == "produce" else consume(args)
+class Member:
+    """Commits before it lets go. The new protocol and cooperative assignors move partitions gradually."""
+
+    def __init__(self, a: Args) -> None:
+        classic = {
+            "partition.assignment.strategy": a.assignor,
+            "session.timeout.ms": a.session_ms,
+            "heartbeat.interval.ms": 1000,
+        }
+        self.topic = a.topic
+        self.gradual = a.protocol == "consumer" or a.assignor == "cooperative-sticky"
+        self.read: dict[int, int] = {}  # partition -> position, not committed yet
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": a.bootstrap,
+                "group.id": a.group,
+                "group.protocol": a.protocol,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                **({} if a.protocol == "consumer" else classic),
+                **({"group.instance.id": a.instance} if a.instance else {}),
+            }
+        )
+
+    def assigned(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
+        event("assigned", [part.partition for part in parts])
+        consumer.incremental_assign(parts) if self.gradual else consumer.assign(parts)
+
+    def revoked(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
+        gone = {part.partition for part in parts}
+        self.commit({part: self.read.pop(part) for part in gone & self.read.keys()})
+        event("revoked", gone)
+        consumer.incremental_unassign(parts) if self.gradual else consumer.unassign()
+
+    def lost(self, _: Consumer, parts: list[TopicPartition]) -> None:
+        for part in parts:
+            self.read.pop(part.partition, None)
+        event("revoked", [part.partition for part in parts], text="lost")
+
+    def poll(self) -> None:
+        for message in self.consumer.consume(100, timeout=0.2):
+            if error := message.error():
+                note([], error)
+                continue
+            event("record", [message.partition()], message.offset())
+            self.read[message.partition()] = message.offset() + 1
+        self.commit(self.read)
+
+    def commit(self, positions: dict[int, int]) -> None:
+        """A commit that a rebalance overtakes is the next owner's to make."""
+        if not positions:
+            return
+        offsets = [TopicPartition(self.topic, part, offset) for part, offset in positions.items()]
+        try:
+            done = self.consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as failure:
+            note(positions, failure.args[0])
+            return
+        for each in done or []:
+            if each.error:
+                note([each.partition], each.error)
+            else:
+                event("committed", [each.partition], each.offset)
+                positions.pop(each.partition)
+
+
+def note(partitions: Iterable[int], error: KafkaError) -> None:
+    """After a fatal error the library does nothing more. Its log says which it was."""
+    if error.code() == KafkaError._FATAL:
+        event("fatal", partitions, text=str(error))
+        sys.exit(1)
+    event("note", partitions, text=str(error))
+
+
+def group(a: Args) -> None:
+    member, stop = Member(a), until_terminated()
+    consumer = member.consumer
+    consumer.subscribe([a.topic], on_assign=member.assigned, on_revoke=member.revoked, on_lost=member.lost)
+    while not stop.is_set():
+        member.poll()
+    consumer.close()
+    event("left")
+
+
+run(parse(), produce, consume, group)

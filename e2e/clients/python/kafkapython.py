@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from record import Args, parse, show
+from collections.abc import Collection
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.errors import KafkaError
+from record import Args, event, parse, run, show, until_terminated
+
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
 
 
 def produce(a: Args) -> None:
@@ -33,5 +45,60 @@ def consume(a: Args) -> None:
     consumer.close()
 
 
-args = parse()
-produce(args) if args.mode == "produce" else consume(args)
+class Listener(ConsumerRebalanceListener):
+    """Commits before it lets go."""
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self.consumer = consumer
+        self.read: dict[TopicPartition, int] = {}
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        event("assigned", [each.partition for each in assigned])
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self.commit({each: self.read.pop(each) for each in revoked if each in self.read})
+        event("revoked", [each.partition for each in revoked])
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        for each in lost:
+            self.read.pop(each, None)
+        event("revoked", [each.partition for each in lost], text="lost")
+
+    def commit(self, positions: dict[TopicPartition, int]) -> None:
+        if not positions:
+            return
+        done = dict(positions)
+        try:
+            self.consumer.commit({each: OffsetAndMetadata(offset, "", -1) for each, offset in done.items()})
+        except KafkaError as error:
+            event("note", text=f"commit: {error!r}")
+            return
+        for each, offset in done.items():
+            event("committed", [each.partition], offset)
+        positions.clear()
+
+
+def group(a: Args) -> None:
+    consumer = KafkaConsumer(
+        bootstrap_servers=a.bootstrap,
+        group_id=a.group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        session_timeout_ms=a.session_ms,
+        heartbeat_interval_ms=1000,
+        partition_assignment_strategy=[ASSIGNORS[a.assignor]],
+    )
+    listener = Listener(consumer)
+    stop = until_terminated()
+    consumer.subscribe([a.topic], listener=listener)
+    while not stop.is_set():
+        for each, records in consumer.poll(timeout_ms=200).items():
+            for record in records:
+                event("record", [record.partition], record.offset)
+                listener.read[each] = record.offset + 1
+        listener.commit(listener.read)
+    consumer.close()
+    event("left")
+
+
+run(parse(), produce, consume, group)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import signal
 import sys
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 FIRST_TIMESTAMP = 1_700_000_000_000
@@ -21,6 +24,11 @@ class Args:
     codec: str
     count: int
     partitions: int
+    group: str
+    protocol: str
+    assignor: str
+    session_ms: int
+    instance: str
 
     def key(self, i: int) -> bytes:
         return f"{self.name}-{self.codec}-{i}".encode()
@@ -41,8 +49,13 @@ def parse() -> Args:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--name", default="")
     parser.add_argument("--codec", default="none")
-    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--partitions", type=int, default=3)
+    parser.add_argument("--group", default="")
+    parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
+    parser.add_argument("--assignor", default="range")
+    parser.add_argument("--session-ms", type=int, default=6000)
+    parser.add_argument("--instance", default="")
     return Args(**vars(parser.parse_args()))
 
 
@@ -64,3 +77,27 @@ def show(
         "headers": [[name, base64.b64encode(data).decode()] for name, data in headers],
     }
     sys.stdout.write(json.dumps(line) + "\n")
+
+
+def event(kind: str, partitions: Iterable[int] = (), offset: int = -1, text: str = "") -> None:
+    """Prints what a member of a group just saw."""
+    line: dict[str, object] = {"event": kind, "at": time.monotonic(), "partitions": sorted(partitions)}
+    if offset >= 0:
+        line["offset"] = offset
+    if text:
+        line["text"] = text
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def until_terminated() -> threading.Event:
+    """Set by SIGTERM: time to leave the group cleanly."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    return stop
+
+
+def run(
+    a: Args, produce: Callable[[Args], None], consume: Callable[[Args], None], group: Callable[[Args], None]
+) -> None:
+    {"produce": produce, "consume": consume, "group": group}[a.mode](a)

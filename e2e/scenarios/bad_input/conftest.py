@@ -26,7 +26,8 @@ ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor", "etcd")
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path_factory.mktemp("bad-input"))
+    settings = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+    cluster = Cluster(data_dir=tmp_path_factory.mktemp("bad-input"), env=settings)
     cluster.start()
     try:
         with Raw.to(cluster.bootstrap) as raw:

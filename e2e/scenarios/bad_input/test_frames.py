@@ -144,7 +144,7 @@ def test_an_unknown_api_closes_the_connection(raw: Raw, key: int) -> None:
 
 
 def test_an_api_that_is_not_served_closes_the_connection(raw: Raw) -> None:
-    raw.frame(encode_request_header(ApiKey.JOIN_GROUP, 5, 1, "x") + b"\0" * 20)
+    raw.frame(encode_request_header(ApiKey.END_TXN, 1, 1, "x") + b"\0" * 20)
     assert raw.is_closed()
 
 

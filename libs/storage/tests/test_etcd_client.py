@@ -97,13 +97,12 @@ async def test_each_operation_answers_in_kind(etcd: EtcdClient, keyspace: Keyspa
 
 
 async def test_a_prefix_of_many_pages_is_read_whole_and_at_one_revision(
-    etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+    etcd: EtcdClient, keyspace: Keyspace
 ) -> None:
-    monkeypatch.setattr("kafscale.storage.etcd.PAGE_KEYS", 7)
     await etcd.txn(Txn(success=tuple(Put(keyspace.topic(f"{n:03}"), b"%d" % n) for n in range(100))))
     neighbour = Keyspace(keyspace.namespace + "0")
     await etcd.put(neighbour.topic("zzz"), b"")
-    found = await etcd.prefix(keyspace.root())
+    found = await etcd.prefix(keyspace.root(), page_keys=7)
     assert [kv.value for kv in found.kvs] == [b"%d" % n for n in range(100)]
     assert found.count == 100
     empty = await etcd.prefix(keyspace.topic("none"))

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from kafscale.runtime.etcd_binary import EtcdProcess, free_port
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.ports import free_port
 from kafscale.storage.etcd import (
     Compare,
     EtcdClient,

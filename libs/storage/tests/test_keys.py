@@ -5,13 +5,23 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.storage.keys import Keyspace, SegmentName, TopicId, UnknownKey, prefix_end, topic_id_of
+from kafscale.storage.keys import (
+    Keyspace,
+    SegmentName,
+    SlotId,
+    TopicId,
+    UnknownKey,
+    prefix_end,
+    topic_id_of,
+)
 
 KEYS = Keyspace("prod")
 TOPIC = TopicId(bytes(range(16)))
 topic_ids = st.binary(min_size=16, max_size=16).map(TopicId)
 partitions = st.integers(0, 2**31 - 1)
 names = st.text(min_size=1, max_size=60)
+slots = st.integers(0, 63).map(SlotId)
+groups = st.text(max_size=60)  # old clients commit for the group without a name
 
 
 def test_keys_are_written_as_documented() -> None:
@@ -24,6 +34,12 @@ def test_keys_are_written_as_documented() -> None:
     assert KEYS.owner(TOPIC, 7) == b"/kafscale/prod/o/000102030405060708090a0b0c0d0e0f/7"
     assert KEYS.epoch_floor("a") == b"/kafscale/prod/e/a"
     assert KEYS.pid_next() == b"/kafscale/prod/pid/next"
+    assert KEYS.slot_claim(SlotId(7)) == b"/kafscale/prod/cs/07"
+    assert KEYS.group(SlotId(7), "a/b c") == b"/kafscale/prod/g/07/a%2Fb%20c"
+    assert (
+        KEYS.committed(SlotId(63), "a.b", TOPIC, 12)
+        == b"/kafscale/prod/c/63/a.b/000102030405060708090a0b0c0d0e0f/12"
+    )
 
 
 def test_objects_are_named_as_the_specification_says() -> None:
@@ -45,6 +61,47 @@ def test_partition_keys_come_back_as_they_went_in(topic_id: TopicId, partition: 
     assert KEYS.parse_meta(KEYS.meta(topic_id, partition)) == (topic_id, partition)
     assert KEYS.parse_owner(KEYS.owner(topic_id, partition)) == (topic_id, partition)
     assert topic_id_of(topic_id.hex()) == topic_id
+
+
+@given(slots, groups, topic_ids, partitions)
+def test_keys_of_groups_come_back_as_they_went_in(
+    slot: SlotId, group: str, topic_id: TopicId, partition: int
+) -> None:
+    assert KEYS.parse_slot_claim(KEYS.slot_claim(slot)) == slot
+    assert KEYS.parse_group(KEYS.group(slot, group)) == (slot, group)
+    key = KEYS.committed(slot, group, topic_id, partition)
+    assert KEYS.parse_committed(key) == (slot, group, topic_id, partition)
+    for prefix in (KEYS.commits_prefix(), KEYS.commits_prefix(slot), KEYS.commits_prefix(slot, group)):
+        assert prefix <= key < prefix_end(prefix)
+
+
+@given(slots, slots, groups, groups)
+def test_the_offsets_of_one_group_are_under_no_other_groups_prefix(
+    one: SlotId, two: SlotId, group: str, other: str
+) -> None:
+    key = KEYS.committed(one, group, TOPIC, 0)
+    assert key.startswith(KEYS.commits_prefix(two, other)) == ((one, group) == (two, other))
+    assert KEYS.group(one, group).startswith(KEYS.groups_prefix(two)) == (one == two)
+
+
+@pytest.mark.parametrize("key", ["7", "007", "x7", "07/a", ""])
+def test_a_slot_has_two_digits(key: str) -> None:
+    with pytest.raises(UnknownKey):
+        KEYS.parse_slot_claim(KEYS.slot_claims_prefix() + key.encode())
+
+
+@pytest.mark.parametrize("key", ["07", "07/a/b", "x/a"])
+def test_what_is_not_a_groups_key_is_refused(key: str) -> None:
+    with pytest.raises(UnknownKey):
+        KEYS.parse_group(KEYS.groups_prefix() + key.encode())
+
+
+@pytest.mark.parametrize(
+    "key", ["07", "07/a", "07/a/b", f"07/a/{TOPIC.hex()}", f"07/a/{TOPIC.hex()}/x", f"7/a/{TOPIC.hex()}/1"]
+)
+def test_what_is_not_an_offsets_key_is_refused(key: str) -> None:
+    with pytest.raises(UnknownKey):
+        KEYS.parse_committed(KEYS.commits_prefix() + key.encode())
 
 
 @given(names, names)

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
-from kafscale.runtime.etcd_binary import EtcdProcess, free_port
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.ports import free_port
 from kafscale.storage.etcd import EtcdClient, KeyValue
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership import (

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from kafscale.wire.schema import api_versions, fetch, find_coordinator, init_producer_id, metadata, produce
+from kafscale.wire.schema import (
+    api_versions,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    produce,
+)
 
 ID = bytes(range(16))
 RECORDS = b"opaque bytes"
@@ -141,6 +150,44 @@ def test_find_coordinator_answers_one_or_many() -> None:
 def test_init_producer_id_defaults_are_no_producer() -> None:
     request = init_producer_id.decode_request(golden("00 00007530 00"), 2)
     assert (request.transactional_id, request.producer_id, request.producer_epoch) == (None, -1, -1)
+
+
+def test_offset_commit_v0_knows_no_member() -> None:
+    data = golden("0001", b"g", "00000001 0001", b"t", "00000001 00000002 0000000000000007 0001", b"m")
+    request = offset_commit.decode_request(data, 0)
+    assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == ("g", -1, "")
+    partition = request.topics[0].partitions[0]
+    assert (partition.partition_index, partition.committed_offset, partition.committed_metadata) == (
+        2,
+        7,
+        "m",
+    )
+    assert (partition.commit_timestamp, request.retention_time_ms) == (-1, -1)
+    assert b"".join(offset_commit.encode_request(request, 0)) == data
+
+
+def test_offset_commit_v1_dates_each_partition() -> None:
+    head = golden("0001", b"g", "00000005 0001", b"a", "00000001 0001", b"t", "00000001 00000002")
+    data = head + golden("0000000000000007 0000018bcfe56800 ffff")
+    request = offset_commit.decode_request(data, 1)
+    assert (request.generation_id_or_member_epoch, request.member_id) == (5, "a")
+    partition = request.topics[0].partitions[0]
+    assert (partition.committed_offset, partition.commit_timestamp) == (7, 1_700_000_000_000)
+    assert partition.committed_metadata is None
+    assert b"".join(offset_commit.encode_request(request, 1)) == data
+
+
+def test_offset_fetch_v0_has_the_bytes_of_v1() -> None:
+    data = golden("0001", b"g", "00000001 0001", b"t", "00000001 00000002")
+    request = offset_fetch.decode_request(data, 0)
+    assert request == offset_fetch.decode_request(data, 1)
+    partition = offset_fetch.OffsetFetchResponsePartition(2, committed_offset=-1, error_code=3)
+    answer = offset_fetch.OffsetFetchResponse(
+        topics=[offset_fetch.OffsetFetchResponseTopic("t", partitions=[partition])]
+    )
+    wire = golden("00000001 0001", b"t", "00000001 00000002 ffffffffffffffff 0000 0003")
+    assert b"".join(offset_fetch.encode_response(answer, 0)) == wire
+    assert b"".join(offset_fetch.encode_response(answer, 1)) == wire
 
 
 def test_fields_that_a_version_lacks_have_kafkas_defaults() -> None:

@@ -30,13 +30,17 @@ ALL = cases()
 WITH_KIO = [case for case in ALL if kio_entity(case) is not None]
 WITH_KAFKA_PYTHON = [case for case in ALL if kafka_python_class(case) is not None]
 WITH_OLD = [case for case in ALL if old_class(case) is not None and not case.flexible]
-SETS_TO_KAFKA_PYTHON = {"topic_authorized_operations", "cluster_authorized_operations"}
+SETS_TO_KAFKA_PYTHON = {
+    "authorized_operations",
+    "topic_authorized_operations",
+    "cluster_authorized_operations",
+}
 
 
 def test_every_version_of_every_message_has_an_oracle() -> None:
     judged = {str(case) for case in (*WITH_KIO, *WITH_KAFKA_PYTHON, *WITH_OLD)}
     assert judged == {str(case) for case in ALL}
-    assert len(ALL) == 222
+    assert len(ALL) == 362
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)

@@ -1,4 +1,4 @@
-"""Which segments hold an offset: of several manifests that are needed, none waits for the one before."""
+"""Which segments hold an offset: one manifest is asked for; of several that are needed, the rest come together."""
 
 import asyncio
 
@@ -19,19 +19,21 @@ def seg(base: int) -> Seg:
 
 
 class FarStore(MemoryStore):
-    """Answers no GET before `together` of them are on their way."""
+    """Answers the first `alone` GETs, and none after them before `together` are on their way."""
 
-    def __init__(self, together: int) -> None:
+    def __init__(self, together: int, *, alone: int = 0) -> None:
         super().__init__()
         self.asked: list[str] = []
+        self._alone = alone
         self._all_there = asyncio.Barrier(together)
 
     async def get(
         self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
     ) -> bytes:
         self.asked.append(key)
-        async with asyncio.timeout(5):
-            await self._all_there.wait()
+        if len(self.asked) > self._alone:
+            async with asyncio.timeout(5):
+                await self._all_there.wait()
         return await super().get(key, if_match=if_match, start=start, end=end)
 
 
@@ -47,14 +49,24 @@ async def a_log_of_manifests(store: MemoryStore) -> LogState:
     )
 
 
-async def test_the_next_manifests_are_loaded_side_by_side_and_no_more_than_a_bound() -> None:
-    store = FarStore(MANIFESTS_AT_ONCE)
+async def test_a_read_that_one_manifest_serves_asks_for_no_other() -> None:
+    store = FarStore(1)
     state = await a_log_of_manifests(store)
     async with asyncio.TaskGroup() as tasks:
         manifests = ManifestCache(store, tasks, segments_max=100, timeout_ms=10_000)
-        segs = await Locator(manifests).load_for(state, 15, 150, count_max=100)
-    assert [found.base for found in segs] == [10, 20, 30, 40]
-    assert store.asked == [f"m{n}" for n in range(1, 1 + MANIFESTS_AT_ONCE)]
+        segs = await Locator(manifests).load_for(state, 10, 1, count_max=100)
+    assert [found.base for found in segs] == [10]
+    assert store.asked == ["m1"]
+
+
+async def test_the_next_manifests_are_loaded_side_by_side_and_no_more_than_a_bound() -> None:
+    store = FarStore(MANIFESTS_AT_ONCE, alone=1)
+    state = await a_log_of_manifests(store)
+    async with asyncio.TaskGroup() as tasks:
+        manifests = ManifestCache(store, tasks, segments_max=100, timeout_ms=10_000)
+        segs = await Locator(manifests).load_for(state, 5, 150, count_max=100)
+    assert [found.base for found in segs] == [0, 10, 20, 30]
+    assert store.asked == [f"m{n}" for n in range(1 + MANIFESTS_AT_ONCE)]
 
 
 async def test_a_reader_who_will_come_finds_the_manifests_there() -> None:

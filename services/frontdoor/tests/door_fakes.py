@@ -12,8 +12,9 @@ from kafscale.frontdoor.routes import Backend
 from kafscale.runtime.stream.client import BackendLost
 from kafscale.runtime.stream.frame import Reply, ReplyStatus, RequestMeta
 from kafscale.storage.heads import OwnerRecord
-from kafscale.storage.keys import TopicId
+from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.membership import Instance, InstanceState
+from kafscale.storage.slots import Slot, slot_of
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import fetch, produce
@@ -66,6 +67,21 @@ class FakeOwners:
         self.records[key] = OwnerRecord(epoch=1, owner=owner, handoff_to=handoff_to)
         for listener in self._listeners:
             listener(key)
+
+
+class FakeSlots:
+    def __init__(self) -> None:
+        self.records: dict[SlotId, Slot] = {}
+
+    def get(self, slot_id: SlotId) -> Slot | None:
+        return self.records.get(slot_id)
+
+    def claimed(self) -> list[Slot]:
+        return list(self.records.values())
+
+    def set(self, group: str, owner: str, handoff_to: str = "") -> None:
+        """Who has the slot of this group."""
+        self.records[slot_of(group)] = Slot(epoch=1, owner=owner, handoff_to=handoff_to)
 
 
 class FakeTopics:

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from struct import pack, unpack_from
 from typing import Literal
 
-from door_fakes import FakeLive, FakeOwners, FakeStream, FakeTopics, FakeTransport, instance, topic_id
+from door_fakes import (
+    FakeLive,
+    FakeOwners,
+    FakeSlots,
+    FakeStream,
+    FakeTopics,
+    FakeTransport,
+    instance,
+    topic_id,
+)
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.revisions import AckedRevision
@@ -17,6 +26,7 @@ from kafscale.frontdoor.routes import Backend
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.membership import Instance, InstanceState, Listener
 from kafscale.storage.topics import Topic, TopicState
@@ -146,19 +156,31 @@ class FakeClient:
         self.connection.connection_lost(None)
 
 
+class StoppedWatch(LoopWatch):
+    """Says that the process was stopped until now, for as long as a test wants."""
+
+    stopped_ms: int | None = None
+
+    def stalled_since_ms(self, now_ms: int) -> int | None:
+        return None if self.stopped_ms is None else now_ms - self.stopped_ms
+
+
 class Cluster:
     """The front door under test and everything around it."""
 
-    def __init__(self, tasks: asyncio.TaskGroup, **settings: int) -> None:
+    def __init__(self, tasks: asyncio.TaskGroup, *, node_id: int = 7, **settings: int) -> None:
         self.live = {role: FakeLive() for role in ROLES}
         self.front_doors = FakeLive()
         self.owners = FakeOwners()
+        self.slots = FakeSlots()
         self.topics = FakeTopics()
         self.streams: dict[tuple[str, str], FakeStream] = {}
         self.settings = FrontdoorSettings(
             **{"frontdoor_hold_ms_max": 300, **settings},  # type: ignore[arg-type]
         )
+        self.watch = StoppedWatch(SystemClock())
         means = Means(
+            node_id=node_id,
             clock=SystemClock(),
             tasks=tasks,
             metrics=Metrics("frontdoor"),
@@ -166,8 +188,15 @@ class Cluster:
             budget=MemoryBudget(self.settings.memory_bytes),
             acked=AckedRevision(),
             connect=self._connect,
+            watch=self.watch,
         )
-        views = Views(topics=self.topics, owners=self.owners, live=self.live, front_doors=self.front_doors)  # type: ignore[arg-type]
+        views = Views(
+            topics=self.topics,  # type: ignore[arg-type]
+            owners=self.owners,
+            slots=self.slots,
+            live=self.live,
+            front_doors=self.front_doors,
+        )
         self.door = assemble(self.settings, views, means)
         self.front_doors.set(
             Instance(

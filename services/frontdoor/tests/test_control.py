@@ -50,7 +50,7 @@ async def test_what_is_not_served_is_listed_as_not_offered(cluster: Cluster) -> 
         for row in ROWS
     }
     assert shown[ApiKey.PRODUCE] == (0, 13)
-    assert shown[ApiKey.JOIN_GROUP] == (-1, -1)
+    assert shown[ApiKey.ADD_PARTITIONS_TO_TXN] == (-1, -1)
 
 
 @pytest.mark.parametrize(("name", "code"), [("kafka-python", 0), ("", 42), ("-x", 42), ("a b", 42)])

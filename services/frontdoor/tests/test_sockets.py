@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from struct import pack, unpack
+from typing import Any
 
 import grpc.aio
 import pytest
 import uvloop
-from door_fakes import FakeLive, FakeOwners, FakeTopics, instance
+from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeTopics, instance
 from door_harness import until
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
@@ -28,16 +29,17 @@ from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.options import SERVER_OPTIONS
 from kafscale.runtime.stream.server import InboundRequest, StreamServer
 from kafscale.wire.headers import encode_request_header
-from kafscale.wire.schema import produce
+from kafscale.wire.schema import join_group, module_of, offset_commit, produce
 
 API_VERSIONS_0 = pack(">ihhih", 10, 18, 0, 9, -1)
 
 
 @dataclass
 class Service:
-    """Answers Produce at once, echoes Fetch, holds InitProducerId for ever."""
+    """Answers Produce and OffsetCommit at once, echoes Fetch, holds JoinGroup and InitProducerId for ever."""
 
     produced: list[bytes] = field(default_factory=list)
+    commits: list[offset_commit.OffsetCommitRequest] = field(default_factory=list)
     held: list[InboundRequest] = field(default_factory=list)
     cancelled: int = 0
 
@@ -61,6 +63,10 @@ class Service:
     def echo(self, request: InboundRequest) -> None:
         request.reply([bytes(request.body)])
 
+    def commit(self, request: InboundRequest) -> None:
+        self.commits.append(offset_commit.decode_request(request.body, request.meta.api_version))
+        request.reply(offset_commit.encode_response(offset_commit.OffsetCommitResponse(), 9))
+
     def hold(self, request: InboundRequest) -> None:
         self.held.append(request)
         request.on_cancel(self._count_cancelled)
@@ -83,7 +89,10 @@ class System:
 async def serving(service: Service) -> AsyncIterator[int]:
     """The port of a gRPC server that speaks for every service."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    streams = StreamServer(bulk={0: service.produce, 1: service.echo}, control={22: service.hold})
+    streams = StreamServer(
+        bulk={0: service.produce, 1: service.echo},
+        control={8: service.commit, 11: service.hold, 22: service.hold},
+    )
     streams.add_to(server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -97,19 +106,27 @@ async def serving(service: Service) -> AsyncIterator[int]:
 async def running(**settings: int) -> AsyncIterator[System]:
     service = Service()
     live = {role: FakeLive() for role in ROLES}
-    topics = FakeTopics()
+    topics, slots = FakeTopics(), FakeSlots()
+    slots.set("g", "1/a")
     topics.add("t", 1, 4)
     chosen = FrontdoorSettings(**settings)  # type: ignore[arg-type]
-    views = Views(topics=topics, owners=FakeOwners(), live=live, front_doors=FakeLive())  # type: ignore[arg-type]
+    views = Views(
+        topics=topics,  # type: ignore[arg-type]
+        owners=FakeOwners(),
+        slots=slots,
+        live=live,
+        front_doors=FakeLive(),
+    )
     async with serving(service) as backend_port, asyncio.TaskGroup() as tasks:
         means = Means(
+            node_id=7,
             clock=SystemClock(),
             tasks=tasks,
             metrics=Metrics("frontdoor"),
             tracer=None,
             budget=MemoryBudget(chosen.memory_bytes),
             acked=AckedRevision(),
-            connect=connect_streams(1),
+            connect=connect_streams(chosen.frontdoor_streams),
         )
         door = assemble(chosen, views, means)
         for role in (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR):
@@ -272,4 +289,50 @@ async def test_acks_0_reaches_the_service_and_the_next_request_is_answered_first
         writer.write(produce_frame(1, b"quiet", acks=0) + API_VERSIONS_0)
         assert (await read_answer(reader))[0] == 9
         await until(lambda: system.service.produced == [b"quiet"])
+        await close(writer)
+
+
+def request_frame(key: int, version: int, correlation_id: int, message: Any) -> bytes:
+    body = b"".join(map(bytes, module_of(key).encode_request(message, version)))
+    whole = encode_request_header(key, version, correlation_id, "test") + body
+    return pack(">i", len(whole)) + whole
+
+
+async def test_commits_of_one_connection_reach_the_coordinator_in_their_order() -> None:
+    """Large ones travel in pieces between which smaller ones could slip."""
+    async with running(frontdoor_streams=3) as system:
+        reader, writer = await system.connect()
+        for number in range(40):
+            size = 30_000 if number % 8 == 0 else 10
+            partitions = [
+                offset_commit.OffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=number, committed_metadata="m" * size
+                )
+                for index in range(50)
+            ]
+            topic = offset_commit.OffsetCommitRequestTopic(name="t", partitions=partitions)
+            message = offset_commit.OffsetCommitRequest(
+                group_id="g", generation_id_or_member_epoch=number, topics=[topic]
+            )
+            writer.write(request_frame(8, 9, number, message))
+        assert [(await read_answer(reader))[0] for _ in range(40)] == list(range(40))
+        assert [one.generation_id_or_member_epoch for one in system.service.commits] == list(range(40))
+        await close(writer)
+
+
+@pytest.mark.parametrize("way", ["half", "whole", "reset"])
+async def test_a_client_that_leaves_takes_its_join_back_at_the_coordinator(way: str) -> None:
+    async with running() as system:
+        _, writer = await system.connect()
+        joining = join_group.JoinGroupRequest(group_id="g", rebalance_timeout_ms=300_000)
+        writer.write(request_frame(11, 9, 1, joining))
+        await until(lambda: len(system.service.held) == 1)
+        assert system.service.held[0].meta.age_budget_ms > 290_000
+        if way == "half":
+            writer.write_eof()
+        elif way == "whole":
+            writer.close()
+        else:
+            writer.transport.abort()
+        await until(lambda: system.service.cancelled == 1)
         await close(writer)

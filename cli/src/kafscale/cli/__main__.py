@@ -192,12 +192,14 @@ def consume(
     topic: str,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="Read this partition only.")
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-g", help="Read as a member of this group and go on where it has committed."
+        ),
     ] = None,
-    offset: Annotated[
-        str, typer.Option("--offset", "-o", help="beginning, end, a number, or -N.")
-    ] = "beginning",
+    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Read only this one.")] = None,
+    offset: Annotated[str, typer.Option("--offset", "-o", help="beginning, end, N or -N.")] = "beginning",
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end of the topic.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-c", help="Stop after so many records.")] = None,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object per record.")] = False,
@@ -208,6 +210,7 @@ def consume(
 
     plan = records.ConsumePlan(
         topic=topic,
+        group=group,
         partition=partition,
         start=offset,
         stop_at_end=exit_at_end,

@@ -1,7 +1,8 @@
 """`kafscale produce` and `kafscale consume`: lines in, lines out, on a real Kafka client.
 
 They use confluent-kafka as any user's program would, so what they show is what a client sees.
-Consuming assigns partitions itself and commits nothing: it needs no group.
+Consuming assigns partitions itself and commits nothing, unless it is told a group: then it is a member like any
+other, and an offset is committed after the line of its record was printed.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumePlan:
     topic: str
+    group: str | None
     partition: int | None
     start: str  # "beginning", "end", an offset, or "-N" for the last N of each partition
     stop_at_end: bool
@@ -116,23 +118,58 @@ class ConsumePlan:
     with_keys: bool
 
 
+@dataclass(slots=True)
+class _Reading:
+    """Partitions that are not read to their end yet; `given` once it is known which they are."""
+
+    given: bool = False
+    partitions: set[int] = field(default_factory=set)
+
+    def take(self, _consumer: Consumer, more: Iterable[TopicPartition]) -> None:
+        self.given = True
+        self.partitions |= {part.partition for part in more}
+
+    def lose(self, _consumer: Consumer, gone: Iterable[TopicPartition]) -> None:
+        self.partitions -= {part.partition for part in gone}
+
+
 def consume_lines(bootstrap: str, plan: ConsumePlan) -> Iterator[bytes]:
     """Yields one formatted line per record, for ever or as the plan says."""
     consumer = Consumer(
         {
             **_client_config(bootstrap),
-            "group.id": "kafscale-cli",
-            "enable.auto.commit": False,
+            "group.id": plan.group or "kafscale-cli",
+            "enable.auto.commit": plan.group is not None,
+            "enable.auto.offset.store": False,
             "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "earliest" if plan.group is None else _reset(plan),
         }
     )
+    reading = _Reading()
     try:
-        assignment = _assignment(consumer, plan)
-        consumer.assign(assignment)
-        yield from _poll(consumer, plan, {part.partition for part in assignment})
+        if plan.group is None:
+            assignment = _assignment(consumer, plan)
+            consumer.assign(assignment)
+            reading.take(consumer, assignment)
+        else:
+            consumer.subscribe(
+                [plan.topic], on_assign=reading.take, on_revoke=reading.lose, on_lost=reading.lose
+            )
+        yield from _poll(consumer, plan, reading)
     finally:
         consumer.close()
+
+
+def _reset(plan: ConsumePlan) -> str:
+    """Where a member starts in a partition of which its group has committed nothing."""
+    if plan.partition is not None:
+        raise ClientTrouble("a group gives out the partitions itself: leave out --partition or --group")
+    resets = {"beginning": "earliest", "end": "latest"}
+    if plan.start not in resets:
+        raise ClientTrouble(
+            f"with --group, --offset is beginning or end (for what the group has not committed), not '{plan.start}'"
+        )
+    return resets[plan.start]
 
 
 def _assignment(consumer: Consumer, plan: ConsumePlan) -> list[TopicPartition]:
@@ -163,9 +200,9 @@ def _start_offset(consumer: Consumer, plan: ConsumePlan, partition: int) -> int:
     return max(int(low), int(high) + number)
 
 
-def _poll(consumer: Consumer, plan: ConsumePlan, open_partitions: set[int]) -> Iterator[bytes]:
+def _poll(consumer: Consumer, plan: ConsumePlan, reading: _Reading) -> Iterator[bytes]:
     left = plan.count_max if plan.count_max is not None else sys.maxsize
-    while left > 0 and open_partitions:
+    while left > 0 and not (plan.stop_at_end and reading.given and not reading.partitions):
         message = consumer.poll(POLL_S)
         if message is None:
             continue
@@ -173,9 +210,10 @@ def _poll(consumer: Consumer, plan: ConsumePlan, open_partitions: set[int]) -> I
         if error is None:
             left -= 1
             yield format_record(message, plan)
+            if plan.group is not None:
+                consumer.store_offsets(message=message)
         elif error.code() == KafkaError._PARTITION_EOF:
-            if plan.stop_at_end:
-                open_partitions.discard(message.partition() or 0)
+            reading.partitions.discard(message.partition() or 0)
         elif not error.retriable():
             raise ClientTrouble(error.str())
 

@@ -20,18 +20,24 @@ const FirstTimestamp = 1_700_000_000_000
 type Args struct {
 	Mode, Bootstrap, Topic, Name, Codec string
 	Count, Partitions                   int
+	Group, Protocol, Assignor           string
+	SessionMs                           int
 }
 
 // Parse reads the arguments.
 func Parse() Args {
 	var a Args
-	flag.StringVar(&a.Mode, "mode", "", "produce or consume")
+	flag.StringVar(&a.Mode, "mode", "", "produce, consume or group")
 	flag.StringVar(&a.Bootstrap, "bootstrap", "", "host:port")
 	flag.StringVar(&a.Topic, "topic", "", "topic")
 	flag.StringVar(&a.Name, "name", "", "goes into keys and values")
 	flag.StringVar(&a.Codec, "codec", "none", "none, gzip, snappy, lz4 or zstd")
 	flag.IntVar(&a.Count, "count", 0, "records")
 	flag.IntVar(&a.Partitions, "partitions", 3, "partitions to read")
+	flag.StringVar(&a.Group, "group", "", "group to join")
+	flag.StringVar(&a.Protocol, "protocol", "classic", "classic or consumer")
+	flag.StringVar(&a.Assignor, "assignor", "range", "of the classic protocol")
+	flag.IntVar(&a.SessionMs, "session-ms", 6000, "session timeout")
 	flag.Parse()
 	return a
 }

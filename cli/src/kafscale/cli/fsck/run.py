@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment, orphans
-from kafscale.storage.etcd import EtcdClient, Range, RangeResult, Txn
+from kafscale.storage.etcd import EtcdClient, KeyValue, Range, RangeResult, Txn
 from kafscale.storage.heads import CorruptValue, Head, Meta, Seg, decode_head, decode_meta
-from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnknownSchema
-from kafscale.storage.topics import Topic, decode_topic
+from kafscale.storage.topics import Topic, TopicState, decode_topic
 
 SEGMENTS_AT_ONCE = 8
 Progress = Callable[[str, int, int], None]
@@ -61,15 +61,41 @@ class Fsck:
 
     async def _check_topic(self, topic: Topic) -> None:
         heads = await self._etcd.prefix(self._keys.heads_prefix(topic.topic_id), keys_only=True)
+        partitions = {self._keys.parse_head(kv.key)[1] for kv in heads.kvs}
         referenced: set[str] = set()
-        for kv in heads.kvs:
-            _, partition = self._keys.parse_head(kv.key)
+        for partition in sorted(partitions):
             if partition >= topic.partitions:
                 self._problem(f"{topic.name}/{partition}", f"the topic has {topic.partitions} partitions")
             referenced |= await self._check_partition(topic, partition)
         # Listed after the heads were read: what a commit names by then was uploaded before.
         listed = [info.key async for info in self._store.list(self._keys.topic_prefix(topic.name))]
-        self.verdict.orphans += orphans(listed, referenced)
+        left = orphans(listed, referenced)
+        self.verdict.orphans += left
+        if topic.state is TopicState.ACTIVE:
+            await self._check_headless(topic, left, partitions)
+
+    async def _check_headless(self, topic: Topic, left: Sequence[str], partitions: set[int]) -> None:
+        """A head is made before the first upload and goes with its topic, so objects of this very topic without
+        one mean that the head was lost: to the eye of etcd they are only orphans."""
+        for key in left:
+            found = self._keys.parse_segment(key)
+            if found is None or found.is_index or found.partition in partitions:
+                continue
+            info = await self._store.head(key)
+            if info is None or info.metadata.get(META_TOPIC_ID) != topic.topic_id.hex():
+                continue
+            if await self._was_there_already(topic, found.partition):
+                self._problem(f"{topic.name}/{found.partition}", f"has objects ({key}) and no head in etcd")
+            partitions.add(found.partition)
+
+    async def _was_there_already(self, topic: Topic, partition: int) -> bool:
+        """No head still, and the same topic: neither was it claimed since the heads were read, nor deleted."""
+        keys = self._keys
+        read = await self._etcd.txn(
+            Txn(success=(Range(keys.head(topic.topic_id, partition)), Range(keys.topic(topic.name))))
+        )
+        heads, topics = (_found(response) for response in read.responses)
+        return not heads and [kv.mod_revision for kv in topics] == [topic.mod_revision]
 
     async def _check_partition(self, topic: Topic, partition: int) -> set[str]:
         name = f"{topic.name}/{partition}"
@@ -99,12 +125,12 @@ class Fsck:
                 )
             )
         )
-        head_kvs, meta_kvs = (_values(response) for response in read.responses)
+        head_kvs, meta_kvs = (_found(response) for response in read.responses)
         if not head_kvs:
             return None  # the topic was deleted meanwhile
         try:
-            head: Head = decode_head(head_kvs[0])
-            meta: Meta = decode_meta(meta_kvs[0]) if meta_kvs else Meta()
+            head: Head = decode_head(head_kvs[0].value)
+            meta: Meta = decode_meta(meta_kvs[0].value) if meta_kvs else Meta()
             segments: list[Seg] = []
             for chunk in meta.chunks:
                 segments += decode_manifest(await self._store.get(chunk.key)).segments
@@ -156,6 +182,6 @@ class Fsck:
         self.verdict.problems.append(Problem(where, what))
 
 
-def _values(response: object) -> list[bytes]:
+def _found(response: object) -> tuple[KeyValue, ...]:
     assert isinstance(response, RangeResult)
-    return [kv.value for kv in response.kvs]
+    return response.kvs

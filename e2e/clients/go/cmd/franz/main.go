@@ -18,6 +18,10 @@ var codecs = map[string]kgo.CompressionCodec{
 
 func main() {
 	a := record.Parse()
+	if a.Mode == "group" {
+		group(a)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if a.Mode == "produce" {

@@ -17,6 +17,10 @@ var codecs = map[string]kafka.Compression{
 
 func main() {
 	a := record.Parse()
+	if a.Mode == "group" {
+		group(a)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if a.Mode == "produce" {

@@ -29,6 +29,10 @@ func config(a record.Args) *sarama.Config {
 
 func main() {
 	a := record.Parse()
+	if a.Mode == "group" {
+		group(a)
+		return
+	}
 	if a.Mode == "produce" {
 		produce(a)
 	} else {

@@ -63,10 +63,16 @@ def node_of(instance: str) -> int:
     return int(node)
 
 
+def owner_gone(keyspace: Keyspace, role: str, owner: str) -> Compare:
+    """Holds while the instance is not registered: who claims from it does so only then."""
+    node_id, _, boot_id = owner.partition("/")
+    return Compare(keyspace.live(role, int(node_id), boot_id), "version", "=", 0)
+
+
 class Grounds(Enum):
     """Why a claim is polite."""
 
-    FIRST = auto()  # no head yet
+    FIRST = auto()  # nobody has had it
     UNOWNED = auto()
     HANDED_OVER = auto()  # released with handoff_to naming this node
     MINE = auto()  # an epoch reset, or the owner is an earlier boot of this node
@@ -75,7 +81,7 @@ class Grounds(Enum):
 
 
 def grounds(owner: str, handoff_to: str, *, me: str, live: Collection[str]) -> Grounds | None:
-    """What entitles `me` to claim, or None. `live` holds the ids of the live produce instances."""
+    """What entitles `me` to claim, or None. `live` holds the ids of the live instances of the role."""
     mine = node_of(me)
     if not owner:
         if not handoff_to:
@@ -143,7 +149,7 @@ def build_claim(
     ]
     if why is Grounds.OWNER_GONE:
         assert head is not None, "an owner without a head"
-        compares.append(Compare(_live_key(keyspace, head.owner), "version", "=", 0))
+        compares.append(owner_gone(keyspace, ROLE, head.owner))
     txn = Txn(
         compare=tuple(compares),
         success=(
@@ -167,7 +173,7 @@ def read_claim(claim: Claim, result: TxnResult, revision: int) -> Won | Lost:
     head, head_revision = head_in(result)
     if head is not None and (head.owner, head.epoch) == (claim.head.owner, claim.head.epoch):
         return Won(head=head, revision=head_revision, meta=meta, meta_revision=meta_revision)
-    topics = _range_at(result, 1).kvs
+    topics = range_at(result, 1).kvs
     return Lost(
         head=head,
         revision=head_revision,
@@ -193,25 +199,21 @@ def build_release(
 
 def head_in(result: TxnResult) -> tuple[Head | None, int]:
     """The head that the failure branch of a nested transaction read first, and its mod_revision."""
-    kvs = _range_at(result, 0).kvs
+    kvs = range_at(result, 0).kvs
     return (decode_head(kvs[0].value), kvs[0].mod_revision) if kvs else (None, 0)
 
 
 def _meta_in(result: TxnResult) -> tuple[Meta, int]:
-    kvs = _range_at(result, 2).kvs
+    kvs = range_at(result, 2).kvs
     return (decode_meta(kvs[0].value), kvs[0].mod_revision) if kvs else (Meta(), 0)
-
-
-def _live_key(keyspace: Keyspace, instance: str) -> bytes:
-    node_id, _, boot_id = instance.partition("/")
-    return keyspace.live(ROLE, int(node_id), boot_id)
 
 
 def _record(head: Head) -> OwnerRecord:
     return OwnerRecord(epoch=head.epoch, owner=head.owner, handoff_to=head.handoff_to)
 
 
-def _range_at(result: TxnResult, position: int) -> RangeResult:
+def range_at(result: TxnResult, position: int) -> RangeResult:
+    """What a branch of a transaction read at this place."""
     response = result.responses[position]
     assert isinstance(response, RangeResult), response
     return response

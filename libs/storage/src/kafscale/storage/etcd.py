@@ -133,16 +133,24 @@ class EtcdClient:
         return found.kvs[0] if found.kvs else None
 
     async def prefix(
-        self, prefix: bytes, *, keys_only: bool = False, timeout_s: float = TIMEOUT_S
+        self,
+        prefix: bytes,
+        *,
+        keys_only: bool = False,
+        page_keys: int = PAGE_KEYS,
+        timeout_s: float = TIMEOUT_S,
     ) -> RangeResult:
-        """Every key under the prefix, in pages, all at one revision. `timeout_s` is per page."""
+        """Every key under the prefix, in pages, all at one revision. `timeout_s` is per page.
+
+        `page_keys` times the largest value has to fit into a message (64 MiB), or the read never succeeds.
+        """
         for _ in range(PAGINGS_MAX - 1):
             try:
-                return await self._pages(prefix, keys_only, timeout_s)
+                return await self._pages(prefix, keys_only, page_keys, timeout_s)
             except EtcdRejected as rejected:
                 if rejected.code is not grpc.StatusCode.OUT_OF_RANGE:
                     raise
-        return await self._pages(prefix, keys_only, timeout_s)
+        return await self._pages(prefix, keys_only, page_keys, timeout_s)
 
     async def ranges(
         self, reads: Sequence[Range], *, timeout_s: float = TIMEOUT_S
@@ -258,9 +266,9 @@ class EtcdClient:
         answer = await self._pool.reading(rpc.RANGE, request, timeout_s)
         return decode_range(answer, answer.header.revision)
 
-    async def _pages(self, prefix: bytes, keys_only: bool, timeout_s: float) -> RangeResult:
+    async def _pages(self, prefix: bytes, keys_only: bool, page_keys: int, timeout_s: float) -> RangeResult:
         end = prefix_end(prefix)
-        request = pb.RangeRequest(key=prefix, range_end=end, limit=PAGE_KEYS, keys_only=keys_only)
+        request = pb.RangeRequest(key=prefix, range_end=end, limit=page_keys, keys_only=keys_only)
         page = await self._range(request, timeout_s)
         revision, kvs = page.revision, list(page.kvs)
         while page.more:

@@ -236,7 +236,17 @@ def decode_epoch_floor(data: bytes) -> int:
     return message.epoch
 
 
-Stored = pb.Head | pb.Meta | pb.Owner | pb.EpochFloor | pb.Manifest | pb.ProducerSnapshot
+Stored = (
+    pb.Head
+    | pb.Meta
+    | pb.Owner
+    | pb.EpochFloor
+    | pb.Manifest
+    | pb.ProducerSnapshot
+    | pb.Slot
+    | pb.GroupState
+    | pb.CommittedOffset
+)
 
 
 def parse_value(message: Stored, data: bytes, kind: str) -> None:

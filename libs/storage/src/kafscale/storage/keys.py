@@ -1,10 +1,10 @@
 """Every key in etcd and every object name, as this process writes and reads them.
 
 etcd keys live under /kafscale/{namespace}/, objects under {namespace}/. Both are persisted and must
-stay as they are. Topic ids stand in hex, partitions in plain decimal, names percent-encoded (legal
-topic names come out unchanged), so that one prefix never catches a neighbour. Segments and indexes
-have the specification's names; everything else in the bucket is below `@kafscale`, which no topic
-name can be.
+stay as they are. Topic ids stand in hex, partitions in plain decimal, slots in two digits, names and
+groups percent-encoded (legal topic names come out unchanged), so that one prefix never catches a
+neighbour. Segments and indexes have the specification's names; everything else in the bucket is below
+`@kafscale`, which no topic name can be.
 
     live/{role}/{node_id}/{boot_id}   a running instance; bound to its lease
     node/{role}/{node_id}             who holds the node id; bound to the same lease
@@ -15,6 +15,9 @@ name can be.
     o/{topic_id}/{partition}          epoch and owner, for those who only route
     e/{topic}                         highest leader epoch the name ever used; outlives the topic
     pid/next                          first producer id that no block holds yet
+    cs/{slot}                         who coordinates the groups of the slot
+    g/{slot}/{group}                  a group: its generation or epoch, its members
+    c/{slot}/{group}/{topic_id}/{partition}   an offset that the group has committed
 """
 
 from __future__ import annotations
@@ -25,7 +28,15 @@ from typing import NewType
 from urllib.parse import quote, unquote
 
 TopicId = NewType("TopicId", bytes)
+SlotId = NewType("SlotId", int)
 TOPIC_ID_BYTES = 16
+
+META_TOPIC_ID = "kfs-topic-id"
+"""Metadata of a segment and an index says whose attempt it is: an orphan can be told from what was committed."""
+META_EPOCH = "kfs-epoch"
+META_ATTEMPT = "kfs-attempt"
+META_LAST = "kfs-last"
+
 OWN_TREE = "@kafscale"
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _SEGMENT = re.compile(
@@ -137,6 +148,27 @@ class Keyspace:
     def pid_next(self) -> bytes:
         return self._etcd + b"pid/next"
 
+    def slot_claim(self, slot: SlotId) -> bytes:
+        return self.slot_claims_prefix() + f"{slot:02d}".encode()
+
+    def slot_claims_prefix(self) -> bytes:
+        return self._etcd + b"cs/"
+
+    def group(self, slot: SlotId, group: str) -> bytes:
+        return self.groups_prefix(slot) + quote(group, safe="").encode()
+
+    def groups_prefix(self, slot: SlotId | None = None) -> bytes:
+        return self._etcd + b"g/" + _slot_part(slot)
+
+    def committed(self, slot: SlotId, group: str, topic_id: TopicId, partition: int) -> bytes:
+        return self.commits_prefix(slot, group) + _suffix(topic_id, partition)
+
+    def commits_prefix(self, slot: SlotId | None = None, group: str | None = None) -> bytes:
+        """Of everything, of a slot, or of one group in it."""
+        assert slot is not None or group is None, "a group is in a slot"
+        group_part = b"" if group is None else f"{quote(group, safe='')}/".encode()
+        return self._etcd + b"c/" + _slot_part(slot) + group_part
+
     # -- and back --------------------------------------------------------------------------------
 
     def parse_topic(self, key: bytes) -> str:
@@ -164,15 +196,23 @@ class Keyspace:
             raise UnknownKey(key)
         return int(rest)
 
-    def _partition(self, key: bytes, prefix: bytes) -> tuple[TopicId, int]:
-        rest = self._rest(key, prefix)
-        topic, slash, partition = rest.partition(b"/")
-        if len(topic) != 2 * TOPIC_ID_BYTES or not slash or not partition.isdigit():
+    def parse_slot_claim(self, key: bytes) -> SlotId:
+        return _slot(key, self._rest(key, self.slot_claims_prefix()))
+
+    def parse_group(self, key: bytes) -> tuple[SlotId, str]:
+        slot, slash, group = self._rest(key, self.groups_prefix()).partition(b"/")
+        if not slash or b"/" in group:
             raise UnknownKey(key)
-        try:
-            return TopicId(bytes.fromhex(topic.decode())), int(partition)
-        except ValueError:
-            raise UnknownKey(key) from None
+        return _slot(key, slot), unquote(group.decode())
+
+    def parse_committed(self, key: bytes) -> tuple[SlotId, str, TopicId, int]:
+        parts = self._rest(key, self.commits_prefix()).split(b"/", 2)
+        if len(parts) != 3:
+            raise UnknownKey(key)
+        return _slot(key, parts[0]), unquote(parts[1].decode()), *_partition_of(key, parts[2])
+
+    def _partition(self, key: bytes, prefix: bytes) -> tuple[TopicId, int]:
+        return _partition_of(key, self._rest(key, prefix))
 
     def _rest(self, key: bytes, prefix: bytes) -> bytes:
         if not key.startswith(prefix):
@@ -229,3 +269,23 @@ def _suffix(topic_id: TopicId, partition: int) -> bytes:
 
 def _topic_part(topic_id: TopicId | None) -> bytes:
     return b"" if topic_id is None else f"{topic_id.hex()}/".encode()
+
+
+def _slot_part(slot: SlotId | None) -> bytes:
+    return b"" if slot is None else f"{slot:02d}/".encode()
+
+
+def _slot(key: bytes, text: bytes) -> SlotId:
+    if len(text) != 2 or not text.isdigit():
+        raise UnknownKey(key)
+    return SlotId(int(text))
+
+
+def _partition_of(key: bytes, rest: bytes) -> tuple[TopicId, int]:
+    topic, slash, partition = rest.partition(b"/")
+    if len(topic) != 2 * TOPIC_ID_BYTES or not slash or not partition.isdigit():
+        raise UnknownKey(key)
+    try:
+        return TopicId(bytes.fromhex(topic.decode())), int(partition)
+    except ValueError:
+        raise UnknownKey(key) from None

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from kafscale.runtime.etcd_binary import EtcdMissing, EtcdProcess, MemberTls, find_etcd, free_port
+from kafscale.runtime.etcd_binary import EtcdMissing, EtcdProcess, MemberTls, find_etcd
+from kafscale.runtime.ports import free_port
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
 

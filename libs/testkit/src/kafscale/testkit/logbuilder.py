@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from kafscale.storage.etcd import EtcdClient, Put, Txn
 from kafscale.storage.heads import EpochStart, Head, ManifestRef, Meta, Seg, encode_head, encode_meta
-from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.manifests import Manifest, encode_manifest, ref_to
 from kafscale.storage.objects import IfAbsent, ObjectStore
 from kafscale.storage.segment import BatchInfo, build_segment
@@ -124,12 +124,11 @@ class LogBuilder:
             offset = last + 1
         built = build_segment(base, infos, parts, created_ms=1)
         keyspace, name = self._keyspace, self.topic.name
-        etag = await self._store.put(
-            keyspace.segment_key(name, self.partition, base), built.body, condition=IfAbsent()
-        )
-        index_etag = await self._store.put(
-            keyspace.index_key(name, self.partition, base), [built.index], condition=IfAbsent()
-        )
+        metadata = {META_TOPIC_ID: self.topic.topic_id.hex()}
+        key = keyspace.segment_key(name, self.partition, base)
+        etag = await self._store.put(key, built.body, condition=IfAbsent(), metadata=metadata)
+        key = keyspace.index_key(name, self.partition, base)
+        index_etag = await self._store.put(key, [built.index], condition=IfAbsent(), metadata=metadata)
         return Seg(
             base=base,
             last_delta=built.last_offset - base,

@@ -1,28 +1,166 @@
-"""Composition: producer id blocks, the view of front doors, one handler per API."""
+"""Composition: producer id blocks, the view of front doors, slots of groups, one handler per API."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from kafscale.coordinator.consumer.model import TopicInfo, Topics
 from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups.classic_kind import ClassicKind
+from kafscale.coordinator.groups.commits import Commits
+from kafscale.coordinator.groups.consumer_kind import ConsumerKind
+from kafscale.coordinator.groups.host import Groups
+from kafscale.coordinator.groups.running_clock import RunningClock
+from kafscale.coordinator.groups.upkeep import Upkeep
 from kafscale.coordinator.handlers import handlers
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
+from kafscale.coordinator.slots import Fleet, Slots, slot_table
+from kafscale.runtime.committer import CommitMetrics, Committer
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.membership import LiveView
+from kafscale.storage.slots import ROLE
+from kafscale.storage.topics import Topic, TopicState, TopicsView
+
+GROUP_CALLS_MAX = 100_000
+"""Joins and Syncs wait for whole rebalances; each is a task, and the streams bound them before this does."""
+
+
+class Coordination:
+    """Everything about groups, wired together."""
+
+    def __init__(self, runtime: Runtime[CoordinatorSettings]) -> None:
+        settings = runtime.settings
+        self._runtime = runtime
+        self._topics: Topics = {}
+        self._telling = False
+        self.clock = RunningClock(runtime.clock)
+        self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
+        self.table = slot_table(runtime.etcd, runtime.keyspace)
+        self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=CommitMetrics(runtime.metrics))
+        self.groups = self._groups()
+        fleet = Fleet(
+            etcd=runtime.etcd,
+            keyspace=runtime.keyspace,
+            live=self.live,
+            table=self.table,
+            committer=self.committer,
+            me=runtime.registration.instance.id,
+        )
+        self.slots = Slots(fleet, self.groups, runtime.task_group.create_task)
+        self.commits = Commits(runtime.etcd, runtime.keyspace, self.committer, self.slots.lost)
+        self.upkeep = Upkeep(
+            slots=self.slots,
+            groups=self.groups,
+            commits=self.commits,
+            topics=runtime.topics,
+            clock=self.clock,
+            retention_ms=settings.offsets_retention_ms,
+        )
+        runtime.topics.subscribe(self._topic_changed)
+        self._watch(runtime.metrics)
+
+    def _groups(self) -> Groups:
+        runtime, settings = self._runtime, self._runtime.settings
+        return Groups(
+            keyspace=runtime.keyspace,
+            committer=self.committer,
+            clock=self.clock,
+            classic_kind=ClassicKind(settings.classic_rules()),
+            consumer_kind=ConsumerKind(settings.consumer_rules(), lambda: self._topics),
+            held=lambda slot_id: self.slots.held(slot_id),
+            fenced=lambda held: self.slots.lost(held),
+            is_fresh=runtime.registration.is_fresh,
+        )
+
+    def _watch(self, metrics: Metrics) -> None:
+        metrics.watch_gauge("slots", "Slots of groups this instance has", lambda: self.slots.held_count)
+        metrics.watch_counter(
+            "slots_lost", "Slots that were ours until another claimed them", lambda: self.slots.lost_count
+        )
+        metrics.watch_gauge("groups", "Groups in memory", lambda: self.groups.count)
+        metrics.watch_counter(
+            "offsets_unreadable",
+            "Times that a committed offset was met that cannot be read",
+            lambda: self.commits.unreadable_met,
+        )
+        metrics.watch_gauge(
+            "groups_unreadable",
+            "Groups that are not served because their records cannot be read",
+            lambda: self.groups.unreadable_count,
+        )
+
+    def context(self, front_doors: LiveView) -> CoordinatorContext:
+        runtime = self._runtime
+        return CoordinatorContext(
+            front_doors=front_doors,
+            producer_ids=ProducerIdBlocks(runtime.etcd, runtime.keyspace),
+            topics=runtime.topics,
+            clock=self.clock,
+            slots=self.slots,
+            groups=self.groups,
+            commits=self.commits,
+            consumer_rules=runtime.settings.consumer_rules(),
+            offset_metadata_bytes_max=runtime.settings.offset_metadata_max_bytes,
+        )
+
+    async def start(self) -> None:
+        """Views first, then what acts on them."""
+        tasks = self._runtime.task_group
+        tasks.create_task(self.live.run(), name="live-view")
+        tasks.create_task(self.table.run(), name="slot-table")
+        tasks.create_task(self.clock.run(), name="running-clock")
+        tasks.create_task(self.committer.run(), name="committer")
+        await self.live.loaded()
+        await self.table.ready()
+        await self._runtime.topics.ready()
+        self._topics = _seen(self._runtime.topics)
+        tasks.create_task(self.slots.run(), name="slots")
+        tasks.create_task(self.upkeep.run(), name="upkeep")
+
+    async def drain(self) -> None:
+        await self.slots.drain(self._runtime.settings.drain_timeout_ms / 1000)
+
+    def _topic_changed(self, _name: str, _topic: Topic | None) -> None:
+        """Once for all changes of one turn of the loop: two thousand topics may come at a time."""
+        if not self._telling:
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self._tell_topics)
+
+    def _tell_topics(self) -> None:
+        self._telling = False
+        self._topics = _seen(self._runtime.topics)
+        self.groups.topics_changed(self._topics)
+
+
+def _seen(topics: TopicsView) -> Topics:
+    return {
+        topic.name: TopicInfo(topic.topic_id, topic.partitions)
+        for topic in topics.all()
+        if topic.state is TopicState.ACTIVE
+    }
 
 
 @asynccontextmanager
 async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceParts]:
-    context = CoordinatorContext(
-        front_doors=LiveView(runtime.etcd, runtime.keyspace, "frontdoor"),
-        producer_ids=ProducerIdBlocks(runtime.etcd, runtime.keyspace),
-    )
-    watching = runtime.task_group.create_task(context.front_doors.run())
-    control = {key: task_handler(fn, runtime.task_group) for key, fn in handlers(context).items()}
+    coordination = Coordination(runtime)
+    front_doors = LiveView(runtime.etcd, runtime.keyspace, "frontdoor")
+    context = coordination.context(front_doors)
+    watching = runtime.task_group.create_task(front_doors.run(), name="front-doors")
+
+    async def ready() -> None:
+        await front_doors.loaded()
+        await coordination.start()
+
+    control = {
+        key: task_handler(fn, runtime.task_group, concurrent_max=GROUP_CALLS_MAX)
+        for key, fn in handlers(context).items()
+    }
     try:
-        yield ServiceParts(control=control, before_ready=context.front_doors.loaded)
+        yield ServiceParts(control=control, before_ready=ready, drain=coordination.drain)
     finally:
         watching.cancel()

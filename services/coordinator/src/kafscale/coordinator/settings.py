@@ -1,9 +1,61 @@
-"""Settings of the coordinator service: only what every service has."""
+"""The settings of the coordinator service, beside those that every service shares. Names are Kafka's."""
 
 from __future__ import annotations
 
+from typing import Literal
+
+from kafscale.coordinator.classic.model import Rules as ClassicRules
+from kafscale.coordinator.consumer.model import Assignor
+from kafscale.coordinator.consumer.model import Rules as ConsumerRules
 from kafscale.runtime.settings import ServiceSettings
+from pydantic import Field
+
+MINUTE_MS = 60_000
 
 
 class CoordinatorSettings(ServiceSettings):
-    pass
+    group_min_session_timeout_ms: int = Field(
+        6_000, ge=1, description="Shortest session timeout that a member of a classic group may ask for."
+    )
+    group_max_session_timeout_ms: int = Field(
+        1_800_000, ge=1, description="Longest session timeout that a member of a classic group may ask for."
+    )
+    group_initial_rebalance_delay_ms: int = Field(
+        3_000, ge=0, description="The first rebalance of an empty group waits this long for more members."
+    )
+    group_max_size: int = Field(1_000, ge=1, description="Members that a group may have.")
+    group_consumer_session_timeout_ms: int = Field(
+        45_000, ge=1, description="Session timeout of members of the new protocol (KIP-848)."
+    )
+    group_consumer_heartbeat_interval_ms: int = Field(
+        5_000, ge=1, description="How often members of the new protocol are told to send heartbeats."
+    )
+    group_consumer_assignor: Literal["uniform", "range"] = Field(
+        "uniform", description="Assignor of the new protocol when members name none."
+    )
+    offsets_retention_minutes: int = Field(
+        10_080, ge=1, description="Offsets of a group without members are kept this long."
+    )
+    offset_metadata_max_bytes: int = Field(
+        4_096, ge=0, description="Longest metadata that a committed offset may carry."
+    )
+
+    def classic_rules(self) -> ClassicRules:
+        return ClassicRules(
+            session_timeout_min_ms=self.group_min_session_timeout_ms,
+            session_timeout_max_ms=self.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
+            group_size_max=self.group_max_size,
+        )
+
+    def consumer_rules(self) -> ConsumerRules:
+        return ConsumerRules(
+            session_timeout_ms=self.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
+            default_assignor=Assignor(self.group_consumer_assignor),
+            members_max=self.group_max_size,
+        )
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        return self.offsets_retention_minutes * MINUTE_MS

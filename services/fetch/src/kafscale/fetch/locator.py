@@ -122,14 +122,16 @@ class Locator:
                 self._manifests.begin(ref)
 
     async def load_for(self, state: LogState, offset: int, limit_bytes: int, *, count_max: int) -> list[Seg]:
-        """As `choose`, reading the manifests it needs."""
-        self.warm(state, offset)
+        """As `choose`, reading the manifests it needs: the first alone, which is mostly enough."""
         segs: list[Seg] = []
-        for ref in _refs_from(state, offset):
+        refs = _refs_from(state, offset)
+        for ref in refs:
             manifest = await self._manifests.get(ref)
             segs += _some(manifest, offset, count_max - len(segs))
             if _enough(segs, offset, limit_bytes, count_max):
                 break
+            if ref is refs[0]:
+                self.warm(state, ref.last + 1)
         else:
             segs += _tail_after(state, segs)
         return choose(segs, offset, limit_bytes, count_max=count_max)

@@ -11,20 +11,33 @@ from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.connection import Limits
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.gateway import Bounds, Gateway, Handler, Refuse
+from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.handlers import (
     alter_configs,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_topics,
     describe_configs,
+    describe_groups,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from kafscale.frontdoor.handlers.api_versions import ApiVersionsHandler
 from kafscale.frontdoor.lanes import LaneLimits
@@ -33,10 +46,11 @@ from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Backend
-from kafscale.frontdoor.routing import Owners, Routing
+from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.tracing import Tracer
@@ -56,11 +70,26 @@ FORWARDED: Final = {
     ApiKey.ALTER_CONFIGS: alter_configs.POLICY,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.POLICY,
 }
+ONE_GROUP: Final = {
+    ApiKey.JOIN_GROUP: join_group.POLICY,
+    ApiKey.SYNC_GROUP: sync_group.POLICY,
+    ApiKey.HEARTBEAT: heartbeat.POLICY,
+    ApiKey.LEAVE_GROUP: leave_group.POLICY,
+    ApiKey.OFFSET_COMMIT: offset_commit.POLICY,
+    ApiKey.OFFSET_DELETE: offset_delete.POLICY,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat.POLICY,
+}
 REFUSALS: Final[Mapping[int, Refuse]] = {
     ApiKey.PRODUCE: produce.refuse,
     ApiKey.FETCH: fetch.refuse,
     ApiKey.METADATA: metadata.refuse,
+    ApiKey.OFFSET_FETCH: offset_fetch.refuse,
+    ApiKey.LIST_GROUPS: list_groups.refuse,
+    ApiKey.DESCRIBE_GROUPS: describe_groups.refuse,
+    ApiKey.DELETE_GROUPS: delete_groups.refuse,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.refuse,
     **{key: policy.refuse for key, policy in FORWARDED.items()},
+    **{key: policy.refuse for key, policy in ONE_GROUP.items()},
 }
 
 
@@ -70,6 +99,7 @@ class Views:
 
     topics: TopicsView
     owners: Owners
+    slots: Slots
     live: Mapping[Backend, Live]
     front_doors: Live
 
@@ -78,6 +108,7 @@ class Views:
 class Means:
     """What the process gives the front door to work with."""
 
+    node_id: int
     clock: Clock
     tasks: asyncio.TaskGroup
     metrics: Metrics
@@ -85,6 +116,7 @@ class Means:
     budget: MemoryBudget
     acked: AckedRevision
     connect: Connect
+    watch: LoopWatch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +144,7 @@ def connection_base() -> int:
 
 def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDoor:
     pools = {role: Pool(role, views.live[role], means.connect, means.tasks) for role in ROLES}
-    routing = Routing(pools, views.owners)
+    routing = Routing(pools, views.owners, views.slots)
     sender = LaneSender(
         routing=routing,
         topics=views.topics,
@@ -134,7 +166,10 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
     )
     forwarder = Forwarder(routing=routing, clock=means.clock, acked=means.acked)
     gateway = Gateway(
-        handlers=handlers_of(producing, forwarder, routing, views),
+        handlers={
+            **handlers_of(producing, forwarder, routing, views),
+            **group_handlers(settings, views, means, routing),
+        },
         refusals=REFUSALS,
         leavers=(producing,),
         bounds=bounds_of(settings),
@@ -150,13 +185,35 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
 def handlers_of(
     producing: produce.ProduceHandler, forwarder: Forwarder, routing: Routing, views: Views
 ) -> Mapping[int, Handler]:
-    """One for each row that is served."""
+    """One for each row that is served, but for those of groups."""
     return {
         ApiKey.API_VERSIONS: ApiVersionsHandler(),
         ApiKey.PRODUCE: producing,
         ApiKey.FETCH: fetch.FetchHandler(forwarder=forwarder, routing=routing, topics=views.topics),
         ApiKey.METADATA: metadata.MetadataHandler(forwarder=forwarder, front_doors=views.front_doors),
         **{key: partial(forwarder.forward, policy=policy) for key, policy in FORWARDED.items()},
+    }
+
+
+def group_handlers(
+    settings: FrontdoorSettings, views: Views, means: Means, routing: Routing
+) -> Mapping[int, Handler]:
+    caller = GroupCaller(
+        routing=routing,
+        clock=means.clock,
+        watch=means.watch,
+        wait_ms_max=settings.frontdoor_join_wait_ms_max,
+    )
+
+    return {
+        ApiKey.OFFSET_FETCH: offset_fetch.OffsetFetchHandler(caller),
+        ApiKey.LIST_GROUPS: list_groups.ListGroupsHandler(
+            routing=routing, clock=means.clock, front_doors=views.front_doors, node_id=means.node_id
+        ),
+        ApiKey.DESCRIBE_GROUPS: partial(caller.call_batch, policy=describe_groups.POLICY),
+        ApiKey.DELETE_GROUPS: partial(caller.call_batch, policy=delete_groups.POLICY),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: partial(caller.call_batch, policy=consumer_group_describe.POLICY),
+        **{key: partial(caller.call, policy=policy) for key, policy in ONE_GROUP.items()},
     }
 
 

@@ -95,7 +95,6 @@ def _never(key: ApiKey, version_min: int, version_max: int, why: str) -> Row:
     return _row(key, version_min, version_max, Backend.FRONTDOOR, status=Status.REFUSED, why=why)
 
 
-GROUPS: Final = "consumer groups"
 SECURITY: Final = "security"
 TRANSACTIONS: Final = "transactions"
 SHARE: Final = "share groups"
@@ -112,15 +111,15 @@ ROWS: Final[tuple[Row, ...]] = (
     _row(_K.FETCH, 4, 18, _B.FETCH),
     _row(_K.LIST_OFFSETS, 1, 11, _B.FETCH),
     _row(_K.METADATA, 0, 13, _B.ADMIN),
-    _later(_K.OFFSET_COMMIT, 2, 10, _B.COORDINATOR, GROUPS),
-    _later(_K.OFFSET_FETCH, 1, 10, _B.COORDINATOR, GROUPS),
+    _row(_K.OFFSET_COMMIT, 0, 10, _B.COORDINATOR, order=Order.ORDERED),
+    _row(_K.OFFSET_FETCH, 0, 10, _B.COORDINATOR, order=Order.ORDERED),
     _row(_K.FIND_COORDINATOR, 0, 6, _B.COORDINATOR),
-    _later(_K.JOIN_GROUP, 0, 9, _B.COORDINATOR, GROUPS),
-    _later(_K.HEARTBEAT, 0, 4, _B.COORDINATOR, GROUPS),
-    _later(_K.LEAVE_GROUP, 0, 5, _B.COORDINATOR, GROUPS),
-    _later(_K.SYNC_GROUP, 0, 5, _B.COORDINATOR, GROUPS),
-    _later(_K.DESCRIBE_GROUPS, 0, 6, _B.COORDINATOR, GROUPS),
-    _later(_K.LIST_GROUPS, 0, 5, _B.COORDINATOR, GROUPS),
+    _row(_K.JOIN_GROUP, 0, 9, _B.COORDINATOR, order=Order.ORDERED),
+    _row(_K.HEARTBEAT, 0, 4, _B.COORDINATOR, order=Order.ORDERED),
+    _row(_K.LEAVE_GROUP, 0, 5, _B.COORDINATOR, order=Order.ORDERED),
+    _row(_K.SYNC_GROUP, 0, 5, _B.COORDINATOR, order=Order.ORDERED),
+    _row(_K.DESCRIBE_GROUPS, 0, 6, _B.COORDINATOR),
+    _row(_K.LIST_GROUPS, 0, 5, _B.COORDINATOR),
     _later(_K.SASL_HANDSHAKE, 0, 1, _B.FRONTDOOR, SECURITY),
     _row(_K.API_VERSIONS, 0, 4, _B.FRONTDOOR),
     _row(_K.CREATE_TOPICS, 2, 7, _B.ADMIN),
@@ -146,12 +145,12 @@ ROWS: Final[tuple[Row, ...]] = (
     _later(_K.RENEW_DELEGATION_TOKEN, 1, 2, _B.ADMIN, SECURITY),
     _later(_K.EXPIRE_DELEGATION_TOKEN, 1, 2, _B.ADMIN, SECURITY),
     _later(_K.DESCRIBE_DELEGATION_TOKEN, 1, 3, _B.ADMIN, SECURITY),
-    _later(_K.DELETE_GROUPS, 0, 2, _B.COORDINATOR, GROUPS),
+    _row(_K.DELETE_GROUPS, 0, 2, _B.COORDINATOR),
     _later(_K.ELECT_LEADERS, 0, 2, _B.ADMIN, OPERATIONS),
     _row(_K.INCREMENTAL_ALTER_CONFIGS, 0, 1, _B.ADMIN),
     _never(_K.ALTER_PARTITION_REASSIGNMENTS, 0, 1, NO_REPLICAS),
     _never(_K.LIST_PARTITION_REASSIGNMENTS, 0, 0, NO_REPLICAS),
-    _later(_K.OFFSET_DELETE, 0, 0, _B.COORDINATOR, GROUPS),
+    _row(_K.OFFSET_DELETE, 0, 0, _B.COORDINATOR, order=Order.ORDERED),
     _later(_K.DESCRIBE_CLIENT_QUOTAS, 0, 1, _B.ADMIN, QUOTAS),
     _later(_K.ALTER_CLIENT_QUOTAS, 0, 1, _B.ADMIN, QUOTAS),
     _later(_K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, _B.ADMIN, SECURITY),
@@ -163,8 +162,8 @@ ROWS: Final[tuple[Row, ...]] = (
     _never(_K.UNREGISTER_BROKER, 0, 0, "brokers register under leases and leave by themselves"),
     _later(_K.DESCRIBE_TRANSACTIONS, 0, 0, _B.COORDINATOR, TRANSACTIONS),
     _later(_K.LIST_TRANSACTIONS, 0, 2, _B.COORDINATOR, TRANSACTIONS),
-    _later(_K.CONSUMER_GROUP_HEARTBEAT, 0, 1, _B.COORDINATOR, GROUPS),
-    _later(_K.CONSUMER_GROUP_DESCRIBE, 0, 1, _B.COORDINATOR, GROUPS),
+    _row(_K.CONSUMER_GROUP_HEARTBEAT, 0, 1, _B.COORDINATOR, order=Order.ORDERED),
+    _row(_K.CONSUMER_GROUP_DESCRIBE, 0, 1, _B.COORDINATOR),
     _later(_K.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, _B.FRONTDOOR, TELEMETRY),
     _later(_K.PUSH_TELEMETRY, 0, 0, _B.FRONTDOOR, TELEMETRY),
     _later(_K.LIST_CONFIG_RESOURCES, 0, 1, _B.ADMIN, OPERATIONS),

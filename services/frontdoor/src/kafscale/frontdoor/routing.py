@@ -2,10 +2,12 @@
 
 Produce goes to the owner that `/o/` names while it is registered, else to the node it was handed to, else
 to rendezvous over the READY instances, which will claim it. Fetch goes by rendezvous alone, for warm
-caches. Control calls stay with one READY instance per connection while it is there.
+caches. A group's calls go to the coordinator that has its slot while it is registered, else to the node that
+the slot was handed to, else to nobody: another one would only have to refuse them. Other control calls stay
+with one READY instance per connection while it is there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from kafscale.frontdoor.backends import Channel, Pool
@@ -13,7 +15,8 @@ from kafscale.frontdoor.exchange import Caller
 from kafscale.frontdoor.lanes import LaneKey
 from kafscale.frontdoor.routes import Backend
 from kafscale.storage.heads import OwnerRecord
-from kafscale.storage.keys import TopicId
+from kafscale.storage.keys import SlotId, TopicId
+from kafscale.storage.slots import Slot, slot_of
 
 CACHE_MAX = 200_000
 
@@ -26,10 +29,19 @@ class Owners(Protocol):
     def subscribe(self, listener: Callable[[LaneKey], None]) -> None: ...
 
 
+class Slots(Protocol):
+    """The claims of slots."""
+
+    def get(self, slot_id: SlotId) -> Slot | None: ...
+
+    def claimed(self) -> Iterable[Slot]: ...
+
+
 class Routing:
-    def __init__(self, pools: Mapping[Backend, Pool], owners: Owners) -> None:
+    def __init__(self, pools: Mapping[Backend, Pool], owners: Owners, slots: Slots) -> None:
         self._pools = pools
         self._owners = owners
+        self._slots = slots
         self._producers: dict[LaneKey, Channel | None] = {}
         self._fetchers: dict[LaneKey, Channel | None] = {}
         self._listeners: list[Callable[[LaneKey | None], None]] = []
@@ -63,6 +75,21 @@ class Routing:
         channel = self._fetchers[key] = self._pools[Backend.FETCH].preferred(topic_id, partition)
         return channel
 
+    def coordinator(self, group: str) -> Channel | None:
+        record = self._slots.get(slot_of(group))
+        return None if record is None else self._holder(Backend.COORDINATOR, record)
+
+    def coordinators(self) -> tuple[Channel, ...] | None:
+        """All that may know of groups, by node; None while the groups of some slot are known to nobody."""
+        pool = self._pools[Backend.COORDINATOR]
+        found = set(pool.ready)
+        for record in self._slots.claimed():
+            channel = self._holder(Backend.COORDINATOR, record)
+            if channel is None:
+                return None
+            found.add(channel)
+        return tuple(sorted(found, key=lambda channel: channel.node_id))
+
     def control(self, caller: Caller, backend: Backend) -> Channel | None:
         pool = self._pools[backend]
         channel = caller.controls.get(backend)
@@ -75,16 +102,17 @@ class Routing:
         return channel
 
     def _find_producer(self, key: LaneKey) -> Channel | None:
-        pool = self._pools[Backend.PRODUCE]
         record = self._owners.get(key)
-        if record is not None:
-            owner = pool.by_id(record.owner) if record.owner else None
-            if owner is not None:
-                return owner
-            heir = pool.by_node(int(record.handoff_to)) if record.handoff_to.isdecimal() else None
-            if heir is not None:
-                return heir
-        return pool.preferred(*key)
+        holder = None if record is None else self._holder(Backend.PRODUCE, record)
+        return holder or self._pools[Backend.PRODUCE].preferred(*key)
+
+    def _holder(self, backend: Backend, record: OwnerRecord | Slot) -> Channel | None:
+        """The owner while it is registered, else the node that it was handed to."""
+        pool = self._pools[backend]
+        owner = pool.by_id(record.owner) if record.owner else None
+        if owner is not None or not record.handoff_to.isdecimal():
+            return owner
+        return pool.by_node(int(record.handoff_to))
 
     def _owner_changed(self, key: LaneKey) -> None:
         self._producers.pop(key, None)

@@ -19,6 +19,7 @@ from kafscale.frontdoor.listeners import Bind, ListenersWrong
 from kafscale.frontdoor.owners import OwnersView
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.frontdoor.slot_table import SlotsView
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -117,24 +118,33 @@ class Service:
         topics: TopicsView,
     ) -> None:
         self._owners = OwnersView(etcd, keyspace)
+        self._slots = SlotsView(etcd, keyspace)
         self._live = {role: LiveView(etcd, keyspace, role.value) for role in ROLES}
         self._front_doors = LiveView(etcd, keyspace, ROLE)
         self._topics = topics
         self._tasks = means.tasks
         self._servers: list[asyncio.Server] = []
         self._settings = settings
-        views = Views(topics=topics, owners=self._owners, live=self._live, front_doors=self._front_doors)
+        views = Views(
+            topics=topics,
+            owners=self._owners,
+            slots=self._slots,
+            live=self._live,
+            front_doors=self._front_doors,
+        )
         self.door: FrontDoor = assemble(settings, views, means)
 
     async def load(self) -> None:
         """Returns when every view has been read once."""
         lives = [*self._live.values(), self._front_doors]
         self._tasks.create_task(self._owners.view.run())
+        self._tasks.create_task(self._slots.view.run())
         for live in lives:
             self._tasks.create_task(live.run())
         self._tasks.create_task(self.door.gateway.sweep())
         await self._topics.ready()
         await self._owners.view.ready()
+        await self._slots.view.ready()
         for live in lives:
             await live.loaded()
 
@@ -163,6 +173,7 @@ async def build(runtime: Runtime[FrontdoorSettings], *, doors: Sequence[Door]) -
     """One process: it serves the clients itself."""
     settings = runtime.settings
     means = Means(
+        node_id=runtime.registration.instance.node_id,
         clock=runtime.clock,
         tasks=runtime.task_group,
         metrics=runtime.metrics,

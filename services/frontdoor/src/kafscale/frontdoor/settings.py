@@ -40,6 +40,11 @@ class FrontdoorSettings(ServiceSettings):
     frontdoor_request_timeout_ms: int = Field(
         60_000, ge=1_000, description="Longest time a request without a timeout of its own may take."
     )
+    frontdoor_join_wait_ms_max: int = Field(
+        1_800_000,
+        ge=1_000,
+        description="Longest time JoinGroup or SyncGroup may wait for a group's other members.",
+    )
     frontdoor_hold_ms_max: int = Field(
         3_000, ge=0, description="Longest time records wait for their partition's next owner."
     )

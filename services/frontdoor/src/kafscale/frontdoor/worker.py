@@ -30,6 +30,7 @@ from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.outside import connect_etcd
 from kafscale.runtime.settings_load import load_settings
 from kafscale.runtime.tracing import open_tracer
+from kafscale.storage.claims import node_of
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.topics import TopicsView
 
@@ -90,6 +91,7 @@ class Worker:
                 topics = TopicsView(etcd, keyspace)
                 tasks.create_task(topics.run())
                 means = Means(
+                    node_id=node_of(self._plan.instance),
                     clock=self._clock,
                     tasks=tasks,
                     metrics=self._metrics,
@@ -97,6 +99,7 @@ class Worker:
                     budget=MemoryBudget(self._settings.memory_bytes // self._plan.workers),
                     acked=AckedRevision(open_page(self._plan.page, self._plan.workers), self._plan.number),
                     connect=connect_streams(self._settings.frontdoor_streams),
+                    watch=self._watch,
                 )
                 service = Service(self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics)
                 await self._serve(service, tasks)

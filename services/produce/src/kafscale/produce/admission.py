@@ -7,8 +7,8 @@ applied or not, so nothing new is started. Both answers are definite and retriab
 
 from __future__ import annotations
 
-from kafscale.produce.committer import Committer
 from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.committer import Committer
 from kafscale.wire.errors import ErrorCode
 
 DEGRADED_SHARE = 0.25

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from kafscale.produce.committer import Answer, Settled
 from kafscale.produce.log.model import StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.offers import Offers
@@ -19,6 +18,7 @@ from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition, Phase
 from kafscale.produce.placement import successor
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.committer import Answer, Settled
 from kafscale.storage.claims import NO_NODE, build_release
 
 log = structlog.get_logger(__name__)

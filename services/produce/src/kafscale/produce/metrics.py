@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from kafscale.runtime.committer import CommitMetrics
 from kafscale.runtime.metrics import BYTES_BOUNDS, Metrics
-
-_PARTITIONS_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 100)
 
 
 class ProduceMetrics:
@@ -19,17 +18,13 @@ class ProduceMetrics:
         self.flushes = counter("flushes_total", "Segments committed")
         self.puts = counter("puts_total", "PUTs sent to the object store, repeated ones included")
         self.puts_unknown = counter("puts_unknown_total", "PUTs whose outcome was not known")
-        self.commits_unknown = counter("commits_unknown_total", "Commit requests whose outcome was not known")
         self.stepdowns = metrics.counters("stepdowns_total", "Writers that gave up their epoch", ("reason",))
         self.claims = metrics.counters("claims_total", "Partitions claimed", ("grounds",))
         self.claims_lost = counter("claims_lost_total", "Claims that lost their compare")
         self.handoffs = counter("handoffs_total", "Partitions given away")
         self.checkpoints = counter("checkpoints_total", "Tails moved to manifests")
         self.put_seconds = histogram("put_seconds", "One PUT that succeeded")
-        self.commit_seconds = histogram("commit_seconds", "From submission to etcd's definite answer")
-        self.commit_partitions = histogram(
-            "commit_partitions", "Partitions that shared one commit request", _PARTITIONS_BOUNDS
-        )
+        self.commits = CommitMetrics(metrics)
         self.ack_seconds = histogram("ack_seconds", "From arrival to answer")
         self.recovery_seconds = histogram("recovery_seconds", "From a request's first claim to serving")
         self.segment_bytes = histogram("segment_bytes", "Size of a committed segment", BYTES_BOUNDS)

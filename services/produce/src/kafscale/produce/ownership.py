@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import structlog
-from kafscale.produce.committer import Settled
 from kafscale.produce.log.model import Limits, PartitionId, StepDownReason
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
@@ -24,6 +23,7 @@ from kafscale.produce.penalties import DESERVING, Penalties
 from kafscale.produce.placement import Fleet, claimable
 from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.committer import Settled
 from kafscale.storage.claims import Won, build_claim, build_release, node_of, read_claim
 from kafscale.storage.etcd import EtcdClient, EtcdError
 from kafscale.storage.heads import OwnerRecord, decode_head

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol, assert_never
 
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.produce.committer import Answer, Committer, Settled
 from kafscale.produce.governor import Governor
 from kafscale.produce.log.model import (
     Action,
@@ -42,6 +41,7 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.overtaking import REPEATED, Known, RefusedFirsts
 from kafscale.produce.pump import Pump
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.storage.claims import head_in
 from kafscale.storage.etcd import Compare, Put, Range, Txn
 from kafscale.storage.keys import Keyspace
@@ -109,7 +109,7 @@ class Tools:
     stepped_down: Callable[[Partition, StepDownReason], None]
 
     def now(self) -> Instant:
-        return Instant(self.clock.now_ms(), self.clock.wall_ms())
+        return self.pump.instant()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """A task of the instance. One that is being torn down begins nothing more: its outcomes stay unknown."""

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 from kafscale.produce.admission import Admission
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.produce.committer import Committer
 from kafscale.produce.governor import Governor
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
@@ -23,6 +22,7 @@ from kafscale.produce.refusals import Refusals
 from kafscale.produce.service import OwnershipService
 from kafscale.produce.settings import ProduceSettings, limits_of, segments_per_s
 from kafscale.produce.unseen import UnseenTopics
+from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.storage.etcd import KeyValue
 from kafscale.storage.heads import OwnerRecord, decode_owner
@@ -58,7 +58,7 @@ class ProduceService:
         self.owners: PrefixView[OwnerRecord] = PrefixView(
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
         )
-        self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=self._metrics)
+        self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=self._metrics.commits)
         self.offers = Offers(self._address_of)
         self.ownership = self._ownership()
         self.handoffs = Handoffs(

@@ -293,3 +293,173 @@ class ProducerIds(_message.Message):
     schema: int
     next: int
     def __init__(self, schema: _Optional[int] = ..., next: _Optional[int] = ...) -> None: ...
+
+class Slot(_message.Message):
+    __slots__ = ("schema", "epoch", "owner", "handoff_to")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    HANDOFF_TO_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    epoch: int
+    owner: str
+    handoff_to: str
+    def __init__(self, schema: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., handoff_to: _Optional[str] = ...) -> None: ...
+
+class GroupState(_message.Message):
+    __slots__ = ("schema", "group", "empty_since_ms", "classic", "consumer")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    CLASSIC_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    group: str
+    empty_since_ms: int
+    classic: ClassicGroup
+    consumer: ConsumerGroup
+    def __init__(self, schema: _Optional[int] = ..., group: _Optional[str] = ..., empty_since_ms: _Optional[int] = ..., classic: _Optional[_Union[ClassicGroup, _Mapping]] = ..., consumer: _Optional[_Union[ConsumerGroup, _Mapping]] = ...) -> None: ...
+
+class ClassicGroup(_message.Message):
+    __slots__ = ("generation", "protocol_type", "protocol", "leader", "phase", "members")
+    class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PHASE_UNSPECIFIED: _ClassVar[ClassicGroup.Phase]
+        EMPTY: _ClassVar[ClassicGroup.Phase]
+        PREPARING_REBALANCE: _ClassVar[ClassicGroup.Phase]
+        COMPLETING_REBALANCE: _ClassVar[ClassicGroup.Phase]
+        STABLE: _ClassVar[ClassicGroup.Phase]
+    PHASE_UNSPECIFIED: ClassicGroup.Phase
+    EMPTY: ClassicGroup.Phase
+    PREPARING_REBALANCE: ClassicGroup.Phase
+    COMPLETING_REBALANCE: ClassicGroup.Phase
+    STABLE: ClassicGroup.Phase
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    phase: ClassicGroup.Phase
+    members: _containers.RepeatedCompositeFieldContainer[ClassicMember]
+    def __init__(self, generation: _Optional[int] = ..., protocol_type: _Optional[str] = ..., protocol: _Optional[str] = ..., leader: _Optional[str] = ..., phase: _Optional[_Union[ClassicGroup.Phase, str]] = ..., members: _Optional[_Iterable[_Union[ClassicMember, _Mapping]]] = ...) -> None: ...
+
+class ClassicMember(_message.Message):
+    __slots__ = ("id", "instance_id", "client_id", "client_host", "session_timeout_ms", "rebalance_timeout_ms", "protocols", "assignment")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_HOST_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOLS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    instance_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: _containers.RepeatedCompositeFieldContainer[ClassicProtocol]
+    assignment: bytes
+    def __init__(self, id: _Optional[str] = ..., instance_id: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., protocols: _Optional[_Iterable[_Union[ClassicProtocol, _Mapping]]] = ..., assignment: _Optional[bytes] = ...) -> None: ...
+
+class ClassicProtocol(_message.Message):
+    __slots__ = ("name", "metadata")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    metadata: bytes
+    def __init__(self, name: _Optional[str] = ..., metadata: _Optional[bytes] = ...) -> None: ...
+
+class ConsumerGroup(_message.Message):
+    __slots__ = ("group_epoch", "assignment_epoch", "target", "members", "metadata_hash")
+    GROUP_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_HASH_FIELD_NUMBER: _ClassVar[int]
+    group_epoch: int
+    assignment_epoch: int
+    target: _containers.RepeatedCompositeFieldContainer[TargetAssignment]
+    members: _containers.RepeatedCompositeFieldContainer[ConsumerMember]
+    metadata_hash: bytes
+    def __init__(self, group_epoch: _Optional[int] = ..., assignment_epoch: _Optional[int] = ..., target: _Optional[_Iterable[_Union[TargetAssignment, _Mapping]]] = ..., members: _Optional[_Iterable[_Union[ConsumerMember, _Mapping]]] = ..., metadata_hash: _Optional[bytes] = ...) -> None: ...
+
+class TargetAssignment(_message.Message):
+    __slots__ = ("member_id", "partitions")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, member_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+
+class ConsumerMember(_message.Message):
+    __slots__ = ("id", "instance_id", "rack", "client_id", "client_host", "member_epoch", "previous_epoch", "state", "rebalance_timeout_ms", "subscribed", "regex", "assignor", "assigned", "pending_revocation")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[ConsumerMember.State]
+        STABLE: _ClassVar[ConsumerMember.State]
+        UNREVOKED_PARTITIONS: _ClassVar[ConsumerMember.State]
+        UNRELEASED_PARTITIONS: _ClassVar[ConsumerMember.State]
+    STATE_UNSPECIFIED: ConsumerMember.State
+    STABLE: ConsumerMember.State
+    UNREVOKED_PARTITIONS: ConsumerMember.State
+    UNRELEASED_PARTITIONS: ConsumerMember.State
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_HOST_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_REVOCATION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    instance_id: str
+    rack: str
+    client_id: str
+    client_host: str
+    member_epoch: int
+    previous_epoch: int
+    state: ConsumerMember.State
+    rebalance_timeout_ms: int
+    subscribed: _containers.RepeatedScalarFieldContainer[str]
+    regex: str
+    assignor: str
+    assigned: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    pending_revocation: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, id: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., member_epoch: _Optional[int] = ..., previous_epoch: _Optional[int] = ..., state: _Optional[_Union[ConsumerMember.State, str]] = ..., rebalance_timeout_ms: _Optional[int] = ..., subscribed: _Optional[_Iterable[str]] = ..., regex: _Optional[str] = ..., assignor: _Optional[str] = ..., assigned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., pending_revocation: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+
+class TopicPartitions(_message.Message):
+    __slots__ = ("topic_id", "partitions")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CommittedOffset(_message.Message):
+    __slots__ = ("schema", "offset", "leader_epoch", "metadata", "commit_ms", "expire_ms")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_MS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int
+    def __init__(self, schema: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., expire_ms: _Optional[int] = ...) -> None: ...

@@ -11,7 +11,15 @@ MODULES: Final = {
     1: "fetch",
     2: "list_offsets",
     3: "metadata",
+    8: "offset_commit",
+    9: "offset_fetch",
     10: "find_coordinator",
+    11: "join_group",
+    12: "heartbeat",
+    13: "leave_group",
+    14: "sync_group",
+    15: "describe_groups",
+    16: "list_groups",
     18: "api_versions",
     19: "create_topics",
     20: "delete_topics",
@@ -20,7 +28,11 @@ MODULES: Final = {
     32: "describe_configs",
     33: "alter_configs",
     37: "create_partitions",
+    42: "delete_groups",
     44: "incremental_alter_configs",
+    47: "offset_delete",
+    68: "consumer_group_heartbeat",
+    69: "consumer_group_describe",
 }
 
 

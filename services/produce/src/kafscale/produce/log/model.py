@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from kafscale.storage.heads import Head, Seg
-from kafscale.storage.keys import TopicId
+from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, TopicId
 from kafscale.storage.manifests import Manifest
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.storage.snapshots import ProducerSnapshot
@@ -167,12 +167,6 @@ class FoundObject:
         except (KeyError, ValueError):
             return FoundObject(etag=etag, size=size, epoch=None, attempt=None)
         return FoundObject(etag=etag, size=size, epoch=epoch, attempt=attempt)
-
-
-META_TOPIC_ID = "kfs-topic-id"
-META_EPOCH = "kfs-epoch"
-META_ATTEMPT = "kfs-attempt"
-META_LAST = "kfs-last"
 
 
 # --- actions ---------------------------------------------------------------------------------

@@ -16,10 +16,6 @@ from enum import Enum, auto
 
 from kafscale.produce.log.flight import Flight, Stage, Upload
 from kafscale.produce.log.model import (
-    META_ATTEMPT,
-    META_EPOCH,
-    META_LAST,
-    META_TOPIC_ID,
     Action,
     FoundObject,
     HeadObject,
@@ -29,6 +25,7 @@ from kafscale.produce.log.model import (
     PutObject,
     StepDownReason,
 )
+from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID
 from kafscale.storage.objects import IfAbsent, IfMatch
 
 _NEVER = 1 << 62

@@ -30,10 +30,10 @@ public final class Client {
         for (int i = 0; i < argv.length; i += 2) {
             client.args.put(argv[i].substring(2), argv[i + 1]);
         }
-        if (client.args.get("mode").equals("produce")) {
-            client.produce();
-        } else {
-            client.consume();
+        switch (client.args.get("mode")) {
+            case "produce" -> client.produce();
+            case "group" -> new Group(client.args).run();
+            default -> client.consume();
         }
     }
 

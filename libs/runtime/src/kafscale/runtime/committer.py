@@ -1,11 +1,11 @@
 """Group commit: many independent compare-and-swaps travel to etcd in one request.
 
-Each job is a nested transaction over the keys of one partition, so a fenced partition fails alone.
-The laws: a job is answered once and only with a definite outcome; a request whose outcome is
-unknown is sent again, byte for byte, until etcd says what became of it; winners take the revision
-of the whole request, since those of nested answers cannot be trusted (etcd #14490). A request never
-holds two jobs of one partition (a claim may follow a commit that is still queued), for etcd would
-refuse all of it.
+Each job is a nested transaction over the keys of one thing (a partition, a group), so what is fenced
+fails alone. The laws: a job is answered once and only with a definite outcome; a request whose outcome
+is unknown is sent again, byte for byte, until etcd says what became of it; winners take the revision of
+the whole request, since those of nested answers cannot be trusted (etcd #14490). A request never holds
+two jobs that put one key (a claim may follow a commit that is still queued), for etcd would refuse all
+of it. Jobs of one key may still be in two requests at a time: who needs them in order waits for the first.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
-from kafscale.produce.metrics import ProduceMetrics
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Distribution, Metrics, Tally
 from kafscale.storage.etcd import (
     Delete,
     EtcdClient,
@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 JOBS_PER_REQUEST_MAX = 100
 REQUEST_BYTES_MAX = 1 << 20
+OPERATIONS_MAX = 128
+"""etcd's default of --max-txn-ops. It counts the jobs and the longest branch of any one of them together."""
 REQUESTS_IN_FLIGHT_MAX = 4
 RETRY_FIRST_MS = 20
 RETRY_MAX_MS = 1_000
@@ -59,12 +61,30 @@ class Refused:
 
 Answer = Settled | Refused
 
+_JOBS_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 100)
+
+
+class CommitMetrics:
+    """What a service that commits counts of it."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.seconds: Distribution = metrics.histogram(
+            "commit_seconds", "From submission to etcd's definite answer"
+        )
+        self.jobs: Distribution = metrics.histogram(
+            "commit_jobs", "Partitions or groups that shared one commit request", _JOBS_BOUNDS
+        )
+        self.unknown: Tally = metrics.counter(
+            "commits_unknown_total", "Commit requests whose outcome was not known"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    key: bytes  # the head that it puts; a request may write a key but once
+    key: bytes  # what it puts; a request may write a key but once
     txn: Txn
     bytes: int
+    width: int  # operations of its longest branch
     submitted_ms: int
     done: Callable[[Answer], None]
 
@@ -72,7 +92,7 @@ class _Job:
 class Committer:
     """Owns the requests in flight. `submit` is synchronous; `run` holds the workers."""
 
-    def __init__(self, etcd: EtcdClient, *, clock: Clock, metrics: ProduceMetrics) -> None:
+    def __init__(self, etcd: EtcdClient, *, clock: Clock, metrics: CommitMetrics) -> None:
         self._etcd = etcd
         self._clock = clock
         self._metrics = metrics
@@ -80,18 +100,19 @@ class Committer:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._unknown_since: dict[int, tuple[int, UnknownKind]] = {}  # worker → when, kind
 
-    def submit(self, txn: Txn, done: Callable[[Answer], None]) -> None:
-        """Queue a job whose first compare is on the partition's head.
+    def submit(self, txn: Txn, done: Callable[[Answer], None], *, key: bytes | None = None) -> None:
+        """Queue a job. `key` is what it puts, by default what its first compare is on.
 
         `done` is called from the loop, once, with the definite answer.
         """
-        self._waiting.append(_Job(txn.compare[0].key, txn, _size(txn), self._clock.now_ms(), done))
+        key = txn.compare[0].key if key is None else key
+        self._waiting.append(_Job(key, txn, _size(txn), _width(txn), self._clock.now_ms(), done))
         self._wake()
 
-    async def ask(self, txn: Txn) -> Answer:
+    async def ask(self, txn: Txn, *, key: bytes | None = None) -> Answer:
         """`submit` for those who wait. A caller that is cancelled leaves the job to its own."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.submit(txn, lambda settled: None if answer.done() else answer.set_result(settled))
+        self.submit(txn, lambda settled: None if answer.done() else answer.set_result(settled), key=key)
         return await answer
 
     @property
@@ -123,7 +144,7 @@ class Committer:
             answers = await self._send(worker, jobs)
             now_ms = self._clock.now_ms()
             for job, answer in zip(jobs, answers, strict=True):
-                self._metrics.commit_seconds.observe((now_ms - job.submitted_ms) / 1000)
+                self._metrics.seconds.observe((now_ms - job.submitted_ms) / 1000)
                 job.done(answer)
 
     async def _take(self) -> list[_Job]:
@@ -134,9 +155,11 @@ class Committer:
         jobs: list[_Job] = []
         keys: set[bytes] = set()
         room = REQUEST_BYTES_MAX
+        widest = 0
         while self._waiting and len(jobs) < JOBS_PER_REQUEST_MAX:
             job = self._waiting[0]
-            if job.key in keys or (jobs and job.bytes > room):
+            widest = max(widest, job.width)
+            if job.key in keys or (jobs and (job.bytes > room or len(jobs) + 1 + widest > OPERATIONS_MAX)):
                 break
             room -= job.bytes
             keys.add(job.key)
@@ -154,7 +177,7 @@ class Committer:
 
     async def _send(self, worker: int, jobs: list[_Job]) -> list[Answer]:
         request = Txn(success=tuple(job.txn for job in jobs))
-        self._metrics.commit_partitions.observe(len(jobs))
+        self._metrics.jobs.observe(len(jobs))
         delay_ms = RETRY_FIRST_MS
         while True:
             try:
@@ -163,7 +186,7 @@ class Committer:
                 self._note_unknown(worker, unknown.kind, len(jobs))
             except EtcdRejected as rejected:
                 if worker not in self._unknown_since:
-                    log.exception("commit request refused", partitions=len(jobs))
+                    log.error("commit request refused", jobs=len(jobs), why=str(rejected))
                     return [Refused(reason=str(rejected)) for _ in jobs]
                 # An earlier try may have been applied: only a definite answer to these bytes settles it.
                 self._note_unknown(worker, UnknownKind.OTHER, len(jobs))
@@ -173,18 +196,22 @@ class Committer:
             await asyncio.sleep(delay_ms * random.uniform(0.5, 1.0) / 1000)  # noqa: S311 - jitter
             delay_ms = min(delay_ms * 2, RETRY_MAX_MS)
 
-    def _note_unknown(self, worker: int, kind: UnknownKind, partitions: int) -> None:
-        self._metrics.commits_unknown.inc()
+    def _note_unknown(self, worker: int, kind: UnknownKind, jobs: int) -> None:
+        self._metrics.unknown.inc()
         known = self._unknown_since.get(worker)
         since_ms = known[0] if known else self._clock.now_ms()
         if known is None:
-            log.warning("commit outcome unknown, asking again", kind=kind.value, partitions=partitions)
+            log.warning("commit outcome unknown, asking again", kind=kind.value, jobs=jobs)
         self._unknown_since[worker] = (since_ms, kind)
 
 
 def _settle(nested: object, revision: int, ambiguous: bool) -> Settled:
     assert isinstance(nested, TxnResult), nested
     return Settled(result=nested, revision=revision, ambiguous=ambiguous)
+
+
+def _width(txn: Txn) -> int:
+    return max(len(txn.compare), len(txn.success), len(txn.failure))
 
 
 def _size(txn: Txn) -> int:

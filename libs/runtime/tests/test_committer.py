@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
-from kafscale.produce.committer import (
+from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.committer import (
     JOBS_PER_REQUEST_MAX,
     REQUEST_BYTES_MAX,
     REQUESTS_IN_FLIGHT_MAX,
     Answer,
+    CommitMetrics,
     Committer,
     Refused,
     Settled,
 )
-from kafscale.produce.metrics import ProduceMetrics
-from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd import (
@@ -35,7 +35,7 @@ from kafscale.storage.etcd import (
     UnknownKind,
 )
 from kafscale.storage.keys import Keyspace
-from produce_harness import until
+from stream_harness import until
 
 Fate = Callable[[Txn], Exception | None]
 
@@ -75,7 +75,7 @@ async def running(etcd: object) -> AsyncIterator[Committer]:
     committer = Committer(
         etcd,  # type: ignore[arg-type]
         clock=SystemClock(),
-        metrics=ProduceMetrics(Metrics("produce")),
+        metrics=CommitMetrics(Metrics("produce")),
     )
     task = asyncio.create_task(committer.run())
     yield committer
@@ -262,3 +262,19 @@ async def test_a_caller_that_was_cancelled_does_not_hurt_the_others() -> None:
         leaver.cancel()
         etcd.gate.set()
         assert settled(await stayer).revision == 101
+
+
+async def test_wide_jobs_share_a_request_only_within_etcds_limit_of_operations(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    """etcd counts the jobs of a request and the operations of the widest of them together."""
+    prefix = keyspace.root()
+
+    def wide(number: int) -> Txn:
+        keys = [prefix + b"%d/%d" % (number, one) for one in range(100)]
+        return Txn(compare=(Compare(keys[0], "mod", "=", 0),), success=tuple(Put(key, b"v") for key in keys))
+
+    async with running(etcd) as committer:
+        narrow = [job(prefix + b"n%d" % number) for number in range(60)]
+        answers = await ask(committer, *(wide(number) for number in range(60)), *narrow)
+    assert all(settled(answer).result.succeeded for answer in answers)

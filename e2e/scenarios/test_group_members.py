@@ -1,0 +1,185 @@
+"""Members that are not like the others: static ones (KIP-345), and those that speak the group's other protocol.
+
+Laws: a static member that comes back in time has its partitions again, and the others see nothing of it; of two
+processes with one instance id the classic protocol ends the first and the new one refuses the second, as Kafka does;
+a clean close of a static member is an absence, not a leave. A group is of one type while it has members; who asks
+for the other is told so and harms nobody, and takes the group, offsets and all, once it is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from e2e.checkers.group_history import Event, Kind, holders, violations
+from e2e.harness.clients import CLIENTS
+from e2e.harness.cluster import Cluster
+from e2e.harness.group import Feed, Group, Variant, all_committed
+
+PARTITIONS = 4
+SESSION_MS = 30_000
+"""Long enough to start a client again within it, on a busy machine too."""
+SHORT_SESSION_MS = 6_000
+GAP_MAX_S = SESSION_MS / 1000 + 3.0
+
+pytestmark = pytest.mark.timeout(300)
+
+BY_NAME = {client.name: client for client in CLIENTS}
+STATIC_CLASSIC = (
+    Variant(client=BY_NAME["confluent"]),
+    Variant(client=BY_NAME["java"]),
+    Variant(client=BY_NAME["java"], assignor="cooperative-sticky"),
+)
+STATIC_MODERN = (
+    Variant(client=BY_NAME["confluent"], protocol="consumer"),
+    Variant(client=BY_NAME["java"], protocol="consumer"),
+)
+CLASSIC = Variant(client=BY_NAME["confluent"])
+MODERN = Variant(client=BY_NAME["confluent"], protocol="consumer")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    env = {
+        "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS),
+        "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": str(SESSION_MS),
+        "KAFSCALE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "1000",
+    }
+    cluster = Cluster(data_dir=tmp_path_factory.mktemp("members"), env=env)
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+@contextmanager
+def lawful(cluster: Cluster, variant: Variant, topic: str, folder: Path) -> Iterator[Group]:
+    """A group that is fed in the block. The last member reads what is left; then the whole history is judged."""
+    variant.client.require()
+    variant.client.command()  # is built before time counts
+    group = Group(variant, cluster.bootstrap, topic, SESSION_MS, folder)
+    feed = Feed(cluster.bootstrap, topic, PARTITIONS)
+    try:
+        with feed.writing():
+            yield group
+        group.wait_for("all records", lambda events: all_committed(events, feed.ends))
+    finally:
+        group.end()
+    found = violations(group.events(), feed.ends, group.committed(PARTITIONS), GAP_MAX_S)
+    assert not found, "\n".join([*found[:20], group.story()])
+
+
+def named(variants: tuple[Variant, ...]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("variant", [pytest.param(each, id=each.name) for each in variants])
+
+
+def callbacks(group: Group, member: str) -> list[Event]:
+    return [
+        event
+        for event in group.events()
+        if event.member == member and event.kind in (Kind.ASSIGNED, Kind.REVOKED)
+    ]
+
+
+def held_by(group: Group, member: str) -> set[int]:
+    return {part for part, owners in holders(group.events()).items() if member in owners}
+
+
+def is_about(code: int, said: str) -> bool:
+    """In librdkafka's words or by the name of Java's exception."""
+    name = KafkaError(code).name().replace("_", "").lower() + "exception"
+    return KafkaError(code).str() in said or name in said.lower()
+
+
+def two_static(group: Group) -> set[int]:
+    """The partitions of the first of two static members, once both read."""
+    group.join("other", instance="b")
+    group.join("first", instance="a")
+    group.wait_covered_by(PARTITIONS, "other", "first")
+    return held_by(group, "first")
+
+
+@named(STATIC_CLASSIC)
+def test_a_static_member_of_a_classic_group_comes_back_and_nobody_notices(
+    cluster: Cluster, variant: Variant, tmp_path: Path
+) -> None:
+    with lawful(cluster, variant, f"static-{variant.name}", tmp_path) as group:
+        mine = two_static(group)
+        before = callbacks(group, "other")
+
+        def has_taken_over(name: str) -> None:
+            group.wait_covered_by(PARTITIONS, "other", name)
+            assert held_by(group, name) == mine, group.story()
+            assert callbacks(group, "other") == before, group.story()
+
+        group.kill("first")
+        group.join("after a death", instance="a")
+        has_taken_over("after a death")
+        fatal = group.replace("after a death", by="rival", instance="a")
+        assert is_about(KafkaError.FENCED_INSTANCE_ID, fatal), fatal
+        has_taken_over("rival")
+        group.leave("rival")
+        group.session_ms = SHORT_SESSION_MS  # of the next member, so that its end is soon here
+        group.join("after a close", instance="a")
+        has_taken_over("after a close")
+        group.leave("after a close")
+        group.wait_covered_by(PARTITIONS, "other")  # within the bound on gaps: its session has ended
+
+
+@named(STATIC_MODERN)
+def test_a_static_member_of_the_new_protocol_comes_back_and_nobody_notices(
+    cluster: Cluster, variant: Variant, tmp_path: Path
+) -> None:
+    """KIP-848 gives an instance id to another process only after a clean close or the end of the session."""
+    with lawful(cluster, variant, f"static-{variant.name}", tmp_path) as group:
+        mine = two_static(group)
+        before = callbacks(group, "other")
+
+        def is_refused(name: str) -> None:
+            group.join(name, instance="a")
+            fatal = group.fatal(name)
+            assert is_about(KafkaError.UNRELEASED_INSTANCE_ID, fatal), fatal
+
+        is_refused("rival")
+        group.wait_covered_by(PARTITIONS, "other", "first")
+        group.leave("first")
+        group.join("after a close", instance="a")
+        group.wait_covered_by(PARTITIONS, "other", "after a close")
+        assert held_by(group, "after a close") == mine, group.story()
+        assert callbacks(group, "other") == before, group.story()
+        group.kill("after a close")
+        is_refused("too early")
+        group.wait_covered_by(PARTITIONS, "other")
+        group.join("after its session", instance="a")
+        group.wait_covered_by(PARTITIONS, "other", "after its session")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refusal"),
+    [
+        pytest.param(CLASSIC, MODERN, KafkaError.GROUP_ID_NOT_FOUND, id="classic-to-consumer"),
+        pytest.param(MODERN, CLASSIC, KafkaError.INCONSISTENT_GROUP_PROTOCOL, id="consumer-to-classic"),
+    ],
+)
+def test_a_group_changes_its_type_when_it_is_empty_and_goes_on_from_its_offsets(
+    cluster: Cluster, first: Variant, second: Variant, refusal: int, tmp_path: Path
+) -> None:
+    with lawful(cluster, first, f"turned-from-{first.name}", tmp_path) as group:
+        group.join("old")
+        group.join("old too")
+        group.wait_covered_by(PARTITIONS, "old", "old too")
+        before = callbacks(group, "old")
+        group.join("early", variant=second)
+        group.wait_complaint("early", KafkaError(refusal).str())
+        group.wait_covered_by(PARTITIONS, "old", "old too")
+        assert callbacks(group, "old") == before, group.story()
+        group.kill("early")
+        group.leave("old too")
+        group.leave("old")
+        group.join("new", variant=second)
+        group.join("new too", variant=second)
+        group.wait_covered_by(PARTITIONS, "new", "new too")

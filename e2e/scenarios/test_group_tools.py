@@ -1,0 +1,240 @@
+"""kafka-consumer-groups.sh against KafScale and against Apache Kafka, side by side.
+
+Law: with the same topics, records and groups the tool prints the same for both, line by line, once ids, hosts and
+ports are masked; errors included. One group has a live member of the classic protocol, one of the new protocol,
+one has offsets and no member.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from bench.apache import ApacheKafka
+from bench.tools import HERE as BENCH
+from bench.tools import kafka_classpath
+from e2e.harness.cluster import Cluster
+from e2e.harness.services import until
+
+NEEDS = ("java", "mvn")
+TOPICS = ("orders", "bills")
+PARTITIONS = 2
+RECORDS = 20
+JOINED_S = 60.0
+END_OF_OUTPUT = "\x04\n"
+KAFKA_SETTINGS = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
+KAFSCALE_SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+
+COMMANDS = (
+    "--list",
+    "--list --state",
+    "--list --state Empty",
+    "--list --type",
+    "--list --type consumer",
+    "--list --state Nonsense",
+    "--describe --group empty",
+    "--describe --group empty --offsets",
+    "--describe --group empty --offsets --verbose",
+    "--describe --group empty --members",
+    "--describe --group empty --state",
+    "--describe --group empty --state --verbose",
+    "--describe --group live",
+    "--describe --group live --offsets --verbose",
+    "--describe --group live --members",
+    "--describe --group live --members --verbose",
+    "--describe --group live --state",
+    "--describe --group live --state --verbose",
+    "--describe --group modern",
+    "--describe --group modern --offsets --verbose",
+    "--describe --group modern --members",
+    "--describe --group modern --members --verbose",
+    "--describe --group modern --state",
+    "--describe --group modern --state --verbose",
+    "--describe --all-groups --state",
+    "--describe --all-groups --offsets",
+    "--describe --group unknown",
+    "--describe --group unknown --members",
+    "--describe --group unknown --state",
+    "--reset-offsets --group empty --topic orders --to-earliest --dry-run",
+    "--describe --group empty --offsets  after the dry run",
+    "--reset-offsets --group empty --topic orders --to-earliest --execute",
+    "--describe --group empty --offsets  after a reset to the earliest",
+    "--reset-offsets --group empty --topic orders:0 --shift-by 3 --dry-run",
+    "--reset-offsets --group empty --topic orders:0 --shift-by 3 --execute",
+    "--describe --group empty --offsets  after a shift",
+    "--reset-offsets --group empty --all-topics --shift-by -100 --dry-run",
+    "--reset-offsets --group empty --all-topics --to-latest --execute",
+    "--reset-offsets --group empty --all-topics --to-current --dry-run --export",
+    "--reset-offsets --group empty --topic bills:1 --to-offset 4 --execute",
+    "--reset-offsets --group empty --topic bills --to-datetime 2020-01-01T00:00:00.000 --dry-run",
+    "--reset-offsets --group empty --topic missing --to-earliest --dry-run",
+    "--reset-offsets --group live --topic orders --to-earliest --dry-run",
+    "--reset-offsets --group live --topic orders --to-earliest --execute",
+    "--reset-offsets --group modern --topic orders --to-earliest --execute",
+    "--reset-offsets --group fresh --topic orders --to-earliest --execute",
+    "--describe --group fresh --offsets",
+    "--describe --group fresh --state",
+    "--list --type --state  with a group of offsets alone",
+    "--delete-offsets --group live --topic orders",
+    "--delete-offsets --group modern --topic orders",
+    "--delete-offsets --group live --topic bills",
+    "--delete-offsets --group unknown --topic orders",
+    "--delete-offsets --group empty --topic missing",
+    "--delete-offsets --group empty --topic bills",
+    "--describe --group empty --offsets  after offsets were deleted",
+    "--delete-offsets --group empty --topic bills:0  that are gone",
+    "--delete --group live",
+    "--delete --group modern",
+    "--delete --group unknown",
+    "--delete --group empty --group live",
+    "--delete --group fresh",
+    "--delete --all-groups",
+    "--list  in the end",
+)
+"""In this order. Words after two spaces tell a command from the same one before."""
+
+MASKS = (
+    (re.compile(r"COORDINATOR \(ID\)"), "COORDINATOR"),
+    (re.compile(r"[\w.-]+:\d+\s+\(\d+\)"), "<broker>"),
+    (re.compile(r"\bthe-client-[0-9a-f-]{36}\b"), "<member>"),
+    (re.compile(r"(?<!\S)[\w+/-]{22}(?=\s.*the-client)"), "<member>"),
+    (re.compile(r"/127\.0\.0\.1|/\[?::1\]?"), "<host>"),
+    (re.compile(r"127\.0\.0\.1:\d+|localhost:\d+"), "<address>"),
+)
+EPOCHS = {"GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "CURRENT-EPOCH", "TARGET-EPOCH"}
+"""Not compared: a new group of Apache Kafka 4.3 begins with epoch 2, one of ours, as of Kafka before, with 1."""
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def require_java() -> None:
+    missing = [program for program in NEEDS if shutil.which(program) is None]
+    if missing:
+        reason = f"kafka-consumer-groups.sh needs {', '.join(missing)}, which is not installed"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@contextmanager
+def live_member(bootstrap: str, group: str, protocol: str) -> Iterator[None]:
+    """A member with all partitions of the first topic, and its offsets."""
+    settings: dict[str, str | bool] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "group.protocol": protocol,
+        "client.id": "the-client",
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe([TOPICS[0]])
+    try:
+        until(f"{group} has its partitions", lambda: _has_all(consumer), JOINED_S)
+        consumer.commit(
+            offsets=[TopicPartition(TOPICS[0], n, 3 + n) for n in range(PARTITIONS)], asynchronous=False
+        )
+        yield
+    finally:
+        consumer.close()
+
+
+def _has_all(consumer: Consumer) -> bool:
+    consumer.poll(0.1)
+    return len(consumer.assignment()) == PARTITIONS
+
+
+def fill(bootstrap: str) -> None:
+    """Topics with the same records, and offsets of a group that nobody is in."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in TOPICS]).values():
+        done.result(60)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for topic in TOPICS:
+        for n in range(RECORDS):
+            producer.produce(topic, str(n), partition=n % PARTITIONS)
+    assert producer.flush(60) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "empty", "enable.auto.commit": False})
+    offsets = [TopicPartition(topic, n, 5 + n) for topic in TOPICS for n in range(PARTITIONS)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def outputs(bootstrap: str) -> dict[str, str]:
+    """Command -> what the tool prints, all in one JVM, while the groups' members live."""
+    fill(bootstrap)
+    with ExitStack() as stack:
+        stack.enter_context(live_member(bootstrap, "live", "classic"))
+        stack.enter_context(live_member(bootstrap, "modern", "consumer"))
+        lines = [f"--bootstrap-server {bootstrap} {command.split('  ')[0]}" for command in COMMANDS]
+        done = subprocess.run(
+            [
+                *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+                *("-cp", kafka_classpath(), str(BENCH / "kafka" / "ConsumerGroups.java")),
+            ],
+            input="\n".join(lines) + "\n",
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(zip(COMMANDS, done.stdout.split(END_OF_OUTPUT), strict=False))
+
+
+def masked(output: str) -> list[str]:
+    """Rows come in the order of somebody's hash table, and columns are as wide as ids are."""
+    for pattern, mask in MASKS:
+        output = pattern.sub(mask, output)
+    rows, left_out = [], set[int]()
+    for line in output.splitlines():
+        words = line.split()
+        if words[:1] == ["GROUP"]:
+            left_out = {at for at, word in enumerate(words) if word in EPOCHS}
+        rows.append(" ".join(word for at, word in enumerate(words) if at not in left_out))
+    return sorted(row for row in rows if row)
+
+
+Said = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Said, Said]]:
+    """What the tool prints for KafScale, and for Apache Kafka."""
+    require_java()
+    ours = Cluster(data_dir=tmp_path_factory.mktemp("kafscale"), env=KAFSCALE_SETTINGS)
+    theirs = ApacheKafka(
+        tmp_path_factory.mktemp("kafka"), flush_before_ack=False, settings=KAFKA_SETTINGS, heap="512m"
+    )
+    with ExitStack() as stack:
+        stack.callback(ours.kill)
+        ours.start()
+        stack.callback(theirs.stop)
+        theirs.start()
+        with ThreadPoolExecutor() as pool:
+            kafscale, kafka = pool.map(outputs, (ours.bootstrap, theirs.bootstrap))
+        keep(tmp_path_factory.getbasetemp(), kafscale=kafscale, kafka=kafka)
+        yield kafscale, kafka
+
+
+def keep(folder: Path, **said: Said) -> None:
+    """The raw outputs, for whoever looks into a difference."""
+    for name, found in said.items():
+        text = "".join(f"$ {command}\n{output}\n" for command, output in found.items())
+        (folder / f"{name}.txt").write_text(text)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_tool_prints_what_it_prints_for_apache_kafka(said: tuple[Said, Said], command: str) -> None:
+    kafscale, kafka = said
+    assert masked(kafscale[command]) == masked(kafka[command])

@@ -1,0 +1,121 @@
+"""Every client library in a group of three: one member joins late, one is killed, one leaves cleanly.
+
+Laws: every record is seen; no partition has two members between two assignment callbacks; what is committed never
+goes back; a partition that loses its member has another one within the session timeout and three seconds.
+
+A group mostly waits, for a session to end or for a member's next heartbeat, so the stories of some groups run at once;
+each is told by a test of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+
+import pytest
+
+from e2e.checkers.group_history import violations
+from e2e.harness.clients import CLIENTS
+from e2e.harness.cluster import Cluster
+from e2e.harness.group import Feed, Group, Variant, all_committed
+
+PARTITIONS = 6
+SESSION_MS = 6_000
+GAP_MAX_S = SESSION_MS / 1000 + 3.0
+AT_ONCE = 3
+
+pytestmark = pytest.mark.timeout(600)
+
+BY_NAME = {client.name: client for client in CLIENTS}
+# In an order that keeps the three of Java apart: together they would be nine virtual machines that start.
+VARIANTS = (
+    Variant(client=BY_NAME["java"], assignor="range"),
+    Variant(client=BY_NAME["confluent"], assignor="range"),
+    Variant(client=BY_NAME["confluent"], assignor="roundrobin"),
+    Variant(client=BY_NAME["confluent"], assignor="cooperative-sticky"),
+    Variant(client=BY_NAME["confluent"], protocol="consumer"),
+    Variant(client=BY_NAME["kafka-python"], assignor="range"),
+    Variant(client=BY_NAME["java"], assignor="cooperative-sticky"),
+    Variant(client=BY_NAME["kafka-python"], assignor="cooperative-sticky"),
+    Variant(client=BY_NAME["aiokafka"], assignor="roundrobin"),
+    Variant(client=BY_NAME["kafkajs"], assignor="roundrobin"),
+    Variant(client=BY_NAME["franz-go"], assignor="cooperative-sticky"),
+    Variant(client=BY_NAME["franz-go"], protocol="consumer"),
+    Variant(client=BY_NAME["java"], protocol="consumer"),
+    Variant(client=BY_NAME["sarama"], assignor="range"),
+    Variant(client=BY_NAME["kafka-go"], assignor="range"),
+    Variant(client=BY_NAME["platformatic"], assignor="roundrobin"),
+    Variant(client=BY_NAME["platformatic"], protocol="consumer"),
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    env = {
+        "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS),
+        "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS": str(SESSION_MS),
+        "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": str(SESSION_MS),
+        "KAFSCALE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "1000",
+    }
+    cluster = Cluster(data_dir=tmp_path_factory.mktemp("groups"), env=env)
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+BUILDING = Lock()
+
+
+@pytest.fixture(scope="module")
+def stories(
+    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[None]]]:
+    """A story per variant that was asked for. They begin in the order of the tests, so none waits for a later one."""
+    wanted = {item.name for item in request.session.items if item.path == request.path}
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        yield {
+            variant.name: threads.submit(tell, cluster, variant, tmp_path_factory.mktemp(variant.name))
+            for variant in VARIANTS
+            if any(name.endswith(f"[{variant.name}]") for name in wanted)
+        }
+        threads.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("variant", [pytest.param(variant, id=variant.name) for variant in VARIANTS])
+def test_a_group_of_three_survives_a_late_member_a_killed_one_and_one_that_leaves(
+    stories: dict[str, Future[None]], variant: Variant
+) -> None:
+    variant.client.require()
+    stories[variant.name].result()
+
+
+def tell(cluster: Cluster, variant: Variant, folder: Path) -> None:
+    with BUILDING:  # before time counts; several variants share what is built
+        variant.client.command()
+    topic = f"read-by-{variant.name}"
+    group = Group(variant, cluster.bootstrap, topic, SESSION_MS, folder)
+    feed = Feed(cluster.bootstrap, topic, PARTITIONS)
+    try:
+        with feed.writing():
+            come_and_go(group)
+        group.wait_for("all records", lambda events: all_committed(events, feed.ends))
+        group.leave("steady")
+    finally:
+        group.end()
+    found = violations(group.events(), feed.ends, group.committed(PARTITIONS), GAP_MAX_S)
+    assert not found, "\n".join([*found[:20], group.story()])
+
+
+def come_and_go(group: Group) -> None:
+    group.join("steady")
+    group.join("killed")
+    group.wait_covered_by(PARTITIONS, "steady", "killed")
+    group.join("late")
+    group.wait_covered_by(PARTITIONS, "steady", "killed", "late")
+    group.kill("killed")
+    group.wait_covered_by(PARTITIONS, "steady", "late")
+    group.leave("late")
+    group.wait_covered_by(PARTITIONS, "steady")

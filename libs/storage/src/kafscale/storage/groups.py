@@ -1,0 +1,291 @@
+"""What etcd keeps of a consumer group: its state and its committed offsets, as values and as bytes.
+
+Pure. A group is of one type, and its state says which. It is what the next coordinator must know to go on
+without asking the members: the last completed generation (classic), or members and target assignment
+(KIP-848). Heartbeats and joins under way are not in it. What clients put in stays as they sent it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from kafscale.storage.heads import CorruptValue, parse_value
+from kafscale.storage.keys import TopicId
+from kafscale.storage.schema import SCHEMA
+from kafscale.store.v1 import store_pb2 as pb
+
+NOT_EMPTY = -1
+NO_EXPIRY = -1
+
+
+class ClassicPhase(Enum):
+    EMPTY = pb.ClassicGroup.EMPTY
+    PREPARING_REBALANCE = pb.ClassicGroup.PREPARING_REBALANCE
+    COMPLETING_REBALANCE = pb.ClassicGroup.COMPLETING_REBALANCE
+    STABLE = pb.ClassicGroup.STABLE
+
+
+class ConsumerMemberState(Enum):
+    STABLE = pb.ConsumerMember.STABLE
+    UNREVOKED_PARTITIONS = pb.ConsumerMember.UNREVOKED_PARTITIONS
+    UNRELEASED_PARTITIONS = pb.ConsumerMember.UNRELEASED_PARTITIONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitions:
+    topic_id: TopicId
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicProtocol:
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMember:
+    id: str
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[ClassicProtocol, ...] = ()  # in the member's order of preference
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroup:
+    """The protocol of JoinGroup and SyncGroup. One that only commits offsets has no members."""
+
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str | None = None  # a member id
+    phase: ClassicPhase = ClassicPhase.EMPTY
+    members: tuple[ClassicMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetAssignment:
+    member_id: str
+    partitions: tuple[TopicPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMember:
+    id: str
+    instance_id: str | None = None
+    rack: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    member_epoch: int
+    previous_epoch: int
+    state: ConsumerMemberState
+    rebalance_timeout_ms: int
+    subscribed: tuple[str, ...] = ()  # topic names
+    regex: str | None = None
+    assignor: str | None = None
+    assigned: tuple[TopicPartitions, ...] = ()
+    pending_revocation: tuple[TopicPartitions, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroup:
+    """The protocol of ConsumerGroupHeartbeat (KIP-848)."""
+
+    group_epoch: int
+    assignment_epoch: int  # group epoch that `target` was computed for
+    target: tuple[TargetAssignment, ...] = ()
+    members: tuple[ConsumerMember, ...] = ()
+    metadata_hash: bytes = b""  # of the subscribed topics that `group_epoch` has seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """`{prefix}/g/{slot}/{group}`."""
+
+    group: str
+    state: ClassicGroup | ConsumerGroup
+    empty_since_ms: int = NOT_EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """`{prefix}/c/{slot}/{group}/{topic_id}/{partition}`."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_ms: int
+    expire_ms: int = NO_EXPIRY
+
+
+def encode_group(group: GroupState) -> bytes:
+    message = pb.GroupState(schema=SCHEMA, group=group.group, empty_since_ms=group.empty_since_ms)
+    match group.state:
+        case ClassicGroup() as classic:
+            message.classic.CopyFrom(_classic_to_pb(classic))
+        case ConsumerGroup() as consumer:
+            message.consumer.CopyFrom(_consumer_to_pb(consumer))
+        case _ as never:
+            assert_never(never)
+    return message.SerializeToString(deterministic=True)
+
+
+def decode_group(data: bytes) -> GroupState:
+    message = pb.GroupState()
+    parse_value(message, data, "group")
+    which = message.WhichOneof("type")
+    state: ClassicGroup | ConsumerGroup
+    if which == "classic":
+        state = _classic_from_pb(message.classic)
+    elif which == "consumer":
+        state = _consumer_from_pb(message.consumer)
+    else:
+        raise CorruptValue("group", "it is of no type")
+    return GroupState(group=message.group, state=state, empty_since_ms=message.empty_since_ms)
+
+
+def encode_committed(offset: CommittedOffset) -> bytes:
+    return pb.CommittedOffset(
+        schema=SCHEMA,
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_ms=offset.commit_ms,
+        expire_ms=offset.expire_ms,
+    ).SerializeToString()
+
+
+def decode_committed(data: bytes) -> CommittedOffset:
+    message = pb.CommittedOffset()
+    parse_value(message, data, "committed offset")
+    return CommittedOffset(
+        offset=message.offset,
+        leader_epoch=message.leader_epoch,
+        metadata=message.metadata,
+        commit_ms=message.commit_ms,
+        expire_ms=message.expire_ms,
+    )
+
+
+def _classic_to_pb(group: ClassicGroup) -> pb.ClassicGroup:
+    message = pb.ClassicGroup(
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=group.leader,
+        phase=group.phase.value,
+    )
+    for member in group.members:
+        message.members.add(
+            id=member.id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            session_timeout_ms=member.session_timeout_ms,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            protocols=[pb.ClassicProtocol(name=p.name, metadata=p.metadata) for p in member.protocols],
+            assignment=member.assignment,
+        )
+    return message
+
+
+def _classic_from_pb(message: pb.ClassicGroup) -> ClassicGroup:
+    return ClassicGroup(
+        generation=message.generation,
+        protocol_type=message.protocol_type if message.HasField("protocol_type") else None,
+        protocol=message.protocol if message.HasField("protocol") else None,
+        leader=message.leader if message.HasField("leader") else None,
+        phase=ClassicPhase(message.phase),
+        members=tuple(_classic_member(member) for member in message.members),
+    )
+
+
+def _classic_member(message: pb.ClassicMember) -> ClassicMember:
+    return ClassicMember(
+        id=message.id,
+        instance_id=message.instance_id if message.HasField("instance_id") else None,
+        client_id=message.client_id,
+        client_host=message.client_host,
+        session_timeout_ms=message.session_timeout_ms,
+        rebalance_timeout_ms=message.rebalance_timeout_ms,
+        protocols=tuple(ClassicProtocol(name=p.name, metadata=p.metadata) for p in message.protocols),
+        assignment=message.assignment,
+    )
+
+
+def _consumer_to_pb(group: ConsumerGroup) -> pb.ConsumerGroup:
+    message = pb.ConsumerGroup(
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        metadata_hash=group.metadata_hash,
+    )
+    for target in group.target:
+        message.target.add(member_id=target.member_id, partitions=_partitions_to_pb(target.partitions))
+    for member in group.members:
+        message.members.add(
+            id=member.id,
+            instance_id=member.instance_id,
+            rack=member.rack,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_epoch=member.member_epoch,
+            previous_epoch=member.previous_epoch,
+            state=member.state.value,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            subscribed=member.subscribed,
+            regex=member.regex,
+            assignor=member.assignor,
+            assigned=_partitions_to_pb(member.assigned),
+            pending_revocation=_partitions_to_pb(member.pending_revocation),
+        )
+    return message
+
+
+def _consumer_from_pb(message: pb.ConsumerGroup) -> ConsumerGroup:
+    return ConsumerGroup(
+        group_epoch=message.group_epoch,
+        assignment_epoch=message.assignment_epoch,
+        target=tuple(
+            TargetAssignment(member_id=each.member_id, partitions=_partitions(each.partitions))
+            for each in message.target
+        ),
+        members=tuple(_consumer_member(member) for member in message.members),
+        metadata_hash=message.metadata_hash,
+    )
+
+
+def _consumer_member(message: pb.ConsumerMember) -> ConsumerMember:
+    return ConsumerMember(
+        id=message.id,
+        instance_id=message.instance_id if message.HasField("instance_id") else None,
+        rack=message.rack if message.HasField("rack") else None,
+        client_id=message.client_id,
+        client_host=message.client_host,
+        member_epoch=message.member_epoch,
+        previous_epoch=message.previous_epoch,
+        state=ConsumerMemberState(message.state),
+        rebalance_timeout_ms=message.rebalance_timeout_ms,
+        subscribed=tuple(message.subscribed),
+        regex=message.regex if message.HasField("regex") else None,
+        assignor=message.assignor if message.HasField("assignor") else None,
+        assigned=_partitions(message.assigned),
+        pending_revocation=_partitions(message.pending_revocation),
+    )
+
+
+def _partitions_to_pb(partitions: Iterable[TopicPartitions]) -> list[pb.TopicPartitions]:
+    return [pb.TopicPartitions(topic_id=each.topic_id, partitions=each.partitions) for each in partitions]
+
+
+def _partitions(messages: Iterable[pb.TopicPartitions]) -> tuple[TopicPartitions, ...]:
+    return tuple(
+        TopicPartitions(topic_id=TopicId(each.topic_id), partitions=tuple(each.partitions))
+        for each in messages
+    )

@@ -1,0 +1,141 @@
+"""Slots: the unit in which groups are coordinated, and the transactions by which a slot changes hands.
+
+Pure. A group's id says its slot for ever. The laws are those of a partition's head: a claim is one
+compare-and-swap on the slot's key and raises its epoch; every other compare only keeps claimers polite.
+The key is the fence of everything under `g/{slot}/` and `c/{slot}/`: each write there compares its
+mod_revision (`slot_fence`), so that who has lost the slot can neither end a rebalance nor commit an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+from kafscale.storage.claims import Grounds, owner_gone, range_at, rendezvous
+from kafscale.storage.etcd import Compare, Put, Range, Txn, TxnResult
+from kafscale.storage.heads import parse_value
+from kafscale.storage.keys import Keyspace, SlotId
+from kafscale.storage.schema import SCHEMA
+from kafscale.store.v1 import store_pb2 as pb
+
+ROLE: Final = "coordinator"
+SLOTS: Final = 64
+"""Persisted: with another number every group would be looked for where it is not."""
+_PLACE: Final = b"cs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """`{prefix}/cs/{slot}`."""
+
+    epoch: int
+    owner: str = ""  # "{node_id}/{boot_id}", "" when unowned
+    handoff_to: str = ""  # node id that may claim at once
+
+
+def slot_of(group: str) -> SlotId:
+    return SlotId(crc32(group.encode()) % SLOTS)
+
+
+def preferred_slot_owner(slot: SlotId, node_ids: Iterable[int]) -> int:
+    """The node that should coordinate the slot, or `NO_NODE` when there is none."""
+    return rendezvous(_PLACE, slot, node_ids)
+
+
+def encode_slot(slot: Slot) -> bytes:
+    return pb.Slot(
+        schema=SCHEMA, epoch=slot.epoch, owner=slot.owner, handoff_to=slot.handoff_to
+    ).SerializeToString()
+
+
+def decode_slot(data: bytes) -> Slot:
+    message = pb.Slot()
+    parse_value(message, data, "slot")
+    return Slot(epoch=message.epoch, owner=message.owner, handoff_to=message.handoff_to)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotClaim:
+    """One prepared claim: the transaction, and the record that stands when it succeeds."""
+
+    slot_id: SlotId
+    slot: Slot
+    grounds: Grounds
+    txn: Txn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotWon:
+    """The slot is ours. `revision` is what every write under it compares."""
+
+    slot: Slot
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotLost:
+    """The compare failed. What stands there instead; revision 0 and None when there is nothing."""
+
+    slot: Slot | None
+    revision: int
+
+
+def build_slot_claim(
+    keyspace: Keyspace, slot_id: SlotId, *, slot: Slot | None, revision: int, me: str, why: Grounds
+) -> SlotClaim:
+    """The slot as read at `revision` (None and 0: never claimed). May be nested: many in one request."""
+    assert (slot is None) == (revision == 0), revision
+    claimed = Slot(epoch=1 if slot is None else slot.epoch + 1, owner=me)
+    compares = [slot_fence(keyspace, slot_id, revision)]
+    if why is Grounds.OWNER_GONE:
+        assert slot is not None, "an owner without a record"
+        compares.append(owner_gone(keyspace, ROLE, slot.owner))
+    key = keyspace.slot_claim(slot_id)
+    txn = Txn(
+        compare=tuple(compares),
+        success=(Put(key, encode_slot(claimed)),),
+        failure=(Range(key),),
+    )
+    return SlotClaim(slot_id=slot_id, slot=claimed, grounds=why, txn=txn)
+
+
+def read_slot_claim(claim: SlotClaim, result: TxnResult, revision: int) -> SlotWon | SlotLost:
+    """`result` is the claim's own answer; `revision` the one of the whole request, the only reliable one.
+
+    A failed compare whose record is this very claim's means that an earlier try of it was applied.
+    """
+    if result.succeeded:
+        return SlotWon(slot=claim.slot, revision=revision)
+    slot, found_at = slot_in(result)
+    if slot == claim.slot:
+        return SlotWon(slot=claim.slot, revision=found_at)
+    return SlotLost(slot=slot, revision=found_at)
+
+
+def build_slot_release(
+    keyspace: Keyspace, slot_id: SlotId, *, slot: Slot, revision: int, handoff_to: str
+) -> Txn:
+    """Give the slot away: it keeps its epoch, and the node in `handoff_to` ("" for any) may claim at once.
+
+    A failure has read what stands there (`slot_in`): the released record, if an earlier try was applied.
+    """
+    key = keyspace.slot_claim(slot_id)
+    released = Slot(epoch=slot.epoch, handoff_to=handoff_to)
+    return Txn(
+        compare=(slot_fence(keyspace, slot_id, revision),),
+        success=(Put(key, encode_slot(released)),),
+        failure=(Range(key),),
+    )
+
+
+def slot_fence(keyspace: Keyspace, slot_id: SlotId, revision: int) -> Compare:
+    """Holds while nobody has claimed or released the slot since `revision`."""
+    return Compare(keyspace.slot_claim(slot_id), "mod", "=", revision)
+
+
+def slot_in(result: TxnResult) -> tuple[Slot | None, int]:
+    """The record that the failure branch of a claim or a release has read, and its mod_revision."""
+    kvs = range_at(result, 0).kvs
+    return (decode_slot(kvs[0].value), kvs[0].mod_revision) if kvs else (None, 0)

@@ -1,0 +1,1 @@
+"""The classic consumer group (JoinGroup, SyncGroup, Heartbeat, LeaveGroup): a pure machine, see `machine`."""

@@ -1,0 +1,75 @@
+"""The classic group as a function: step · next_deadline · durable · restore.
+
+The laws. Every request is answered exactly once; no rebalance is without an end; the generation never
+falls; what a reply claims is in `durable` of the same transition. The shell keeps the order: save
+`durable(group)` if it changed (`must_save`), release the replies, arm one timer at `next_deadline`.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from kafscale.coordinator.classic.join import join
+from kafscale.coordinator.classic.model import (
+    Abandon,
+    Commit,
+    Delete,
+    Event,
+    Group,
+    Heartbeat,
+    Join,
+    Leave,
+    Phase,
+    Rules,
+    Sync,
+    Tick,
+    Transition,
+)
+from kafscale.coordinator.classic.rebalance import expire, settle
+from kafscale.coordinator.classic.requests import abandon, commit, delete, heartbeat, leave, refuse
+from kafscale.coordinator.classic.saved import durable, must_save, restore
+from kafscale.coordinator.classic.sync import sync
+from kafscale.coordinator.classic.turn import Turn
+
+__all__ = ["durable", "must_save", "next_deadline", "restore", "step"]
+
+
+def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
+    """First the event, then time, then what follows. Total: a client's mistake is a reply."""
+    turn = Turn.begin(group, now_ms, rules)
+    if turn.phase is Phase.DEAD:
+        refuse(turn, event)
+    else:
+        _apply(turn, event)
+        expire(turn)
+        settle(turn)
+    return turn.finish()
+
+
+def next_deadline(group: Group) -> int | None:
+    """When to call `step(…, Tick(), …)` next. After a step it lies in the future."""
+    deadlines = [m.session_deadline_ms for m in group.members.values()]
+    deadlines += [*group.pending.values(), group.rebalance_deadline_ms, group.sync_deadline_ms]
+    return min([due_ms for due_ms in deadlines if due_ms is not None], default=None)
+
+
+def _apply(turn: Turn, event: Event) -> None:
+    match event:
+        case Join():
+            join(turn, event)
+        case Sync():
+            sync(turn, event)
+        case Heartbeat():
+            heartbeat(turn, event)
+        case Leave():
+            leave(turn, event)
+        case Commit():
+            commit(turn, event)
+        case Delete():
+            delete(turn, event)
+        case Abandon():
+            abandon(turn, event)
+        case Tick():
+            pass
+        case _:
+            assert_never(event)

@@ -1,0 +1,98 @@
+"""What others want to know of a group: DescribeGroups, ListGroups, OffsetDelete."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from kafscale.coordinator.classic.model import CONSUMER, Group, InstanceId, MemberId, Phase
+from kafscale.wire.errors import ErrorCode
+
+_VERSION = struct.Struct(">h")
+_LENGTH = struct.Struct(">h")
+_COUNT = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDescription:
+    member_id: MemberId
+    instance_id: InstanceId | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[MemberDescription, ...]
+
+
+def describe(group: Group) -> GroupDescription:
+    """As Kafka prints it: metadata and protocol in Stable only; a group that does not exist is Dead."""
+    stable = group.phase is Phase.STABLE
+    return GroupDescription(
+        state=(group.phase if group.exists else Phase.DEAD).value,
+        protocol_type=group.protocol_type or "",
+        protocol=group.protocol_name or "" if stable else "",
+        members=tuple(
+            MemberDescription(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata or b"" if stable else b"",
+                assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+def offset_delete_refusal(group: Group) -> ErrorCode:
+    """Whether OffsetDelete is refused as a whole; else `subscribed_topics` decides for each topic."""
+    if not group.exists:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.members and group.protocol_type != CONSUMER:
+        return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE
+
+
+def subscribed_topics(group: Group) -> frozenset[str] | None:
+    """The topics that the members of the last generation consume. None if that cannot be told: take all
+    topics as subscribed then (GROUP_SUBSCRIBED_TO_TOPIC), as Kafka does."""
+    if not group.members:
+        return frozenset()
+    if group.protocol_type != CONSUMER or group.protocol_name is None:
+        return None
+    topics: set[str] = set()
+    for member in group.members.values():
+        if member.metadata is not None:
+            named = _topics_of(member.metadata)
+            if named is None:
+                return None
+            topics.update(named)
+    return frozenset(topics)
+
+
+def _topics_of(metadata: bytes) -> list[str] | None:
+    """Of a ConsumerProtocolSubscription, read as v0: all later versions begin with the same fields."""
+    topics: list[str] = []
+    try:
+        (count,) = _COUNT.unpack_from(metadata, _VERSION.size)
+        at = _VERSION.size + _COUNT.size
+        if count < 0:
+            return None
+        while len(topics) < count:
+            (length,) = _LENGTH.unpack_from(metadata, at)
+            at += _LENGTH.size
+            if not 0 <= length <= len(metadata) - at:
+                return None
+            topics.append(metadata[at : at + length].decode())
+            at += length
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return topics

@@ -1,0 +1,151 @@
+"""One step in the making: a working copy of a group, and the replies so far.
+
+The law: a token parked in a member leaves it by `answer_join` or `answer_sync` alone, and whatever
+drops or replaces a member passes through here. So nobody is forgotten, and nobody answered twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kafscale.coordinator.classic.model import (
+    NO_MEMBER_ID,
+    Generation,
+    Group,
+    InitialDelay,
+    InstanceId,
+    JoinReply,
+    Member,
+    MemberId,
+    Phase,
+    Reply,
+    Rules,
+    SyncReply,
+    Token,
+    Transition,
+)
+from kafscale.wire.errors import ErrorCode
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """Mutable, and alive for one step only. The fields are the group's."""
+
+    now_ms: int
+    rules: Rules
+    phase: Phase
+    known: bool
+    generation: Generation
+    protocol_type: str | None
+    protocol_name: str | None
+    leader: MemberId | None
+    members: dict[MemberId, Member]
+    pending: dict[MemberId, int]
+    rebalance_deadline_ms: int | None
+    sync_deadline_ms: int | None
+    initial: InitialDelay | None
+    replies: list[Reply] = field(default_factory=list)
+    entered: list[Phase] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, group: Group, now_ms: int, rules: Rules) -> Turn:
+        return cls(
+            now_ms=now_ms,
+            rules=rules,
+            phase=group.phase,
+            known=group.known,
+            generation=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader=group.leader,
+            members=dict(group.members),
+            pending=dict(group.pending),
+            rebalance_deadline_ms=group.rebalance_deadline_ms,
+            sync_deadline_ms=group.sync_deadline_ms,
+            initial=group.initial,
+        )
+
+    def finish(self) -> Transition:
+        group = Group(
+            phase=self.phase,
+            known=self.known,
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.leader,
+            members=self.members,
+            pending=self.pending,
+            rebalance_deadline_ms=self.rebalance_deadline_ms,
+            sync_deadline_ms=self.sync_deadline_ms,
+            initial=self.initial,
+        )
+        return Transition(group=group, replies=tuple(self.replies), entered=tuple(self.entered))
+
+    def enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self.entered.append(phase)
+
+    # --- members -------------------------------------------------------------------------------
+
+    def put(self, member: Member) -> None:
+        self.members[member.member_id] = member
+
+    def member_of(self, instance_id: InstanceId) -> Member | None:
+        """The static member that goes by this name."""
+        return next((m for m in self.members.values() if m.instance_id == instance_id), None)
+
+    def check(self, member_id: MemberId, instance_id: InstanceId | None) -> ErrorCode:
+        """Whether the request comes from a member; a static one may have been replaced (KIP-345)."""
+        if instance_id is not None:
+            holder = self.member_of(instance_id)
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if holder.member_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def remove(self, member_id: MemberId) -> None:
+        """Drop a member; whoever waits in its name shall start again without an id."""
+        member = self.members[member_id]
+        if member.joining is not None:
+            self.answer_join(member, ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID)
+        if member.syncing is not None:
+            self.answer_sync(self.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID)
+        del self.members[member_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+
+    def extend_session(self, member: Member) -> None:
+        """A full session from now. Whoever waits for us is alive, unless it never was a member."""
+        waits = member.is_parked and not member.is_new
+        deadline_ms = None if waits else self.now_ms + member.session_timeout_ms
+        self.put(replace(member, session_deadline_ms=deadline_ms))
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of all members'; at least one, for a deadline lies in the future."""
+        return max([1, *(m.rebalance_timeout_ms for m in self.members.values())])
+
+    # --- parked requests -----------------------------------------------------------------------
+
+    def park_join(self, member: Member, token: Token) -> None:
+        """A second Join of the same member takes the place of the first, whose connection is gone."""
+        if member.joining is not None:
+            self.answer_join(member, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        deadline_ms = self.now_ms + self.rules.new_member_join_timeout_ms if member.is_new else None
+        self.put(replace(member, joining=token, session_deadline_ms=deadline_ms))
+
+    def park_sync(self, member: Member, token: Token) -> None:
+        if member.syncing is not None:
+            self.answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        self.put(replace(member, syncing=token, must_sync=False, session_deadline_ms=None))
+
+    def answer_join(self, member: Member, error: ErrorCode, member_id: MemberId) -> None:
+        assert member.joining is not None, member.member_id
+        self.replies.append(JoinReply(token=member.joining, error=error, member_id=member_id))
+        self.extend_session(replace(member, joining=None))
+
+    def answer_sync(self, member: Member, error: ErrorCode) -> None:
+        assert member.syncing is not None, member.member_id
+        self.replies.append(SyncReply(token=member.syncing, error=error))
+        self.extend_session(replace(member, syncing=None))

@@ -1,0 +1,1 @@
+"""The consumer-group machine of KIP-848 ("next generation"), without I/O: see `machine`."""

@@ -1,0 +1,323 @@
+"""A consumer group by KIP-848: `step`, `next_deadline`, `durable`, `restore`. Pure: no clock, no chance.
+
+The laws (tests/consumer). At no time do two members own a partition, as far as they were told and
+have not said otherwise. A member's epoch never falls. A heartbeat with a wrong epoch changes
+nothing and gets no success. Left alone a group becomes Empty; with quiet heartbeats it becomes
+Stable, and then a heartbeat changes nothing durable. `restore(durable(g))` is a group as good as g.
+
+The order of a step: the event, then the expiry of what is due. Group epochs move at once; the target
+for them is computed by the next heartbeat (until then the group is ASSIGNING, as in Kafka), so a
+hundred members that leave together cost one assignment. The first member makes epoch 1, as in KIP-848;
+Kafka 4.3 bears its groups at 1 and so answers 2, which clients, who only send it back, cannot tell apart.
+
+Out of a `Heartbeat` the shell may release the reply only when `durable` of the new group is written;
+if that is not possible, it keeps the old group and answers COORDINATOR_NOT_AVAILABLE.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import assert_never
+
+from kafscale.coordinator.consumer import subscriptions
+from kafscale.coordinator.consumer.assignors import Candidate, Target, assign
+from kafscale.coordinator.consumer.membership import bumped, fence, find, named, static_leave
+from kafscale.coordinator.consumer.model import (
+    JOIN_EPOCH,
+    NOTHING,
+    STATIC_LEAVE_EPOCH,
+    UNCHANGED,
+    Assignor,
+    CheckReply,
+    Commit,
+    Deadlines,
+    Delete,
+    DeleteReply,
+    Event,
+    Fetch,
+    Group,
+    GroupState,
+    Heartbeat,
+    HeartbeatReply,
+    Member,
+    MemberId,
+    MemberState,
+    Rules,
+    Saved,
+    Tick,
+    Topics,
+    TopicsChanged,
+    Transition,
+)
+from kafscale.coordinator.consumer.reconcile import is_reconciled, reconcile
+from kafscale.coordinator.consumer.validation import Refusal, bad_expression, cut, refusal_of
+from kafscale.storage.keys import TopicId
+from kafscale.wire.errors import ErrorCode
+
+MEMBER_EPOCH_COMMIT_VERSION = 9
+"""The first OffsetCommit that carries a member epoch."""
+NO_EPOCH = -1
+
+
+def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
+    """Total: a client's mistake is a reply."""
+    match event:
+        case Heartbeat():
+            done = _heartbeat(group, event, now_ms, rules)
+        case Commit():
+            done = Transition(group, (CheckReply(token=event.token, error=_commit_error(group, event)),))
+        case Fetch():
+            done = Transition(group, (CheckReply(token=event.token, error=_fetch_error(group, event)),))
+        case TopicsChanged():
+            done = Transition(_with_topics(group, event.topics))
+        case Tick():
+            done = Transition(group)
+        case Delete():
+            done = _delete(group, event)
+        case _:
+            assert_never(event)
+    return replace(done, group=_without_expired(done.group, now_ms))
+
+
+def next_deadline(group: Group) -> int | None:
+    """When `Tick` is due, in monotonic ms. None: never."""
+    return min((_first(deadlines) for deadlines in group.deadlines.values()), default=None)
+
+
+def durable(group: Group) -> Saved:
+    """What must survive. The same object as long as nothing of it changed."""
+    return group.saved
+
+
+def restore(saved: Saved, now_ms: int, topics: Topics, rules: Rules) -> Group:
+    """The group with full sessions again, and in a new epoch if its topics changed meanwhile.
+
+    `restore(Saved(group_id=…), …)` is a group that does not exist yet.
+    """
+    deadlines = {member.member_id: _deadlines(member, now_ms, rules) for member in saved.members.values()}
+    return _with_topics(Group(saved=saved, deadlines=deadlines), topics)
+
+
+def state_of(saved: Saved) -> GroupState:
+    if saved.epoch == 0:
+        return GroupState.DEAD
+    if not saved.members:
+        return GroupState.EMPTY
+    if saved.epoch > saved.target_epoch:
+        return GroupState.ASSIGNING
+    if all(is_reconciled(member, saved.target_epoch) for member in saved.members.values()):
+        return GroupState.STABLE
+    return GroupState.RECONCILING
+
+
+# --- heartbeats --------------------------------------------------------------------------------
+
+
+def _heartbeat(group: Group, request: Heartbeat, now_ms: int, rules: Rules) -> Transition:
+    refused = refusal_of(group.saved.group_id, request, rules)
+    if refused is not None:
+        return _refuse(group, request, refused)
+    if request.member_epoch < JOIN_EPOCH:
+        return _leave(group, request)
+    found = find(group, request, rules)
+    if isinstance(found, Refusal):
+        return _refuse(group, request, found)
+    said = _told(found.member, request, rules)
+    new_expression = said.regex if said.regex != found.member.regex else None
+    refused = bad_expression(new_expression)
+    if refused is not None:
+        return _refuse(group, request, refused)
+    group = _with_member(found.group, said)
+    if found.makes_epoch or _subscribed_otherwise(found.member, said):
+        matches = subscriptions.all_matches(group.saved.members.values(), group.topics, group.matches)
+        group = bumped(replace(group, matches=matches))
+    group = _with_target(group, rules)
+    member = _reconciled(group, said, request)
+    group = _with_member(group, member)
+    # The rebalance timeout starts anew with each order to revoke, and only with one.
+    before = group.deadlines.get(member.member_id)
+    deadlines = _deadlines(member, now_ms, rules)
+    if before is not None and before.rebalance_ms is not None and member.revoking == found.member.revoking:
+        deadlines = deadlines._replace(rebalance_ms=before.rebalance_ms)
+    group = replace(group, deadlines={**group.deadlines, member.member_id: deadlines})
+    return Transition(group, (_answer(request, found.member, member, rules),))
+
+
+def _refuse(group: Group, request: Heartbeat, refusal: Refusal) -> Transition:
+    reply = HeartbeatReply(token=request.token, error=refusal.error, message=refusal.message)
+    return Transition(group, (reply,))
+
+
+def _leave(group: Group, request: Heartbeat) -> Transition:
+    member = named(group, request)
+    if isinstance(member, Refusal):
+        return _refuse(group, request, member)
+    if request.member_epoch == STATIC_LEAVE_EPOCH:
+        group = static_leave(group, member)
+    else:
+        group = fence(group, {member.member_id})
+    reply = HeartbeatReply(token=request.token, member_id=member.member_id, member_epoch=request.member_epoch)
+    return Transition(group, (reply,))
+
+
+def _told(member: Member, request: Heartbeat, rules: Rules) -> Member:
+    """The member with what the heartbeat says of it; the same object if that is nothing new."""
+    names, regex, timeout_ms = (
+        request.subscribed_names,
+        request.subscribed_regex,
+        request.rebalance_timeout_ms,
+    )
+    said = replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=cut(request.client_id, rules.text_bytes_max),
+        client_host=cut(request.client_host, rules.text_bytes_max),
+        rebalance_timeout_ms=member.rebalance_timeout_ms
+        if timeout_ms == UNCHANGED
+        else min(timeout_ms, rules.rebalance_timeout_max_ms),
+        names=member.names if names is None else frozenset(names),
+        regex=member.regex if regex is None else regex,
+        assignor=member.assignor if request.server_assignor is None else Assignor(request.server_assignor),
+    )
+    return member if said == member else said
+
+
+def _subscribed_otherwise(before: Member, said: Member) -> bool:
+    return before.names != said.names or (before.regex or "") != (said.regex or "")
+
+
+def _with_target(group: Group, rules: Rules) -> Group:
+    """With the target of the group's epoch."""
+    saved = group.saved
+    if saved.target_epoch == saved.epoch:
+        return group
+    subscribed = subscriptions.topic_ids_by_member(group)
+    wanted = frozenset().union(*subscribed.values())
+    sizes = {topic_id: size for topic_id, size in group.topics.values() if topic_id in wanted}
+    candidates = {
+        member_id: Candidate(
+            instance_id=saved.members[member_id].instance_id,
+            subscribed=topic_ids,
+            target=saved.target.get(member_id, NOTHING),
+        )
+        for member_id, topic_ids in subscribed.items()
+    }
+    target: Target = assign(preferred_assignor(saved, rules), candidates, sizes)
+    return replace(group, saved=replace(saved, target=target, target_epoch=saved.epoch))
+
+
+def preferred_assignor(saved: Saved, rules: Rules) -> Assignor:
+    """The one that most members ask for; among equals the default, then the first by name."""
+    votes = Counter(member.assignor for member in saved.members.values() if member.assignor is not None)
+    default = rules.default_assignor
+    return min(votes, key=lambda one: (-votes[one], one is not default, one.value), default=default)
+
+
+def _reconciled(group: Group, member: Member, request: Heartbeat) -> Member:
+    def held_by_others(topic_id: TopicId, wanted: frozenset[int]) -> frozenset[int]:
+        others = (other for other in group.saved.members.values() if other.member_id != member.member_id)
+        return wanted & frozenset().union(*(other.holds(topic_id) for other in others))
+
+    target = group.saved.target.get(member.member_id, NOTHING)
+    return reconcile(member, group.saved.target_epoch, target, held_by_others, request.owned)
+
+
+def _answer(request: Heartbeat, before: Member, member: Member, rules: Rules) -> HeartbeatReply:
+    """The assignment is told when it changed, and to who asks for all by saying all, or missed an answer."""
+    says_all = (
+        request.rebalance_timeout_ms != UNCHANGED
+        and (request.subscribed_names is not None or request.subscribed_regex is not None)
+        and request.owned is not None
+    )
+    behind = request.member_epoch != before.epoch
+    is_told = says_all or behind or before.assigned != member.assigned
+    return HeartbeatReply(
+        token=request.token,
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=rules.heartbeat_interval_ms,
+        assignment=member.assigned if is_told else None,
+    )
+
+
+# --- checks, topics, deletion --------------------------------------------------------------------
+
+
+def _commit_error(group: Group, request: Commit) -> ErrorCode:
+    saved = group.saved
+    if request.member_epoch < 0 and not saved.members:
+        return ErrorCode.NONE  # an admin client, or a consumer without a group
+    if request.transactional and not request.member_id and request.member_epoch == NO_EPOCH:
+        return ErrorCode.NONE  # a producer from before KIP-447; its transaction fences it
+    if saved.epoch == 0:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    error = _epoch_error(saved, request.member_id, request.member_epoch)
+    known_version = request.transactional or request.version >= MEMBER_EPOCH_COMMIT_VERSION
+    if error is ErrorCode.UNKNOWN_MEMBER_ID or known_version:
+        return error
+    return ErrorCode.UNSUPPORTED_VERSION
+
+
+def _fetch_error(group: Group, request: Fetch) -> ErrorCode:
+    if request.member_id is None and request.member_epoch < 0:
+        return ErrorCode.NONE
+    if group.saved.epoch == 0:
+        return ErrorCode.NONE  # as of any group that nobody knows: there is no offset, and that is no error
+    return _epoch_error(group.saved, request.member_id or "", request.member_epoch)
+
+
+def _epoch_error(saved: Saved, member_id: str, member_epoch: int) -> ErrorCode:
+    member = saved.members.get(MemberId(member_id))
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if member.epoch == member_epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _with_topics(group: Group, topics: Topics) -> Group:
+    """A new group epoch if what the members are subscribed to changed."""
+    matches = subscriptions.all_matches(group.saved.members.values(), topics)
+    group = replace(group, topics=topics, matches=matches)
+    if group.saved.members and subscriptions.metadata_hash(group) != group.saved.metadata_hash:
+        group = bumped(group)
+    return group
+
+
+def _delete(group: Group, request: Delete) -> Transition:
+    match state_of(group.saved):
+        case GroupState.DEAD:
+            return Transition(group, (DeleteReply(token=request.token, error=ErrorCode.GROUP_ID_NOT_FOUND),))
+        case GroupState.EMPTY:
+            gone = replace(group, saved=Saved(group_id=group.saved.group_id), matches={})
+            return Transition(gone, (DeleteReply(token=request.token),))
+        case GroupState.ASSIGNING | GroupState.RECONCILING | GroupState.STABLE:
+            return Transition(group, (DeleteReply(token=request.token, error=ErrorCode.NON_EMPTY_GROUP),))
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+def _deadlines(member: Member, now_ms: int, rules: Rules) -> Deadlines:
+    revokes = member.state is MemberState.UNREVOKED_PARTITIONS
+    rebalance_ms = now_ms + member.rebalance_timeout_ms if revokes else None
+    return Deadlines(now_ms + rules.session_timeout_ms, rebalance_ms)
+
+
+def _first(deadlines: Deadlines) -> int:
+    if deadlines.rebalance_ms is None:
+        return deadlines.session_ms
+    return min(deadlines.session_ms, deadlines.rebalance_ms)
+
+
+def _without_expired(group: Group, now_ms: int) -> Group:
+    """Who was silent for too long, or did not revoke in time, is no member any more."""
+    gone = {member_id for member_id, due in group.deadlines.items() if _first(due) <= now_ms}
+    return fence(group, gone)
+
+
+def _with_member(group: Group, member: Member) -> Group:
+    members = group.saved.members
+    if members.get(member.member_id) is member:
+        return group
+    return replace(group, saved=replace(group.saved, members={**members, member.member_id: member}))

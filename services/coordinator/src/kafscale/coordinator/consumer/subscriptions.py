@@ -1,0 +1,89 @@
+"""Which topics a member is subscribed to: by name, by expression, or both (KIP-848, "Regular expressions").
+
+Expressions are RE2, matched against the whole name, as Kafka does it since 4.0: linear in the name,
+whoever wrote the expression. Python's `re` is not, and one client could stop everybody's coordinator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import re2  # type: ignore[import-untyped]
+from kafscale.coordinator.consumer.model import Group, Member, MemberId, Topics
+from kafscale.storage.keys import TopicId
+
+MEMORY_BYTES_MAX = 1 << 20
+"""Of one compiled expression. re2 keeps at most 128 of them."""
+
+
+def _compiled(expression: str) -> re2._Regexp | None:
+    options = re2.Options()
+    options.max_mem = MEMORY_BYTES_MAX
+    options.log_errors = False
+    try:
+        return re2.compile(expression, options)
+    except (re2.error, UnicodeEncodeError):
+        return None
+
+
+def is_valid(expression: str) -> bool:
+    return _compiled(expression) is not None
+
+
+def matching(expression: str, topics: Topics) -> frozenset[str]:
+    """The existing topics whose whole name the expression matches."""
+    regexp = _compiled(expression)
+    if regexp is None:
+        return frozenset()
+    return frozenset(name for name in topics if regexp.fullmatch(name) is not None)
+
+
+def all_matches(
+    members: Iterable[Member], topics: Topics, known: Mapping[str, frozenset[str]] | None = None
+) -> dict[str, frozenset[str]]:
+    """What each expression of the members matches; `known`: what was found for the same topics."""
+    found = known or {}
+    expressions = sorted({member.regex for member in members if member.regex})
+    return {one: found[one] if one in found else matching(one, topics) for one in expressions}
+
+
+def names_of(member: Member, matches: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """All topics that the member is subscribed to, existing or not."""
+    if not member.regex:
+        return member.names
+    return member.names | matches.get(member.regex, frozenset())
+
+
+def topic_ids_of(member: Member, group: Group) -> frozenset[TopicId]:
+    """The existing topics that the member is subscribed to."""
+    topics = group.topics
+    return frozenset(topics[name].topic_id for name in names_of(member, group.matches) if name in topics)
+
+
+def topic_ids_by_member(group: Group) -> dict[MemberId, frozenset[TopicId]]:
+    """`topic_ids_of` each; members of equal subscription share one set."""
+    distinct: dict[tuple[frozenset[str], str | None], frozenset[TopicId]] = {}
+    found = {}
+    for member_id, member in group.saved.members.items():
+        key = (member.names, member.regex)
+        if key not in distinct:
+            distinct[key] = topic_ids_of(member, group)
+        found[member_id] = distinct[key]
+    return found
+
+
+def subscribed_topics(group: Group) -> frozenset[str]:
+    """What some member is subscribed to. OffsetDelete refuses these: GROUP_SUBSCRIBED_TO_TOPIC."""
+    distinct = {(member.names, member.regex): member for member in group.saved.members.values()}
+    return frozenset().union(*(names_of(member, group.matches) for member in distinct.values()))
+
+
+def metadata_hash(group: Group) -> bytes:
+    """Changes when a subscribed topic appears, vanishes, grows, or is another one of the same name."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(subscribed_topics(group)):
+        topic = group.topics.get(name)
+        if topic is not None:
+            digest.update(f"{name}\0{topic.topic_id.hex()}\0{topic.partitions}\0".encode(errors="replace"))
+    return digest.digest()

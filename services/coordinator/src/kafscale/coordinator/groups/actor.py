@@ -1,0 +1,297 @@
+"""One live group: feeds its machine, has written what must survive, and only then lets replies go.
+
+The laws. A reply leaves after the write of the hard state of its step (persist, then reply). While a
+write is under way events wait in a bounded inbox and are then stepped together, so that a storm of
+requests costs few writes. A write that another claim has fenced ends the actor: everyone who waits hears
+it, and nothing the actor held is true any more. One that etcd refused (a record too large) was certainly
+not made: everyone who waits is told to try again, and the group is what was written last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+from kafscale.coordinator.groups.running_clock import RunningClock
+from kafscale.coordinator.slots import Held
+from kafscale.runtime.committer import Answer, Committer, Settled
+from kafscale.storage.claims import range_at
+from kafscale.storage.etcd import Compare, Delete, Put, Range, Txn, TxnResult
+from kafscale.storage.groups import NOT_EMPTY
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.slots import slot_fence
+from kafscale.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+INBOX_MAX = 10_000
+
+G = TypeVar("G")
+E = TypeVar("E")
+
+
+class GroupFailed(Exception):
+    """The group cannot answer; `error` is what the client is told."""
+
+    def __init__(self, error: ErrorCode) -> None:
+        super().__init__(error.name)
+        self.error = error
+
+
+class Reply(Protocol):
+    @property
+    def token(self) -> int: ...
+
+
+class Kind(Protocol[G, E]):
+    """A group machine as the actor drives it."""
+
+    def step(self, group: G, event: E, now_ms: int) -> tuple[G, Sequence[Reply]]: ...
+
+    def next_deadline(self, group: G) -> int | None: ...
+
+    def must_save(self, before: G, after: G) -> bool:
+        """Whether what must survive differs. Asked after every heartbeat, so it has to be cheap."""
+
+    def is_kept(self, group: G) -> bool:
+        """Whether it has a record."""
+
+    def encode(self, name: str, group: G, empty_since_ms: int) -> bytes:
+        """The record of a group that is kept."""
+
+    def reborn(self, name: str, group: G, now_ms: int) -> G:
+        """The group as the next coordinator would have it: nobody waits, sessions are full."""
+
+    def tick(self) -> E: ...
+
+    def abandon(self, token: int) -> E | None:
+        """The event that nobody waits for `token` any more, if this machine parks requests."""
+
+    def exists(self, group: G) -> bool: ...
+
+    def is_empty(self, group: G) -> bool:
+        """Without members; only its offsets are left of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What all actors share. `fenced` and `forget` are the host's."""
+
+    committer: Committer
+    keyspace: Keyspace
+    clock: RunningClock
+    fenced: Callable[[Held], None]
+    forget: Callable[[Actor[Any, Any]], None]
+
+
+class Actor(Generic[G, E]):
+    """See the module's law. `revision` is the record's mod_revision, 0 while there is none.
+
+    `behind`: the record does not say what `group` is. `before` is the empty group of the other type that
+    this one takes the place of; it stands until this one is written.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        held: Held,
+        kind: Kind[G, E],
+        group: G,
+        tools: Tools,
+        *,
+        revision: int = 0,
+        empty_since_ms: int = NOT_EMPTY,
+        behind: bool = False,
+        before: Actor[Any, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.held = held
+        self.kind = kind
+        self.group = group
+        self.revision = revision
+        self.empty_since_ms = empty_since_ms  # wall time; as its record says
+        self.before = before
+        self._behind = behind
+        self._tools = tools
+        self._key = tools.keyspace.group(held.slot_id, name)
+        self._inbox: deque[E] = deque()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._token = 0
+        self._writing = False
+        self._ended = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ms = 0
+        self._arm()
+
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._inbox or self._writing)
+
+    def ask(self, event_of: Callable[[int], E]) -> asyncio.Future[Any]:
+        """The reply to the event, or `GroupFailed`. To cancel the future is to abandon the request."""
+        if self._ended:
+            raise GroupFailed(ErrorCode.NOT_COORDINATOR)
+        if len(self._inbox) >= INBOX_MAX:
+            raise GroupFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._token = token = self._token + 1
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = answer
+        answer.add_done_callback(lambda done: self._abandoned(token) if done.cancelled() else None)
+        self.tell(event_of(token))
+        return answer
+
+    def tell(self, event: E) -> None:
+        """An event that nobody waits for."""
+        self._inbox.append(event)
+        if not self._writing:
+            self._turn()
+
+    def end(self, error: ErrorCode) -> None:
+        """The group is not coordinated here any more."""
+        if self._ended:
+            return
+        self._ended = True
+        self._disarm()
+        self._inbox.clear()
+        self._fail_all(error)
+
+    def _fail_all(self, error: ErrorCode) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            if not answer.done():
+                answer.set_exception(GroupFailed(error))
+
+    def _abandoned(self, token: int) -> None:
+        if self._waiting.pop(token, None) is not None and not self._ended:
+            event = self.kind.abandon(token)
+            if event is not None:
+                self.tell(event)
+
+    # -- turns ----------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Step what has come. Stops at the first change that must be written, with all that came by then."""
+        replies: list[Reply] = []
+        group = self.group
+        now_ms = self._tools.clock.now_ms()
+        while self._inbox:
+            group, answered = self.kind.step(group, self._inbox.popleft(), now_ms)
+            replies += answered
+        if self._behind or self.kind.must_save(self.group, group):
+            self._write(group, replies)
+        else:
+            self._settle(group, replies)
+
+    def _settle(self, group: G, replies: Sequence[Reply]) -> None:
+        self.group = group
+        for reply in replies:
+            answer = self._waiting.pop(reply.token, None)
+            if answer is not None and not answer.done():
+                answer.set_result(reply)
+        self._arm()
+        if not self.kind.exists(group) and self.idle:
+            self._tools.forget(self)
+
+    def _write(self, group: G, replies: Sequence[Reply]) -> None:
+        self._writing = True
+        tools, held = self._tools, self.held
+        value: bytes | None = None
+        change: Put | Delete = Delete(self._key)
+        if self.kind.is_kept(group):
+            self._note_emptiness(group)
+            value = self.kind.encode(self.name, group, self.empty_since_ms)
+            change = Put(self._key, value)
+        txn = Txn(
+            compare=(
+                slot_fence(tools.keyspace, held.slot_id, held.revision),
+                Compare(self._key, "mod", "=", self.revision),
+            ),
+            success=(change,),
+            failure=(Range(tools.keyspace.slot_claim(held.slot_id), keys_only=True), Range(self._key)),
+        )
+
+        def done(answer: Answer) -> None:
+            self._writing = False
+            if self._ended:
+                return
+            revision = self._written(answer, value)
+            if revision is None:
+                return
+            self.revision, self.before, self._behind = revision, None, False
+            self._settle(group, replies)
+            if self._inbox and not self._ended:
+                self._turn()
+
+        tools.committer.submit(txn, done, key=self._key)
+
+    def _note_emptiness(self, group: G) -> None:
+        if not self.kind.is_empty(group):
+            self.empty_since_ms = NOT_EMPTY
+        elif self.empty_since_ms == NOT_EMPTY:
+            self.empty_since_ms = self._tools.clock.wall_ms()
+
+    def _written(self, answer: Answer, value: bytes | None) -> int | None:
+        """The record's revision, or None: nothing came of it."""
+        if not isinstance(answer, Settled):
+            log.error("etcd refused a group's record", group=self.name, why=answer.reason)
+            self._undo()
+            return None
+        if answer.result.succeeded:
+            return 0 if value is None else answer.revision
+        slot_revision, record, revision = _seen(answer.result)
+        if slot_revision == self.held.revision and answer.ambiguous and record == value:
+            return revision  # an earlier try of the same bytes was applied
+        if slot_revision == self.held.revision:
+            log.error("a group's record changed under its coordinator", group=self.name)
+        self._tools.fenced(self.held)
+        return None
+
+    def _undo(self) -> None:
+        """Nothing of the last turn happened, nor of what waited behind it; who was parked asks again."""
+        self.group = self.kind.reborn(self.name, self.group, self._tools.clock.now_ms())
+        self._inbox.clear()
+        self._fail_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._arm()
+        if not self.kind.exists(self.group):
+            self._tools.forget(self)
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        due_ms = self.kind.next_deadline(self.group)
+        if due_ms is None:
+            self._disarm()
+            return
+        if self._timer is not None:
+            if self._due_ms <= due_ms:
+                return  # it fires early, looks again, and is armed for the right time
+            self._timer.cancel()
+        self._due_ms = due_ms
+        delay_s = max(0, due_ms - self._tools.clock.now_ms()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fired(self) -> None:
+        self._timer = None
+        if self._ended or self._writing:
+            return  # after the write it is armed again
+        due_ms = self.kind.next_deadline(self.group)
+        if due_ms is not None and due_ms <= self._tools.clock.now_ms():
+            self.tell(self.kind.tick())
+        else:
+            self._arm()
+
+
+def _seen(result: TxnResult) -> tuple[int, bytes | None, int]:
+    """What a refused write found: the slot's revision, the record and its revision."""
+    slots, records = range_at(result, 0).kvs, range_at(result, 1).kvs
+    slot_revision = slots[0].mod_revision if slots else 0
+    return (slot_revision, records[0].value, records[0].mod_revision) if records else (slot_revision, None, 0)

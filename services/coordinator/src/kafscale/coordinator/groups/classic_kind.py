@@ -1,0 +1,129 @@
+"""The classic machine as the actor drives it, and its record in etcd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafscale.coordinator.classic.machine import durable, must_save, next_deadline, restore, step
+from kafscale.coordinator.classic.model import (
+    Abandon,
+    Event,
+    Generation,
+    Group,
+    InstanceId,
+    MemberId,
+    Reply,
+    Rules,
+    SavedGroup,
+    SavedMember,
+    Tick,
+    Token,
+)
+from kafscale.storage.groups import (
+    ClassicGroup,
+    ClassicMember,
+    ClassicPhase,
+    ClassicProtocol,
+    GroupState,
+    encode_group,
+)
+
+
+class ClassicKind:
+    """`Kind[Group, Event]`."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def fresh(self) -> Group:
+        return Group()
+
+    def restore(self, record: ClassicGroup, now_ms: int) -> Group:
+        return restore(_from_record(record), now_ms, self._rules)
+
+    def step(self, group: Group, event: Event, now_ms: int) -> tuple[Group, Sequence[Reply]]:
+        done = step(group, event, now_ms, self._rules)
+        return done.group, done.replies
+
+    def next_deadline(self, group: Group) -> int | None:
+        return next_deadline(group)
+
+    def must_save(self, before: Group, after: Group) -> bool:
+        return must_save(before, after)
+
+    def is_kept(self, group: Group) -> bool:
+        return durable(group) is not None
+
+    def reborn(self, name: str, group: Group, now_ms: int) -> Group:
+        saved = durable(group)
+        return Group() if saved is None else restore(saved, now_ms, self._rules)
+
+    def encode(self, name: str, group: Group, empty_since_ms: int) -> bytes:
+        saved = durable(group)
+        assert saved is not None, "there is something to keep"
+        return encode_group(GroupState(group=name, state=_to_record(saved), empty_since_ms=empty_since_ms))
+
+    def tick(self) -> Event:
+        return Tick()
+
+    def abandon(self, token: int) -> Event | None:
+        return Abandon(token=Token(token))
+
+    def exists(self, group: Group) -> bool:
+        return group.exists
+
+    def is_empty(self, group: Group) -> bool:
+        return not group.members
+
+
+def _to_record(saved: SavedGroup) -> ClassicGroup:
+    if not saved.members:
+        phase = ClassicPhase.EMPTY
+    elif saved.rebalancing:
+        phase = ClassicPhase.PREPARING_REBALANCE
+    else:
+        phase = ClassicPhase.STABLE
+    protocol = saved.protocol_name or ""
+    return ClassicGroup(
+        generation=saved.generation,
+        protocol_type=saved.protocol_type,
+        protocol=saved.protocol_name,
+        leader=saved.leader,
+        phase=phase,
+        members=tuple(
+            ClassicMember(
+                id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                session_timeout_ms=member.session_timeout_ms,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                protocols=(ClassicProtocol(name=protocol, metadata=member.metadata),),
+                assignment=member.assignment,
+            )
+            for member in saved.members
+        ),
+    )
+
+
+def _from_record(record: ClassicGroup) -> SavedGroup:
+    return SavedGroup(
+        generation=Generation(record.generation),
+        protocol_type=record.protocol_type,
+        protocol_name=record.protocol,
+        leader=None if record.leader is None else MemberId(record.leader),
+        rebalancing=record.phase in (ClassicPhase.PREPARING_REBALANCE, ClassicPhase.COMPLETING_REBALANCE),
+        members=tuple(
+            SavedMember(
+                member_id=MemberId(member.id),
+                instance_id=None if member.instance_id is None else InstanceId(member.instance_id),
+                client_id=member.client_id,
+                client_host=member.client_host,
+                session_timeout_ms=member.session_timeout_ms,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                metadata=member.protocols[0].metadata if member.protocols else b"",
+                assignment=member.assignment,
+            )
+            for member in record.members
+        ),
+    )

@@ -1,0 +1,304 @@
+"""The live groups of this instance, by slot: found, made, turned from one type into the other, and lost.
+
+The laws. A group is here exactly while its slot is ours and its record was read; who asks for another gets
+NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS while the slot is being read. Answers from memory are given
+only while nobody can have taken our lease for expired. A group id is of one type at a time; an empty group
+takes the type of who comes. A group whose record this version cannot read is not served and its record not
+touched, for a newer version may own it; the others of its slot do not notice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import structlog
+from kafscale.coordinator.classic.model import Delete as ClassicDelete
+from kafscale.coordinator.classic.model import Event as ClassicEvent
+from kafscale.coordinator.classic.model import Group as ClassicState
+from kafscale.coordinator.classic.model import Token
+from kafscale.coordinator.consumer.model import Delete as ConsumerDelete
+from kafscale.coordinator.consumer.model import Event as ConsumerEvent
+from kafscale.coordinator.consumer.model import Group as ConsumerState
+from kafscale.coordinator.consumer.model import Topics, TopicsChanged
+from kafscale.coordinator.groups.actor import Actor, GroupFailed, Kind, Tools
+from kafscale.coordinator.groups.classic_kind import ClassicKind
+from kafscale.coordinator.groups.consumer_kind import ConsumerKind
+from kafscale.coordinator.groups.running_clock import RunningClock
+from kafscale.coordinator.slots import Held
+from kafscale.runtime.committer import Committer
+from kafscale.storage.etcd import KeyValue
+from kafscale.storage.groups import NOT_EMPTY, ClassicGroup, decode_group
+from kafscale.storage.heads import CorruptValue
+from kafscale.storage.keys import Keyspace, SlotId, UnknownKey
+from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.slots import slot_of
+from kafscale.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+ClassicActor = Actor[ClassicState, ClassicEvent]
+ConsumerActor = Actor[ConsumerState, ConsumerEvent]
+AnyActor = Actor[Any, Any]
+AnyKind = Kind[Any, Any]
+GROUP_ID_BYTES_MAX = 1_024
+"""Longer ids do not fit into a key with all that follows."""
+UNREADABLE = (CorruptValue, UnknownSchema, ValueError)
+"""ValueError: what has a number or a name that this version does not know, such as an assignor."""
+
+
+class Groups:
+    """See the module's law. `Slots` loads it and takes slots away (`slots.Tenant`)."""
+
+    def __init__(
+        self,
+        *,
+        keyspace: Keyspace,
+        committer: Committer,
+        clock: RunningClock,
+        classic_kind: ClassicKind,
+        consumer_kind: ConsumerKind,
+        held: Callable[[SlotId], Held | None],
+        fenced: Callable[[Held], None],
+        is_fresh: Callable[[float], bool],
+    ) -> None:
+        self._keyspace = keyspace
+        self._clock = clock
+        self._classic = classic_kind
+        self._consumer = consumer_kind
+        self._held = held
+        self._is_fresh = is_fresh
+        self._actors: dict[SlotId, dict[str, AnyActor]] = {}
+        self._unreadable: dict[SlotId, set[str]] = {}
+        self._tools = Tools(
+            committer=committer, keyspace=keyspace, clock=clock, fenced=fenced, forget=self._forget
+        )
+
+    # -- slots come and go -----------------------------------------------------------------------
+
+    def load(self, held: Held, states: tuple[KeyValue, ...]) -> None:
+        actors = self._actors[held.slot_id] = {}
+        unreadable = self._unreadable[held.slot_id] = set()
+        for kv in states:
+            try:
+                _, name = self._keyspace.parse_group(kv.key)
+            except (UnknownKey, ValueError) as error:
+                log.error("not the key of a group", key=repr(kv.key), why=str(error))
+                continue
+            try:
+                actors[name] = self._restored(held, name, kv)
+            except UNREADABLE as error:
+                unreadable.add(name)
+                log.error("a group cannot be read and is not served", group=name, why=str(error))
+
+    def _restored(self, held: Held, name: str, kv: KeyValue) -> AnyActor:
+        record = decode_group(kv.value)
+        now_ms = self._clock.now_ms()
+        kind: AnyKind
+        group: Any
+        if isinstance(record.state, ClassicGroup):
+            kind, group = self._classic, self._classic.restore(record.state, now_ms)
+        else:
+            kind, group = self._consumer, self._consumer.restore(name, record.state, now_ms)
+        since_ms = record.empty_since_ms
+        behind = kind.encode(name, group, since_ms) != kv.value  # topics changed meanwhile
+        return self._actor(
+            name, held, kind, group, revision=kv.mod_revision, since_ms=since_ms, behind=behind
+        )
+
+    def _actor(
+        self,
+        name: str,
+        held: Held,
+        kind: AnyKind,
+        group: Any,
+        *,
+        revision: int = 0,
+        since_ms: int = NOT_EMPTY,
+        behind: bool = False,
+        before: AnyActor | None = None,
+    ) -> AnyActor:
+        return Actor(
+            name,
+            held,
+            kind,
+            group,
+            self._tools,
+            revision=revision,
+            empty_since_ms=since_ms,
+            behind=behind,
+            before=before,
+        )
+
+    def lose(self, slot_id: SlotId) -> None:
+        self._unreadable.pop(slot_id, None)
+        for actor in self._actors.pop(slot_id, {}).values():
+            actor.end(ErrorCode.NOT_COORDINATOR)
+
+    def _forget(self, actor: AnyActor) -> None:
+        actors = self._actors.get(actor.held.slot_id, {})
+        if actors.get(actor.name) is not actor:
+            return
+        if actor.before is None:
+            del actors[actor.name]
+        else:  # nobody came in: the group is what its record still says
+            old = actor.before
+            actors[actor.name] = self._actor(
+                old.name,
+                old.held,
+                old.kind,
+                old.group,
+                revision=old.revision,
+                since_ms=old.empty_since_ms,
+            )
+        actor.end(ErrorCode.NOT_COORDINATOR)
+
+    # -- groups ----------------------------------------------------------------------------------
+
+    def slot(self, name: str) -> Held:
+        """The claim under which the group is coordinated here. Raises `GroupFailed`."""
+        if len(name.encode()) > GROUP_ID_BYTES_MAX:
+            raise GroupFailed(ErrorCode.INVALID_GROUP_ID)
+        held = self._held(slot_of(name))
+        if held is None or not self.is_fresh:
+            raise GroupFailed(ErrorCode.NOT_COORDINATOR)
+        if not held.loaded:
+            raise GroupFailed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return held
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nobody can have taken our lease for expired: what is in memory may be told."""
+        return self._is_fresh(time.monotonic())
+
+    def find(self, name: str) -> AnyActor | None:
+        """The group, if there is one. Raises `GroupFailed` when that cannot be told here.
+
+        COORDINATOR_NOT_AVAILABLE for one that cannot be read: every client takes it for a reason to wait, while
+        any other refusal would end consumers whose group is intact and may be served by a newer version soon.
+        """
+        held = self.slot(name)
+        if name in self._unreadable[held.slot_id]:
+            raise GroupFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self._actors[held.slot_id].get(name)
+
+    def is_unreadable(self, name: str) -> bool:
+        return name in self._unreadable.get(slot_of(name), ())
+
+    def unreadable(self) -> Iterator[str]:
+        for names in self._unreadable.values():
+            yield from names
+
+    def classic(self, name: str) -> ClassicActor:
+        """The group for a request of a member. Without one: a group that nobody has heard of, and forgets."""
+        actor = self._find_named(name)
+        if actor is not None and actor.kind is self._classic:
+            return actor
+        return self._actor(name, self.slot(name), self._classic, self._classic.fresh())
+
+    def joined(self, name: str) -> ClassicActor:
+        """The group for who wants to be in it, made if there is none.
+
+        INCONSISTENT_GROUP_PROTOCOL while it has members of the other protocol.
+        """
+        actor = self._find_named(name)
+        if actor is not None and actor.kind is self._classic:
+            return actor
+        if actor is None:
+            return self._new_classic(name)
+        if not actor.kind.is_empty(actor.group):
+            raise GroupFailed(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return self._add(self._turned(actor, self._classic, ClassicState(known=True), behind=True))
+
+    def committing(self, name: str) -> AnyActor:
+        """The group for an OffsetCommit, of whichever type it is; who only commits makes a classic one.
+
+        The group without a name may have offsets, as in Kafka, but no members.
+        """
+        actor = self.find(name)
+        return self._new_classic(name) if actor is None else actor
+
+    def consumer(self, name: str) -> ConsumerActor:
+        """The group for a member of the new protocol. GROUP_ID_NOT_FOUND while it has classic members."""
+        actor = self._find_named(name)
+        if actor is not None and actor.kind is self._consumer:
+            return actor
+        fresh = self._consumer.fresh(name, self._clock.now_ms())
+        if actor is None:
+            return self._add(self._actor(name, self.slot(name), self._consumer, fresh))
+        if not actor.kind.is_empty(actor.group):
+            raise GroupFailed(ErrorCode.GROUP_ID_NOT_FOUND)
+        return self._add(self._turned(actor, self._consumer, fresh, behind=False))
+
+    def _find_named(self, name: str) -> AnyActor | None:
+        if not name:
+            raise GroupFailed(ErrorCode.INVALID_GROUP_ID)
+        return self.find(name)
+
+    def _new_classic(self, name: str) -> ClassicActor:
+        return self._add(self._actor(name, self.slot(name), self._classic, self._classic.fresh()))
+
+    def _turned(self, actor: AnyActor, kind: AnyKind, group: Any, *, behind: bool) -> AnyActor:
+        """An empty group of the other type, which takes over the record with its first change.
+
+        COORDINATOR_LOAD_IN_PROGRESS while the old one is busy: both types' own refusals end a consumer.
+        """
+        if not actor.idle:
+            raise GroupFailed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return self._actor(
+            actor.name,
+            actor.held,
+            kind,
+            group,
+            revision=actor.revision,
+            since_ms=actor.empty_since_ms,
+            behind=behind,
+            before=actor if actor.revision else None,
+        )
+
+    def _add(self, actor: AnyActor) -> AnyActor:
+        actors = self._actors[actor.held.slot_id]
+        before = actors.get(actor.name)
+        if before is not None:
+            before.end(ErrorCode.NOT_COORDINATOR)
+        actors[actor.name] = actor
+        return actor
+
+    def all(self) -> Iterator[AnyActor]:
+        for actors in self._actors.values():
+            yield from actors.values()
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._actors.values()))
+
+    @property
+    def unreadable_count(self) -> int:
+        return sum(map(len, self._unreadable.values()))
+
+    def in_slot(self, slot_id: SlotId) -> list[AnyActor]:
+        return list(self._actors.get(slot_id, {}).values())
+
+    def is_classic(self, actor: AnyActor) -> bool:
+        return actor.kind is self._classic
+
+    def empty_since_ms(self, actor: AnyActor) -> int | None:
+        """Wall time; None while it has members, something is under way, or nothing was written yet."""
+        if not actor.revision or not actor.idle or not actor.kind.is_empty(actor.group):
+            return None
+        return None if actor.empty_since_ms == NOT_EMPTY else actor.empty_since_ms
+
+    async def delete(self, actor: AnyActor) -> ErrorCode:
+        """DeleteGroups: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or it is gone; its offsets are the caller's."""
+        if actor.kind is self._classic:
+            reply = await actor.ask(lambda token: ClassicDelete(token=Token(token)))
+        else:
+            reply = await actor.ask(lambda token: ConsumerDelete(token=token))
+        error: ErrorCode = reply.error
+        return error
+
+    def topics_changed(self, topics: Topics) -> None:
+        for actor in list(self.all()):
+            if actor.kind is self._consumer:
+                actor.tell(TopicsChanged(topics=topics))

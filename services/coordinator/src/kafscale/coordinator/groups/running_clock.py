@@ -1,0 +1,42 @@
+"""Monotonic time in which this process ran.
+
+Sessions of members are judged by it: heartbeats that came while the process was stopped or wedged wait in
+the sockets, and their senders must not be taken for dead before they were heard. `run` looks at the clock
+often; what is missing between two looks was not lived through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kafscale.runtime.clock import Clock
+
+LOOK_EVERY_S = 0.5
+GAP_MS = 1_500
+
+
+class RunningClock:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen_ms = clock.now_ms()
+        self._missed_ms = 0
+
+    def now_ms(self) -> int:
+        real_ms = self._clock.now_ms()
+        gap_ms = real_ms - self._seen_ms
+        if gap_ms > GAP_MS:
+            self._missed_ms += gap_ms
+        self._seen_ms = real_ms
+        return real_ms - self._missed_ms
+
+    def real_ms(self) -> int:
+        """Monotonic, with everything that was missed: for the ages of requests."""
+        return self._clock.now_ms()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    async def run(self) -> None:
+        while True:
+            self.now_ms()
+            await asyncio.sleep(LOOK_EVERY_S)

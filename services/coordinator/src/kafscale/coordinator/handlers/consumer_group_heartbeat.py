@@ -1,0 +1,93 @@
+"""ConsumerGroupHeartbeat (68): v0-1.   v0 the member id is ours · v1 it is the client's, and regular expressions
+
+Errors: the machine's (consumer/machine.py), those of every group call, and GROUP_ID_NOT_FOUND while the
+group has members of the classic protocol.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Sequence
+
+from kafscale.coordinator.consumer.model import Heartbeat, HeartbeatReply, Partitions
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.coordinator.groups.peers import client_host
+from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.keys import TopicId
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.schema.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseAssignment,
+    ConsumerGroupHeartbeatResponseTopicPartitions,
+    decode_request,
+    encode_response,
+)
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def consumer_group_heartbeat(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        try:
+            actor = context.groups.consumer(request.group_id)
+            reply = await actor.ask(lambda token: event(request, inbound.meta, token))
+        except GroupFailed as failed:
+            reply = HeartbeatReply(token=0, error=failed.error, member_id=request.member_id)
+        return encode_response(response(reply), version)
+
+    return consumer_group_heartbeat
+
+
+def event(request: ConsumerGroupHeartbeatRequest, meta: RequestMeta, token: int) -> Heartbeat:
+    names = request.subscribed_topic_names
+    return Heartbeat(
+        token=token,
+        fresh_id=base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        subscribed_names=None if names is None else tuple(names),
+        subscribed_regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        owned=_owned(request),
+        client_id=meta.client_id or "",
+        client_host=client_host(meta),
+        version=meta.api_version,
+    )
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+    if request.topic_partitions is None:
+        return None
+    return {
+        TopicId(each.topic_id): frozenset(each.partitions)
+        for each in request.topic_partitions
+        if each.partitions
+    }
+
+
+def response(reply: HeartbeatReply) -> ConsumerGroupHeartbeatResponse:
+    assignment = None
+    if reply.assignment is not None:
+        assignment = ConsumerGroupHeartbeatResponseAssignment(
+            topic_partitions=[
+                ConsumerGroupHeartbeatResponseTopicPartitions(
+                    topic_id=topic_id, partitions=sorted(partitions)
+                )
+                for topic_id, partitions in sorted(reply.assignment.items())
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        error_code=reply.error,
+        error_message=reply.message,
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        assignment=assignment,
+    )

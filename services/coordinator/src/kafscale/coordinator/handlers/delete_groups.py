@@ -1,0 +1,58 @@
+"""DeleteGroups (42): v0-2.
+
+NON_EMPTY_GROUP (68) while it has members, GROUP_ID_NOT_FOUND (69) when there is none. The group goes first:
+it alone can say that nobody is in it, and nobody's offsets may go. Commits wait meanwhile (`Commits.turn`).
+Offsets of a group that is not there go as well, so that a deletion which was cut short can be asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.delete_groups import (
+    DeleteGroupsResponse,
+    DeleteGroupsResponseGroupResult,
+    decode_request,
+    encode_response,
+)
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def delete_groups(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        results = [
+            DeleteGroupsResponseGroupResult(group_id=name, error_code=await delete(context, name))
+            for name in request.groups_names
+        ]
+        return encode_response(DeleteGroupsResponse(results=results), version)
+
+    return delete_groups
+
+
+async def delete(context: CoordinatorContext, name: str) -> ErrorCode:
+    async with context.commits.turn(name):
+        error, going = await _begin(context, name)
+    gone = ErrorCode.NONE if going is None else await going
+    return error if gone is ErrorCode.NONE else gone
+
+
+async def _begin(
+    context: CoordinatorContext, name: str
+) -> tuple[ErrorCode, asyncio.Future[ErrorCode] | None]:
+    """What the group says, and its offsets on their way."""
+    try:
+        held = context.groups.slot(name)
+        actor = context.groups.find(name)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if actor is None else await context.groups.delete(actor)
+    except GroupFailed as failed:
+        return failed.error, None
+    if error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+        return error, None
+    return error, context.commits.delete_all(held, name)

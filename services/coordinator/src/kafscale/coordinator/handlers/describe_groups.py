@@ -1,0 +1,71 @@
+"""DescribeGroups (15): v0-6.   v3 authorized operations · v4 static members · v6 GROUP_ID_NOT_FOUND (KIP-1043)
+
+An unknown group, and one of the other protocol, is Dead: without error up to v5, GROUP_ID_NOT_FOUND from v6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafscale.coordinator.classic.queries import describe
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.describe_groups import (
+    DescribeGroupsResponse,
+    DescribeGroupsResponseDescribedGroup,
+    DescribeGroupsResponseDescribedGroupMember,
+    decode_request,
+    encode_response,
+)
+
+NOT_FOUND_IS_TOLD_FROM = 6
+DEAD = "Dead"
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def describe_groups(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        answer = DescribeGroupsResponse(groups=[_group(context, name, version) for name in request.groups])
+        return encode_response(answer, version)
+
+    return describe_groups
+
+
+def _group(context: CoordinatorContext, name: str, version: int) -> DescribeGroupsResponseDescribedGroup:
+    try:
+        actor = context.groups.find(name)
+    except GroupFailed as failed:
+        return DescribeGroupsResponseDescribedGroup(
+            group_id=name, error_code=failed.error, error_message=failed.error.message
+        )
+    if actor is None or not context.groups.is_classic(actor) or not actor.kind.exists(actor.group):
+        told = version >= NOT_FOUND_IS_TOLD_FROM
+        return DescribeGroupsResponseDescribedGroup(
+            group_id=name,
+            group_state=DEAD,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if told else ErrorCode.NONE,
+            error_message=f"Group {name} not found." if told else None,
+        )
+    found = describe(actor.group)
+    return DescribeGroupsResponseDescribedGroup(
+        group_id=name,
+        error_message=None,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol,
+        members=[
+            DescribeGroupsResponseDescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in found.members
+        ],
+    )

@@ -1,0 +1,84 @@
+"""JoinGroup (11): v0-9.   v4 MEMBER_ID_REQUIRED (KIP-394) · v5 static members (KIP-345) · v9 skip assignment (KIP-814)
+
+Waits until the rebalance is over. Errors: the machine's (classic/join.py), NOT_COORDINATOR,
+COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID, INCONSISTENT_GROUP_PROTOCOL for a group of the other type.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from kafscale.coordinator.classic.model import NO_MEMBER_ID, InstanceId, Join, JoinReply, MemberId, Token
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.coordinator.groups.peers import client_host
+from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.schema.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    decode_request,
+    encode_response,
+)
+
+MEMBER_ID_FIRST_FROM = 4
+SKIP_ASSIGNMENT_FROM = 9
+TYPE_IS_TOLD_FROM = 7
+NAMED_BYTES_MAX = 200
+"""Of the client id in front of a drawn member id."""
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def join_group(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        try:
+            actor = context.groups.joined(request.group_id)
+            reply = await actor.ask(lambda token: event(request, inbound.meta, Token(token)))
+        except GroupFailed as failed:
+            reply = JoinReply(token=Token(0), error=failed.error, member_id=MemberId(request.member_id))
+        return encode_response(response(reply, version), version)
+
+    return join_group
+
+
+def event(request: JoinGroupRequest, meta: RequestMeta, token: Token) -> Join:
+    instance = request.group_instance_id
+    client_id = meta.client_id or ""
+    return Join(
+        token=token,
+        member_id=MemberId(request.member_id) or NO_MEMBER_ID,
+        fresh_id=MemberId(f"{(instance or client_id)[:NAMED_BYTES_MAX]}-{uuid.uuid4()}"),
+        protocol_type=request.protocol_type,
+        protocols=tuple((each.name, each.metadata) for each in request.protocols),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        instance_id=None if instance is None else InstanceId(instance),
+        client_id=client_id,
+        client_host=client_host(meta),
+        needs_known_id=meta.api_version >= MEMBER_ID_FIRST_FROM,
+        may_skip_assignment=meta.api_version >= SKIP_ASSIGNMENT_FROM,
+    )
+
+
+def response(reply: JoinReply, version: int) -> JoinGroupResponse:
+    """Below v7 a protocol name is never null."""
+    name = reply.protocol_name
+    return JoinGroupResponse(
+        error_code=reply.error,
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type,
+        protocol_name=name if version >= TYPE_IS_TOLD_FROM else name or "",
+        leader=reply.leader,
+        skip_assignment=reply.skip_assignment,
+        member_id=reply.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in reply.members
+        ],
+    )

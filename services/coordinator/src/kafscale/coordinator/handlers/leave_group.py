@@ -1,0 +1,65 @@
+"""LeaveGroup (13): v0-5.   v3 several members, by instance id as well (KIP-345) · v5 reasons (KIP-800)
+
+Errors: UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID by member, and those of every group call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafscale.coordinator.classic.model import InstanceId, Leave, Leaver, LeaveReply, MemberId, Token
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.schema.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    LeaveGroupResponseMember,
+    decode_request,
+    encode_response,
+)
+
+BATCHED_FROM = 3
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def leave_group(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        leaving = leavers(request, version)
+        try:
+            actor = context.groups.classic(request.group_id)
+            reply = await actor.ask(lambda token: Leave(token=Token(token), leavers=leaving))
+        except GroupFailed as failed:
+            reply = LeaveReply(token=Token(0), error=failed.error)
+        return encode_response(response(reply, version), version)
+
+    return leave_group
+
+
+def leavers(request: LeaveGroupRequest, version: int) -> tuple[Leaver, ...]:
+    if version < BATCHED_FROM:
+        return (Leaver(member_id=MemberId(request.member_id)),)
+    return tuple(
+        Leaver(
+            member_id=MemberId(each.member_id),
+            instance_id=None if each.group_instance_id is None else InstanceId(each.group_instance_id),
+        )
+        for each in request.members
+    )
+
+
+def response(reply: LeaveReply, version: int) -> LeaveGroupResponse:
+    """Before v3 the one member's error is the call's."""
+    if version < BATCHED_FROM:
+        return LeaveGroupResponse(error_code=reply.leavers[0].error if reply.leavers else reply.error)
+    return LeaveGroupResponse(
+        error_code=reply.error,
+        members=[
+            LeaveGroupResponseMember(
+                member_id=each.member_id, group_instance_id=each.instance_id, error_code=each.error
+            )
+            for each in reply.leavers
+        ],
+    )

@@ -1,0 +1,77 @@
+"""ListGroups (16): v0-5.   v4 filter by state (KIP-518) · v5 filter by type (KIP-848)
+
+The groups of this instance's slots; front doors join those of all instances. Filters ignore case, as Kafka's.
+COORDINATOR_LOAD_IN_PROGRESS while a slot is being read: a list without its groups would be a wrong one.
+COORDINATOR_NOT_AVAILABLE while others may take us for dead: the groups may be theirs.
+A group whose record cannot be read is listed all the same, in Kafka's state and type Unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafscale.coordinator.classic.queries import describe
+from kafscale.coordinator.consumer.machine import state_of
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups.host import AnyActor
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.list_groups import (
+    ListGroupsResponse,
+    ListGroupsResponseListedGroup,
+    decode_request,
+    encode_response,
+)
+
+CLASSIC, CONSUMER = "Classic", "Consumer"
+CONSUMER_PROTOCOL_TYPE = "consumer"
+UNKNOWN = "Unknown"
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def list_groups(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        if context.slots.is_loading:
+            answer = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return encode_response(answer, version)
+        if not context.groups.is_fresh:
+            answer = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return encode_response(answer, version)
+        states = {state.lower() for state in request.states_filter}
+        types = {type_.lower() for type_ in request.types_filter}
+        listed = [_listed(context, actor) for actor in context.groups.all() if actor.kind.exists(actor.group)]
+        listed += map(_unreadable, context.groups.unreadable())
+        answer = ListGroupsResponse(
+            groups=[
+                group
+                for group in listed
+                if (not states or group.group_state.lower() in states)
+                and (not types or group.group_type.lower() in types)
+            ]
+        )
+        return encode_response(answer, version)
+
+    return list_groups
+
+
+def _unreadable(name: str) -> ListGroupsResponseListedGroup:
+    return ListGroupsResponseListedGroup(group_id=name, group_state=UNKNOWN, group_type=UNKNOWN)
+
+
+def _listed(context: CoordinatorContext, actor: AnyActor) -> ListGroupsResponseListedGroup:
+    if context.groups.is_classic(actor):
+        found = describe(actor.group)
+        return ListGroupsResponseListedGroup(
+            group_id=actor.name,
+            protocol_type=found.protocol_type,
+            group_state=found.state,
+            group_type=CLASSIC,
+        )
+    return ListGroupsResponseListedGroup(
+        group_id=actor.name,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        group_state=state_of(actor.group.saved).value,
+        group_type=CONSUMER,
+    )

@@ -1,0 +1,151 @@
+"""OffsetCommit (8): v0-10.   v1 members, time of commit · v2-4 retention · v6 leader epochs · v7 static members
+· v9 member epochs · v10 topic ids
+
+The group says whether the member may commit, then the offsets are written, then they are acknowledged. They
+go into the group's line in the order of their arrival. One that is too old is not let in: its client has
+turned to another front door, and may have committed there since.
+
+Version 0 wrote to ZooKeeper once; here there is one store, and it is a commit without a member: refused while
+the group has members, as from any stranger. The time in version 1 is taken at its word, past or to come, as Kafka
+did until 4: the retention counts from it, and who wants to keep an offset longer dates it later.
+Errors: the machine's for every partition; by partition UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID for
+an id), OFFSET_METADATA_TOO_LARGE; those of every group call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from kafscale.coordinator.classic.model import NO_MEMBER_ID, Generation, InstanceId, MemberId, Token
+from kafscale.coordinator.classic.model import Commit as ClassicCommit
+from kafscale.coordinator.consumer.model import Commit as ConsumerCommit
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.coordinator.groups.commits import TopicPartition
+from kafscale.coordinator.groups.topics import TopicLookup
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
+from kafscale.storage.topics import Topic
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    decode_request,
+    encode_response,
+)
+
+TOPIC_IDS_FROM = 10
+MISSING_GROUPS_FROM = 9
+DEFAULT_RETENTION = -1
+NOW = -1
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def offset_commit(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        async with context.commits.turn(request.group_id):
+            answer, offsets = await _judged(context, request, version)
+            written = await _let_in(context, inbound, request, offsets)
+        error = written if isinstance(written, ErrorCode) else await written
+        if error is not ErrorCode.NONE:
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    partition.error_code = partition.error_code or error
+        return encode_response(answer, version)
+
+    return offset_commit
+
+
+async def _judged(
+    context: CoordinatorContext, request: OffsetCommitRequest, version: int
+) -> tuple[OffsetCommitResponse, dict[TopicPartition, CommittedOffset]]:
+    """What is wrong with single partitions, and the offsets with which nothing is."""
+    answer = OffsetCommitResponse()
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    now_ms = context.clock.wall_ms()
+    topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
+    for asked in request.topics:
+        topic = await topics.find(asked.name, asked.topic_id)
+        told = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
+        answer.topics.append(told)
+        for partition in asked.partitions:
+            error = _refusal(context, topic, partition)
+            told.partitions.append(
+                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+            )
+            if not isinstance(topic, ErrorCode) and error is ErrorCode.NONE:
+                where = (topic.topic_id, partition.partition_index)
+                offsets[where] = _offset(partition, request.retention_time_ms, now_ms)
+    return answer, offsets
+
+
+def _refusal(
+    context: CoordinatorContext, topic: Topic | ErrorCode, partition: OffsetCommitRequestPartition
+) -> ErrorCode:
+    if isinstance(topic, ErrorCode):
+        return topic
+    if not 0 <= partition.partition_index < topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len((partition.committed_metadata or "").encode()) > context.offset_metadata_bytes_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:
+    return CommittedOffset(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_ms=now_ms if partition.commit_timestamp == NOW else partition.commit_timestamp,
+        expire_ms=NO_EXPIRY if retention_ms == DEFAULT_RETENTION else now_ms + max(retention_ms, 0),
+    )
+
+
+async def _let_in(
+    context: CoordinatorContext,
+    inbound: InboundRequest,
+    request: OffsetCommitRequest,
+    offsets: dict[TopicPartition, CommittedOffset],
+) -> ErrorCode | asyncio.Future[ErrorCode]:
+    """The group's refusal, or the offsets on their way into etcd."""
+    version = inbound.meta.api_version
+    try:
+        actor = context.groups.committing(request.group_id)
+        if context.groups.is_classic(actor):
+            reply = await actor.ask(lambda token: _classic(request, version, token))
+        else:
+            reply = await actor.ask(lambda token: _consumer(request, version, token))
+    except GroupFailed as failed:
+        return failed.error
+    if reply.error is not ErrorCode.NONE:
+        error: ErrorCode = reply.error
+        return error
+    if inbound.expired(context.clock.real_ms()):
+        return ErrorCode.NOT_COORDINATOR
+    return context.commits.write(actor.held, request.group_id, offsets)
+
+
+def _classic(request: OffsetCommitRequest, version: int, token: int) -> ClassicCommit:
+    instance = request.group_instance_id
+    return ClassicCommit(
+        token=Token(token),
+        generation=Generation(request.generation_id_or_member_epoch),
+        member_id=MemberId(request.member_id) or NO_MEMBER_ID,
+        instance_id=None if instance is None else InstanceId(instance),
+        names_missing_groups=version >= MISSING_GROUPS_FROM,
+    )
+
+
+def _consumer(request: OffsetCommitRequest, version: int, token: int) -> ConsumerCommit:
+    return ConsumerCommit(
+        token=token,
+        member_id=request.member_id,
+        member_epoch=request.generation_id_or_member_epoch,
+        version=version,
+    )

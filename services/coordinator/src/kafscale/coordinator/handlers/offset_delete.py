@@ -1,0 +1,86 @@
+"""OffsetDelete (47): v0.   KIP-496
+
+GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members of another protocol type) for the call;
+GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION by partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafscale.coordinator.classic import queries as classic
+from kafscale.coordinator.consumer import subscriptions as consumer
+from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.coordinator.groups.commits import TopicPartition
+from kafscale.coordinator.groups.host import AnyActor
+from kafscale.coordinator.groups.topics import TopicLookup
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    decode_request,
+    encode_response,
+)
+
+
+def handler(context: CoordinatorContext) -> AsyncHandler:
+    async def offset_delete(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        try:
+            answer = await _delete(context, request)
+        except GroupFailed as failed:
+            answer = OffsetDeleteResponse(error_code=failed.error)
+        return encode_response(answer, version)
+
+    return offset_delete
+
+
+async def _delete(context: CoordinatorContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    actor = context.groups.find(request.group_id)
+    if actor is None or not actor.kind.exists(actor.group):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+    if context.groups.is_classic(actor):
+        refusal = classic.offset_delete_refusal(actor.group)
+        if refusal is not ErrorCode.NONE:
+            return OffsetDeleteResponse(error_code=refusal)
+    answer, where = await _judged(context, request, actor)
+    error = await context.commits.delete(actor.held, request.group_id, where)
+    return answer if error is ErrorCode.NONE else OffsetDeleteResponse(error_code=error)
+
+
+async def _judged(
+    context: CoordinatorContext, request: OffsetDeleteRequest, actor: AnyActor
+) -> tuple[OffsetDeleteResponse, list[TopicPartition]]:
+    subscribed = _subscribed(context, actor)
+    answer, where = OffsetDeleteResponse(), list[TopicPartition]()
+    topics = TopicLookup(context.topics)
+    for asked in request.topics:
+        topic = await topics.find(asked.name)
+        told = OffsetDeleteResponseTopic(name=asked.name)
+        answer.topics.append(told)
+        for partition in asked.partitions:
+            index = partition.partition_index
+            if isinstance(topic, ErrorCode):
+                error = topic
+            elif not 0 <= index < topic.partitions:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif subscribed is None or asked.name in subscribed:
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                error = ErrorCode.NONE
+                where.append((topic.topic_id, index))
+            told.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
+    return answer, where
+
+
+def _subscribed(context: CoordinatorContext, actor: AnyActor) -> frozenset[str] | None:
+    """None: it cannot be told, so every topic counts as subscribed."""
+    if context.groups.is_classic(actor):
+        return classic.subscribed_topics(actor.group)
+    return consumer.subscribed_topics(actor.group)

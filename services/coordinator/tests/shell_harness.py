@@ -1,0 +1,209 @@
+"""Coordinators without sockets: the real wiring on a real etcd, handlers called with request bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+from kafscale.coordinator.server import Coordination
+from kafscale.coordinator.settings import CoordinatorSettings
+from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.process import Runtime
+from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.membership import Instance, InstanceState, LiveView
+from kafscale.storage.membership_records import encode_live
+from kafscale.storage.slots import ROLE
+from kafscale.storage.topics import Topic, TopicsView, encode_topic
+
+SETTINGS = CoordinatorSettings(
+    group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=0, drain_timeout_ms=5_000
+)
+WAIT_S = 20.0
+
+
+class Clock(SystemClock):
+    """The real one, and as much later as a test says."""
+
+    def __init__(self) -> None:
+        self.later_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.later_ms
+
+
+class EtcdDoor:
+    """The way to etcd, with gates before and after transactions and a fate for each."""
+
+    def __init__(self, etcd: EtcdClient) -> None:
+        self._etcd = etcd
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.way_back = asyncio.Event()
+        self.way_back.set()
+        self.sent: list[Any] = []
+        self.before: list[Exception] = []
+        self.after: list[Exception] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._etcd, name)
+
+    async def txn(self, txn: Any, **how: Any) -> Any:
+        await self.gate.wait()
+        self.sent.append(txn)
+        if self.before:
+            raise self.before.pop(0)
+        answer = await self._etcd.txn(txn, **how)
+        await self.way_back.wait()
+        if self.after:
+            raise self.after.pop(0)
+        return answer
+
+
+class Coordinator:
+    """One instance: `start` it, ask it, and end it in one way or another."""
+
+    def __init__(
+        self, etcd: EtcdClient, keys: Keyspace, node_id: int = 1, settings: CoordinatorSettings = SETTINGS
+    ) -> None:
+        self.etcd = etcd
+        self.door = EtcdDoor(etcd)
+        self.keys = keys
+        self.clock = Clock()
+        self.fresh = True
+        self.instance = Instance(
+            role=ROLE, node_id=node_id, boot_id=f"boot{node_id}", state=InstanceState.READY
+        )
+        self.topics = TopicsView(etcd, keys)
+        self.metrics = Metrics("coordinator")
+        self._settings = settings
+        self._stop = asyncio.Event()
+        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> Coordinator:
+        live = self.keys.live(ROLE, self.instance.node_id, self.instance.boot_id)
+        await self.etcd.put(live, encode_live(self.instance))
+        self._task = asyncio.create_task(self._run())
+        await asyncio.wait((self._task, self._started), return_when=asyncio.FIRST_COMPLETED)
+        self._started.result()
+        return self
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            views = tasks.create_task(self.topics.run())
+            runtime = SimpleNamespace(
+                settings=self._settings,
+                etcd=self.door,
+                keyspace=self.keys,
+                clock=self.clock,
+                metrics=self.metrics,
+                registration=SimpleNamespace(instance=self.instance, is_fresh=lambda _now_s: self.fresh),
+                topics=self.topics,
+                task_group=tasks,
+            )
+            self.parts = Coordination(cast("Runtime[CoordinatorSettings]", runtime))
+            self.context = self.parts.context(LiveView(self.etcd, self.keys, "frontdoor"))
+            await self.parts.start()
+            self._started.set_result(None)
+            await self._stop.wait()
+            views.cancel()
+            raise asyncio.CancelledError
+
+    async def leave(self) -> None:
+        """SIGTERM."""
+        await self.parts.drain()
+        await self.die()
+        await self.lease_ends()
+
+    async def die(self) -> None:
+        """SIGKILL; its lease stands."""
+        self._stop.set()
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def ended(self) -> BaseException | None:
+        """What it died of by itself."""
+        assert self._task is not None
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.wait((self._task,))
+        return self._task.exception()
+
+    async def lease_ends(self) -> None:
+        await self.etcd.delete(self.keys.live(ROLE, self.instance.node_id, self.instance.boot_id))
+
+    @property
+    def slots(self) -> set[int]:
+        held = self.parts.slots.held
+        return {slot for slot in range(64) if (one := held(cast("Any", slot))) is not None and one.loaded}
+
+    def metric(self, name: str) -> float:
+        ((_, value),) = self.metrics.sources[f"kafscale_coordinator_{name}"].rows()
+        assert isinstance(value, int | float)
+        return value
+
+    async def has(self, count: int) -> None:
+        await until(lambda: len(self.slots) == count)
+
+    async def ask(
+        self, api: ModuleType, schema: ModuleType, request: Any, version: int, *, aged: bool = False
+    ) -> Any:
+        """The decoded answer of one handler to one request."""
+        body = b"".join(schema.encode_request(request, version))
+        inbound = FakeInbound(body, schema.API_KEY, version, aged=aged)
+        answer = b"".join(await api.handler(self.context)(cast("Any", inbound)))
+        return schema.decode_response(answer, version)
+
+
+class FakeInbound:
+    def __init__(self, body: bytes, api_key: int, version: int, *, aged: bool = False) -> None:
+        self.body = memoryview(body)
+        self.aged = aged
+        self.meta = RequestMeta(
+            connection_id=1,
+            request_id=1,
+            lane_epoch=0,
+            age_budget_ms=30_000,
+            api_key=api_key,
+            api_version=version,
+            revision=0,
+            listener="PLAINTEXT",
+            principal=None,
+            peer="127.0.0.1:1",
+            client_id="test",
+            traceparent=None,
+        )
+
+    def expired(self, _now_ms: int) -> bool:
+        return self.aged
+
+
+async def make_topic(etcd: EtcdClient, keys: Keyspace, name: str = "t", partitions: int = 500) -> TopicId:
+    topic = Topic(name=name, topic_id=TopicId(name.encode().ljust(16, b".")), partitions=partitions)
+    await etcd.put(keys.topic(name), encode_topic(topic))
+    return topic.topic_id
+
+
+async def until(happened: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not happened():
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    etcd: EtcdClient, keys: Keyspace, settings: CoordinatorSettings = SETTINGS
+) -> AsyncIterator[Coordinator]:
+    """One instance that has all slots."""
+    one = await Coordinator(etcd, keys, settings=settings).start()
+    try:
+        await one.has(64)
+        yield one
+    finally:
+        await one.die()

@@ -1,0 +1,216 @@
+"""Slots change hands: who is preferred has them in the end, a live owner is never robbed, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kafscale.coordinator.classic.model import Abandon, Token
+from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.coordinator.slots import Fleet, Slots
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd_transport import MESSAGE_BYTES_MAX
+from kafscale.storage.groups import ClassicGroup, GroupState, encode_group
+from kafscale.storage.keys import Keyspace, SlotId
+from kafscale.storage.membership import InstanceState
+from kafscale.storage.membership_records import encode_live
+from kafscale.storage.slots import Slot, decode_slot, encode_slot, slot_of
+
+from services.coordinator.tests.shell_harness import Coordinator, until
+
+ETCDS_LARGEST_VALUE = 3 << 19
+
+
+async def record(etcd: EtcdClient, keys: Keyspace, slot: int) -> Slot:
+    kv = await etcd.get(keys.slot_claim(SlotId(slot)))
+    assert kv is not None
+    return decode_slot(kv.value)
+
+
+async def test_the_first_instance_claims_all_slots(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    one = await Coordinator(etcd, keyspace).start()
+    await one.has(64)
+    assert (await record(etcd, keyspace, 63)) == Slot(epoch=1, owner=one.instance.id)
+    await one.die()
+
+
+async def test_a_second_instance_gets_its_share_and_no_slot_has_two_owners(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = await Coordinator(etcd, keyspace, 1).start()
+    await one.has(64)
+    two = await Coordinator(etcd, keyspace, 2).start()
+    await until(
+        lambda: len(two.slots) > 10 and not one.slots & two.slots and len(one.slots | two.slots) == 64
+    )
+    for slot in two.slots:
+        assert (await record(etcd, keyspace, slot)).epoch == 2
+    await one.die()
+    await two.die()
+
+
+async def test_on_sigterm_every_slot_goes_to_the_others_at_once(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    one = await Coordinator(etcd, keyspace, 1).start()
+    two = await Coordinator(etcd, keyspace, 2).start()
+    await until(lambda: len(two.slots) > 10 and len(one.slots | two.slots) == 64)
+    await one.parts.drain()
+    assert not one.slots
+    await two.has(64)
+    await one.die()
+    await two.die()
+
+
+async def test_the_last_instance_leaves_slots_without_an_owner(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    one = await Coordinator(etcd, keyspace).start()
+    await one.has(64)
+    await one.leave()
+    assert one.metric("slots_lost") == 0
+    assert (await record(etcd, keyspace, 7)) == Slot(epoch=1)
+
+
+async def test_a_dead_owner_is_robbed_when_its_lease_ends_and_not_before(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = await Coordinator(etcd, keyspace, 1).start()
+    await one.has(64)
+    await one.die()
+    two = await Coordinator(etcd, keyspace, 2).start()
+    await until(lambda: two.parts.live.by_node(1) is not None)
+    assert not two.slots
+    await one.lease_ends()
+    await two.has(64)
+    assert (await record(etcd, keyspace, 0)) == Slot(epoch=2, owner=two.instance.id)
+    await two.die()
+
+
+async def test_a_slot_that_another_has_claimed_is_dropped_when_it_is_seen(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = await Coordinator(etcd, keyspace, 1).start()
+    await one.has(64)
+    foreign = Slot(epoch=9, owner="2/boot2")
+    held = one.parts.slots.held(SlotId(5))
+    await etcd.put(keyspace.slot_claim(SlotId(5)), encode_slot(foreign))
+    await until(lambda: one.parts.slots.held(SlotId(5)) is not held)
+    # That owner is not alive, so it comes back, in a new epoch.
+    await one.has(64)
+    assert (await record(etcd, keyspace, 5)) == Slot(epoch=10, owner=one.instance.id)
+    assert one.metric("slots_lost") == 1
+    await one.die()
+
+
+@pytest.mark.parametrize("node_id", [1, 2])
+async def test_a_new_boot_of_a_node_takes_its_slots_back(
+    etcd: EtcdClient, keyspace: Keyspace, node_id: int
+) -> None:
+    one = await Coordinator(etcd, keyspace, node_id).start()
+    await one.has(64)
+    await one.die()
+    again = await Coordinator(etcd, keyspace, node_id).start()
+    await again.has(64)
+    assert (await record(etcd, keyspace, 1)).epoch == 2
+    await again.die()
+
+
+async def test_a_slot_in_the_name_of_who_does_not_serve_it_is_given_away(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = await Coordinator(etcd, keyspace, 1).start()
+    two = await Coordinator(etcd, keyspace, 2).start()
+    await until(lambda: len(two.slots) > 10 and len(one.slots | two.slots) == 64)
+    slot = min(two.slots)
+    await etcd.put(keyspace.slot_claim(SlotId(slot)), encode_slot(Slot(epoch=9, owner=one.instance.id)))
+    await until(lambda: slot not in two.slots)
+    await until(lambda: slot in two.slots)
+    assert (await record(etcd, keyspace, slot)).epoch == 10
+    await one.die()
+    await two.die()
+
+
+async def test_a_claim_whose_answer_comes_after_the_next_claim_is_not_believed(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = Coordinator(etcd, keyspace, 1)
+    other = replace(one.instance, node_id=2, boot_id="boot2", state=InstanceState.STARTING)
+    await etcd.put(keyspace.live("coordinator", 2, "boot2"), encode_live(other))
+    one.door.way_back.clear()
+    await one.start()
+    table = one.parts.table.items
+    key = keyspace.slot_claim(SlotId(5))
+    await until(lambda: len(table) == 64)
+    await etcd.put(key, encode_slot(Slot(epoch=2, owner=other.id)))
+    await until(lambda: table[key].slot.epoch == 2)
+    one.door.way_back.set()
+    await until(lambda: len(one.slots - {5}) == 63)
+    await until(lambda: one.parts.slots.held(SlotId(5)) is None)
+    await one.die()
+
+
+async def test_the_groups_of_a_slot_are_read_in_pages_that_fit_into_an_answer_of_etcd(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    one = Coordinator(etcd, keyspace)
+    names = [name for n in range(8_000) if slot_of(name := f"g{n}") == 5][:100]
+    for name in names:
+        await etcd.put(
+            keyspace.group(SlotId(5), name), encode_group(GroupState(group=name, state=ClassicGroup()))
+        )
+    pages: list[int] = []
+
+    async def prefix(key: bytes, *, page_keys: int = 1_000, **how: Any) -> Any:
+        if key.startswith(keyspace.groups_prefix()):
+            pages.append(page_keys)
+        return await etcd.prefix(key, page_keys=page_keys, **how)
+
+    one.door.prefix = prefix  # type: ignore[attr-defined]
+    await one.start()
+    await one.has(64)
+    assert one.parts.groups.count == 100
+    assert max(pages) * ETCDS_LARGEST_VALUE <= MESSAGE_BYTES_MAX
+    await one.die()
+
+
+async def test_work_that_is_cancelled_before_it_began_leaves_nothing_half_begun(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    """Python warns of a coroutine that was made and never awaited; a warning is a failure here."""
+    one = await Coordinator(etcd, keyspace).start()
+    await one.has(64)
+    begun: list[asyncio.Future[None]] = []
+    fleet = Fleet(
+        etcd=etcd,
+        keyspace=keyspace,
+        live=one.parts.live,
+        table=one.parts.table,
+        committer=one.parts.committer,
+        me=one.instance.id,
+    )
+    slots = Slots(fleet, one.parts.groups, lambda work: begun.append(asyncio.ensure_future(work)))
+    looking = asyncio.ensure_future(slots.run())
+    await asyncio.sleep(0)  # it has looked, and what it began comes after us
+    for task in (looking, *begun):
+        task.cancel()
+    assert len(begun) == 64
+    await asyncio.gather(looking, *begun, return_exceptions=True)
+    await one.die()
+
+
+async def test_a_slot_is_given_away_after_its_groups_have_ended(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    one = await Coordinator(etcd, keyspace).start()
+    await one.has(64)
+    held = one.parts.slots.held(SlotId(slot_of("g")))
+    actor = one.parts.groups.joined("g")
+    one.door.gate.clear()
+    giving = asyncio.ensure_future(one.parts.drain())
+    await until(lambda: one.parts.slots.held(SlotId(slot_of("g"))) is not held)
+    with pytest.raises(GroupFailed):
+        one.parts.groups.find("g")
+    with pytest.raises(GroupFailed):
+        actor.ask(lambda token: Abandon(token=Token(token)))
+    assert (await record(etcd, keyspace, slot_of("g"))).owner == one.instance.id
+    one.door.gate.set()
+    await giving
+    assert (await record(etcd, keyspace, slot_of("g"))).owner == ""
+    await one.die()

@@ -1,0 +1,88 @@
+"""ListGroups (16): v0-5.   v3 flexible · v4 states · v5 types
+Tools ask every broker that Metadata names and put the answers together, so each answers for its own groups: those for
+which FindCoordinator, on this listener, names the address of this front door. Behind one shared address that is every
+group, as Metadata then names one broker. Every coordinator is asked, once. A list that lacks the groups of one would
+be a false statement: if any does not answer, or a slot is without coordinator, it is COORDINATOR_NOT_AVAILABLE as a
+whole, which is retried. So it is while this front door itself is not registered.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+from kafscale.frontdoor.asking import Failure, Outcome, Question, ask_once
+from kafscale.frontdoor.backends import Channel, Live
+from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.group_calls import refuse_all
+from kafscale.frontdoor.routing import Routing
+from kafscale.runtime.clock import Clock
+from kafscale.storage.brokers import Broker, brokers_on, coordinator_of
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.schema import list_groups as schema
+
+log = structlog.get_logger("kafscale.frontdoor.groups")
+
+UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
+    schema.decode_request(body, version)
+    return schema.encode_response(schema.ListGroupsResponse(error_code=int(code)), version)
+
+
+class ListGroupsHandler:
+    def __init__(self, *, routing: Routing, clock: Clock, front_doors: Live, node_id: int) -> None:
+        self._routing = routing
+        self._clock = clock
+        self._front_doors = front_doors
+        self._node_id = node_id
+
+    def __call__(self, exchange: Exchange) -> None:
+        channels = self._routing.coordinators()
+        if not channels:
+            refuse_all(exchange, refuse, UNAVAILABLE)
+            return
+        questions = [Question(channel, [exchange.request.body]) for channel in channels]
+        ask_once(exchange, self._clock, questions, partial(self._join, exchange, channels))
+
+    def _join(self, exchange: Exchange, channels: Sequence[Channel], outcomes: Sequence[Outcome]) -> None:
+        brokers = brokers_on(exchange.caller.listener, self._front_doors.instances())
+        here = self._here(exchange.caller.listener)
+        answers = [self._read(exchange, outcome) for outcome in outcomes]
+        refused = next((answer.error_code for answer in answers if answer.error_code), 0)
+        if refused or here is None:
+            refuse_all(exchange, refuse, ErrorCode(refused or UNAVAILABLE))
+            return
+        groups: dict[str, schema.ListGroupsResponseListedGroup] = {}
+        for channel, answer in zip(channels, answers, strict=True):
+            for group in answer.groups:
+                # While a slot moves both may name its groups: the new owner knows better.
+                if group.group_id not in groups or self._routing.coordinator(group.group_id) is channel:
+                    groups[group.group_id] = group
+        response = schema.ListGroupsResponse(
+            throttle_time_ms=max(answer.throttle_time_ms for answer in answers),
+            groups=[group for name, group in groups.items() if _same(coordinator_of(name, brokers), here)],
+        )
+        exchange.answer(schema.encode_response(response, exchange.version))
+
+    def _here(self, listener: str) -> Broker | None:
+        """What this front door is to clients of the listener."""
+        own = [each for each in self._front_doors.instances() if each.node_id == self._node_id]
+        return next(iter(brokers_on(listener, own)), None)
+
+    @staticmethod
+    def _read(exchange: Exchange, outcome: Outcome) -> schema.ListGroupsResponse:
+        if isinstance(outcome, Failure):
+            return schema.ListGroupsResponse(error_code=int(UNAVAILABLE))
+        try:
+            return schema.decode_response(outcome, exchange.version)
+        except WireError as error:
+            log.error("a coordinator answered nonsense", reason=str(error))
+            return schema.ListGroupsResponse(error_code=int(UNAVAILABLE))
+
+
+def _same(one: Broker, other: Broker) -> bool:
+    """By address: front doors that share one are one broker."""
+    return (one.host, one.port) == (other.host, other.port)

@@ -1,0 +1,26 @@
+"""SyncGroup (14): v0-5.   v3 static members · v4 flexible · v5 protocol type and name
+To the coordinator of the group's slot, once (see group_calls.py). It is answered when the leader has brought the
+assignment; the request does not say how long that may take, so it gets the usual `max.poll.interval.ms`.
+COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost. On both clients ask for the coordinator and join again.
+"""
+
+from typing import Final
+
+from kafscale.frontdoor.group_calls import GroupPolicy
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import sync_group as schema
+
+WAIT_MS: Final = 300_000
+
+
+def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
+    schema.decode_request(body, version)
+    return schema.encode_response(schema.SyncGroupResponse(error_code=int(code)), version)
+
+
+def wait_ms(_body: memoryview, _version: int) -> int:
+    return WAIT_MS
+
+
+POLICY: Final = GroupPolicy(refuse=refuse, flexible_from=schema.FLEXIBLE_FROM, wait_ms=wait_ms)

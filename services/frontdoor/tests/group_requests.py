@@ -1,0 +1,103 @@
+"""Requests about groups as clients send them, and groups whose slots differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from door_fakes import Sent
+from door_harness import Cluster, FakeClient
+from kafscale.frontdoor.routes import Backend
+from kafscale.storage.slots import slot_of
+from kafscale.wire.schema import (
+    consumer_group_heartbeat,
+    heartbeat,
+    join_group,
+    leave_group,
+    module_of,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+)
+
+CONTROL = "control"
+ONE, TWO, THREE = "g-1", "g-2", "g-3"
+assert len({slot_of(group) for group in (ONE, TWO, THREE)}) == 3
+
+
+def joined(buffers: Any) -> bytes:
+    return b"".join(map(bytes, buffers))
+
+
+def about(key: int, group: str, version: int) -> Any:
+    """A request about one group, with something in it."""
+    match key:
+        case 8:
+            partition = offset_commit.OffsetCommitRequestPartition(partition_index=3, committed_offset=9)
+            topic = offset_commit.OffsetCommitRequestTopic(
+                name="t" if version < 10 else "", topic_id=bytes(16), partitions=[partition]
+            )
+            return offset_commit.OffsetCommitRequest(group_id=group, topics=[topic])
+        case 9:
+            wanted = offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=[3])
+            return offset_fetch.OffsetFetchRequest(group_id=group, topics=[wanted])
+        case 11:
+            return join_group.JoinGroupRequest(
+                group_id=group, member_id="m", session_timeout_ms=90_000, rebalance_timeout_ms=120_000
+            )
+        case 12:
+            return heartbeat.HeartbeatRequest(group_id=group, member_id="m")
+        case 13:
+            return leave_group.LeaveGroupRequest(group_id=group)
+        case 14:
+            return sync_group.SyncGroupRequest(group_id=group, member_id="m")
+        case 47:
+            return offset_delete.OffsetDeleteRequest(group_id=group)
+        case _:
+            return consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(group_id=group, member_id="m")
+
+
+ONE_GROUP = [
+    (key, version)
+    for key, low, high in (
+        (8, 0, 10),
+        (9, 0, 7),
+        (11, 0, 9),
+        (12, 0, 4),
+        (13, 0, 5),
+        (14, 0, 5),
+        (47, 0, 0),
+        (68, 0, 1),
+    )
+    for version in range(low, high + 1)
+]
+
+
+def ask(client: FakeClient, key: int, version: int, message: Any) -> bytes:
+    body = joined(module_of(key).encode_request(message, version))
+    client.ask(key, version, body)
+    return body
+
+
+def answered(client: FakeClient, number: int = 0) -> Any:
+    answer = client.answers[number]
+    key, version = client.versions[answer.correlation_id]
+    return module_of(key).decode_response(answer.body, version)
+
+
+def coordinators(cluster: Cluster, **owners: int) -> None:
+    """Two of them; g1=…, g2=… and g3=… say which has the group's slot."""
+    cluster.serve(Backend.COORDINATOR, 1, 2)
+    for name, node_id in owners.items():
+        cluster.slots.set(f"g-{name[1:]}", f"{node_id}/a")
+
+
+def sent_to(cluster: Cluster, node_id: int) -> list[Sent]:
+    return cluster.stream(Backend.COORDINATOR, node_id, CONTROL).sent
+
+
+def code_of(key: int, version: int, response: Any) -> int:
+    """The error as a client finds it."""
+    if key == 8 or (key == 9 and version < 2):
+        return int(response.topics[0].partitions[0].error_code)
+    return int(response.error_code)
