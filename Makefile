@@ -32,6 +32,7 @@ lint:
 	$(BIN)/ruff check -q .
 	@test -z "$$(find libs services cli -path '*/src/kafscale/__init__.py')" || { echo 'a src/kafscale/__init__.py breaks the namespace of all members'; exit 1; }
 	@$(BIN)/python tools/module_sizes.py
+	@$(BIN)/python tools/mutants.py --fit
 types:
 	$(BIN)/mypy $(MEMBERS) tools e2e bench
 contracts:

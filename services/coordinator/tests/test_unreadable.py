@@ -153,13 +153,17 @@ async def test_tools_see_a_group_that_cannot_be_read_and_cannot_delete_it(one: C
     assert (await fetch(one, 8))[1][0].committed_offset == 7
 
 
-async def test_a_record_that_cannot_be_read_is_left_as_it_is_with_its_offsets(one: Coordinator) -> None:
+async def test_a_record_that_cannot_be_read_is_left_as_it_is_with_its_offsets_and_no_other(
+    one: Coordinator,
+) -> None:
     key = one.keys.group(slot_of("g"), "g")
     before = await one.etcd.get(key)
     await join(one)
+    await one.ask(offset_commit, commit_schema, commit_request(neighbour()), 8)
     await make_topic(one.etcd, one.keys, "new")
     one.clock.later_ms = 2 * WEEK_MS
     await upkeep(one)
+    assert (await fetch(one, 8, neighbour()))[1][0].committed_offset == -1
     assert await one.etcd.get(key) == before
     assert (await fetch(one, 8))[1][0].committed_offset == 7
     await one.parts.drain()
