@@ -91,6 +91,16 @@ async def test_what_is_read_ahead_and_not_asked_for_takes_half_of_the_memory_at_
         assert gets(10) == 1
 
 
+async def test_what_was_read_longest_ago_goes_first(etcd, keyspace, store, topic, log, serve, gets) -> None:
+    for n in range(4):
+        await log.append(records(10, size=1_000, label=f"s{n}-"))
+    size = log.segments[0].size + 1_024
+    async with serve(etcd, keyspace, store, cache_bytes=3 * size, readahead_segments=0) as client:
+        for offset in (0, 10, 0, 20, 30, 0, 10):
+            await client.fetch(topic, offset, partition_max_bytes=1)
+        assert [gets(base) for base in (0, 10, 20, 30)] == [1, 2, 1, 1]
+
+
 async def test_memory_holds_no_more_than_its_budget_however_much_is_read(
     etcd, keyspace, store, topic, log, serve
 ) -> None:

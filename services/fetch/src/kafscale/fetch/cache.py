@@ -3,7 +3,8 @@
 An answer is views of segments held here, so an entry that some answer uses is pinned and counts until the
 answer is gone: what the cache keeps and what answers hold obey one budget. Unpinned entries go, least
 recently used first, when `keep_bytes` is passed; pinned ones may take HOLD_SHARE of the process's budget, and then
-a load is refused rather than queued. At most `gets_max` GETs run at a time.
+a load is refused rather than queued. At most `gets_max` GETs run at a time. Nothing here looks at all entries: of
+tiny segments there are tens of thousands, and one answer asks for hundreds.
 """
 
 import asyncio
@@ -81,21 +82,19 @@ class Lease:
         entry = self._cache.peek(key, seg)
         if entry is None:
             return None
-        entry.pins += 1
         self._entries.append(entry)
         return entry.view
 
     def want(self, key: str, seg: Seg) -> "asyncio.Future[SegmentView]":
         """Start to load it, or join a load that is under way. Raises MemoryExhausted."""
         entry = self._cache.begin(key, seg)
-        entry.pins += 1
         self._entries.append(entry)
         return entry.loaded
 
     def release(self) -> None:
         entries, self._entries = self._entries, []
         for entry in entries:
-            entry.pins -= 1
+            self._cache.unpin(entry)
         self._cache.trim()
 
 
@@ -109,7 +108,10 @@ class SegmentCache:
         self._limits = limits
         self._budget = budget
         self._tasks = tasks
-        self._entries: OrderedDict[BlobKey, _Entry] = OrderedDict()
+        self._entries: dict[BlobKey, _Entry] = {}
+        self._idle: OrderedDict[BlobKey, _Entry] = (
+            OrderedDict()
+        )  # loaded, unpinned; least recently used first
         self._gets = asyncio.Semaphore(limits.gets_max)
         self._held_bytes = 0
         self._ahead_bytes = 0
@@ -124,32 +126,45 @@ class SegmentCache:
         return Lease(self)
 
     def peek(self, key: str, seg: Seg) -> _Entry | None:
+        """The entry, pinned, if it is loaded."""
         entry = self._entries.get((key, seg.etag))
         if entry is None or entry.view is None:
             return None
-        self._entries.move_to_end(entry.blob)
-        self._asked_for(entry)
+        self._pin(entry)
         self.counters.hits += 1
         return entry
 
     def begin(self, key: str, seg: Seg) -> _Entry:
+        """The entry, pinned; its load is under way, or was."""
         blob = (key, seg.etag)
         entry = self._entries.get(blob)
         if entry is None:
             self._make_room(seg.size + ENTRY_COST_BYTES)
             entry = self._start(blob, seg, ahead=False)
-        self._asked_for(entry)
+        self._pin(entry)
         return entry
 
+    def _pin(self, entry: _Entry) -> None:
+        self._asked_for(entry)
+        self._idle.pop(entry.blob, None)
+        entry.pins += 1
+
+    def unpin(self, entry: _Entry) -> None:
+        entry.pins -= 1
+        if not entry.pins and entry.view is not None:
+            self._idle[entry.blob] = entry
+
     def read_ahead(self, key: str, seg: Seg) -> bool:
-        """Load it for a reader who will come; False when it is there, or would push out what is used.
+        """Load it for a reader who will come; False when there is no room: it would push out what is used.
 
         What was read ahead and is not asked for yet takes half of the memory at most: otherwise many
         readers would push out one another's segments before they come to them.
         """
         blob = (key, seg.etag)
         size = seg.size + ENTRY_COST_BYTES
-        if blob in self._entries or self._ahead_bytes + size > self._limits.keep_bytes // 2:
+        if blob in self._entries:
+            return True
+        if self._ahead_bytes + size > self._limits.keep_bytes // 2:
             return False
         self._evict(self._limits.keep_bytes - size)
         fits = self._held_bytes + size <= self._limits.keep_bytes
@@ -173,14 +188,9 @@ class SegmentCache:
         self._budget.force(size)  # larger than everything: alone it must be readable all the same
 
     def _evict(self, target_bytes: int) -> None:
-        if self._held_bytes <= target_bytes:
-            return
-        for entry in tuple(self._entries.values()):
-            if entry.pins == 0 and entry.view is not None:
-                self._drop(entry)
-                self.counters.evictions += 1
-                if self._held_bytes <= target_bytes:
-                    return
+        while self._held_bytes > target_bytes and self._idle:
+            self._drop(next(iter(self._idle.values())))
+            self.counters.evictions += 1
 
     def _asked_for(self, entry: _Entry) -> None:
         if entry.ahead:
@@ -189,6 +199,7 @@ class SegmentCache:
 
     def _drop(self, entry: _Entry) -> None:
         self._asked_for(entry)
+        self._idle.pop(entry.blob, None)
         del self._entries[entry.blob]
         self._held_bytes -= entry.size
         self._budget.release(entry.size)
@@ -212,6 +223,7 @@ class SegmentCache:
         else:
             entry.loaded.set_result(entry.view)
             if not entry.pins:
+                self._idle[entry.blob] = entry
                 self.trim()
         finally:
             entry.loaded.cancel()

@@ -270,4 +270,5 @@ class Reader:
         if segs and segs[0].base < reached:
             segs = segs[1:]  # the rest of it is in memory
         for seg in segs[:count]:
-            self._cache.read_ahead(self.object_key(ask.spot, seg), seg)
+            if not self._cache.read_ahead(self.object_key(ask.spot, seg), seg):
+                return

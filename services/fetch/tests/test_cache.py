@@ -1,0 +1,78 @@
+"""What the cache of segments costs: of tiny segments it holds tens of thousands, and an answer asks for hundreds."""
+
+import asyncio
+import sys
+from types import FrameType
+from typing import Any
+
+from kafscale.fetch import cache as cache_module
+from kafscale.fetch.cache import CacheLimits, SegmentCache
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.storage.heads import Seg
+from kafscale.storage.objects import MemoryStore, StoreUnavailable
+
+SIZE = 100
+ROOM = SIZE + cache_module.ENTRY_COST_BYTES
+
+
+class SlowStore(MemoryStore):
+    """Answers nothing until it is told to fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = asyncio.Event()
+
+    async def get(self, key: str, **how: Any) -> bytes:
+        await self.fails.wait()
+        raise StoreUnavailable(key, "told to")
+
+
+def seg(base: int) -> Seg:
+    return Seg(
+        base=base, last_delta=0, size=SIZE, etag=f"e{base}", crc32c=0, index_size=0, index_etag="", epoch=1,
+        min_ts=0, max_ts=0, records=1, batches=1, created_ms=0,
+    )  # fmt: skip
+
+
+class Steps:
+    """Lines of the cache's module that run inside the block."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> "Steps":
+        self._before = sys.gettrace()
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _call(self, frame: FrameType, _event: str, _arg: object) -> Any:
+        return self._line if frame.f_code.co_filename == cache_module.__file__ else None
+
+    def _line(self, _frame: FrameType, event: str, _arg: object) -> Any:
+        self.count += event == "line"
+        return self._line
+
+
+async def steps_to_read_ahead(held: int) -> int:
+    """With that many segments pinned by an answer, and no room for one more."""
+    store = SlowStore()
+    async with asyncio.TaskGroup() as tasks:
+        limits = CacheLimits(keep_bytes=held * ROOM)
+        cache = SegmentCache(store, limits, tasks, MemoryBudget(1 << 30))
+        lease = cache.lease()
+        for base in range(held):
+            lease.want(f"{base}.kfs", seg(base))
+        with Steps() as steps:
+            assert cache.read_ahead("next.kfs", seg(held)) is False
+        store.fails.set()
+    lease.release()
+    assert cache.held_bytes == 0
+    return steps.count
+
+
+async def test_reading_ahead_costs_the_same_however_much_is_held() -> None:
+    few, many = await steps_to_read_ahead(10), await steps_to_read_ahead(1_000)
+    assert many == few
