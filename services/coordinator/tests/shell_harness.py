@@ -190,6 +190,19 @@ async def make_topic(etcd: EtcdClient, keys: Keyspace, name: str = "t", partitio
     return topic.topic_id
 
 
+async def turns(count: int = 20) -> None:
+    """Of the loop: who can go on without etcd has, and who was asked stands in line."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def known_topic(one: Coordinator, partitions: int = 500) -> None:
+    """Known to its groups as well, which hear of topics a turn of the loop later and then move their epochs."""
+    await make_topic(one.etcd, one.keys, partitions=partitions)
+    await one.topics.refresh()
+    await turns()
+
+
 async def until(happened: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     async with asyncio.timeout(timeout_s):
         while not happened():

@@ -15,7 +15,7 @@ from kafscale.storage.groups import CommittedOffset
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.wire.errors import ErrorCode
 
-from services.coordinator.tests.shell_harness import Coordinator, running
+from services.coordinator.tests.shell_harness import Coordinator, running, turns
 
 T = TopicId(b"t".ljust(16, b"."))
 UNKNOWN = EtcdUnknown(UnknownKind.TIMEOUT, "no answer")
@@ -55,7 +55,7 @@ async def test_an_acknowledged_offset_is_read_back(one: Coordinator) -> None:
 async def test_commits_that_wait_share_a_transaction_and_the_last_offset_wins(one: Coordinator) -> None:
     one.door.gate.clear()
     answers = [write(one, offset) for offset in range(100)]
-    await asyncio.sleep(0.02)
+    await turns()
     one.door.gate.set()
     assert set(await asyncio.gather(*answers)) == {ErrorCode.NONE}
     assert len(jobs(one.door.sent)) == 2
@@ -65,7 +65,7 @@ async def test_commits_that_wait_share_a_transaction_and_the_last_offset_wins(on
 async def test_a_commit_whose_client_has_gone_is_not_sent(one: Coordinator) -> None:
     one.door.gate.clear()
     first, gone, other = write(one, 1), write(one, 2, 2), write(one, 3)
-    await asyncio.sleep(0.02)
+    await turns()
     gone.cancel()
     one.door.gate.set()
     assert [await first, await other] == [ErrorCode.NONE] * 2
@@ -100,7 +100,7 @@ async def test_a_deleted_range_is_alone_in_its_transaction_and_in_its_place(one:
     first = write(one, 1, 3)
     second = write(one, 2, 3)
     deleted = asyncio.ensure_future(one.parts.commits.delete_all(held, "g"))
-    await asyncio.sleep(0.02)
+    await turns()
     third = write(one, 4)
     one.door.gate.set()
     assert set(await asyncio.gather(first, second, deleted, third)) == {ErrorCode.NONE}

@@ -33,7 +33,14 @@ from kafscale.wire.schema import join_group as join_schema
 from kafscale.wire.schema import leave_group as leave_schema
 from kafscale.wire.schema import sync_group as sync_schema
 
-from services.coordinator.tests.shell_harness import Coordinator, make_topic, running, until
+from services.coordinator.tests.shell_harness import (
+    Coordinator,
+    known_topic,
+    make_topic,
+    running,
+    turns,
+    until,
+)
 
 UNKNOWN = EtcdUnknown(UnknownKind.TIMEOUT, "no answer")
 TOO_LARGE = EtcdRejected(grpc.StatusCode.INVALID_ARGUMENT, "request is too large")
@@ -121,7 +128,7 @@ async def record(one: Coordinator, group: str = "g") -> GroupState | None:
 async def test_what_a_reply_claims_is_in_etcd_when_it_comes(one: Coordinator) -> None:
     one.door.gate.clear()
     joining = asyncio.ensure_future(join(one))
-    await asyncio.sleep(0.05)
+    await turns()
     assert not joining.done()
     one.door.gate.set()
     assert (await joining).generation_id == 1
@@ -139,14 +146,13 @@ async def test_a_heartbeat_writes_nothing(one: Coordinator) -> None:
 
 
 async def test_what_comes_during_a_write_is_stepped_together(one: Coordinator) -> None:
-    await make_topic(one.etcd, one.keys, partitions=50)
-    await one.topics.refresh()
+    await known_topic(one, partitions=50)
     one.door.sent.clear()
     one.door.gate.clear()
     first = asyncio.ensure_future(consumer_beat(one, 0))
-    await asyncio.sleep(0.02)
+    await turns()
     others = [asyncio.ensure_future(consumer_beat(one, 0, member_id=f"m{n}")) for n in range(20)]
-    await asyncio.sleep(0.05)
+    await turns()
     one.door.gate.set()
     answers = await asyncio.gather(first, *others)
     assert {answer.error_code for answer in answers} == {0}
@@ -216,8 +222,7 @@ async def test_a_group_that_grows_past_what_etcd_takes_stays_as_it_was(one: Coor
 
 
 async def test_who_makes_a_consumer_group_too_large_is_refused_and_the_others_go_on(one: Coordinator) -> None:
-    await make_topic(one.etcd, one.keys)
-    await one.topics.refresh()
+    await known_topic(one)
     epoch = (await consumer_beat(one, 0)).member_epoch
     big = 0
     while (refused := await come_with_much(one, f"big{big}")) == 0:
@@ -238,8 +243,7 @@ async def test_who_makes_a_consumer_group_too_large_is_refused_and_the_others_go
 
 
 async def test_an_empty_group_takes_the_type_of_who_comes(one: Coordinator) -> None:
-    await make_topic(one.etcd, one.keys)
-    await one.topics.refresh()
+    await known_topic(one)
     member_id = await stable(one)
     assert (await consumer_beat(one, 0)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert await leave(one, member_id) == 0
@@ -268,7 +272,7 @@ async def test_a_busy_empty_group_is_turned_later_and_nobody_is_refused_for_ever
     member_id = await stable(one)
     one.door.gate.clear()
     leaving = asyncio.ensure_future(leave(one, member_id))
-    await asyncio.sleep(0.02)
+    await turns()
     one.parts.groups.find("g").group = replace(one.parts.groups.find("g").group, members={})  # type: ignore[union-attr]
     assert (await consumer_beat(one, 0)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     one.door.gate.set()
@@ -333,7 +337,7 @@ async def test_a_full_inbox_refuses(one: Coordinator) -> None:
     assert actor is not None
     one.door.gate.clear()
     parked = asyncio.ensure_future(leave(one, next(iter(actor.group.members))))
-    await asyncio.sleep(0.02)
+    await turns()
 
     def event(token: int) -> Heartbeat:
         return Heartbeat(

@@ -34,7 +34,7 @@ from kafscale.wire.schema import list_groups as list_schema
 from kafscale.wire.schema import offset_commit as commit_schema
 from kafscale.wire.schema import sync_group as sync_schema
 
-from services.coordinator.tests.shell_harness import Coordinator, make_topic, running
+from services.coordinator.tests.shell_harness import Coordinator, make_topic, running, turns
 from services.coordinator.tests.test_group_actor import consumer_beat, stable
 from services.coordinator.tests.test_offset_handlers import commit_request, fetch
 
@@ -174,10 +174,10 @@ async def test_a_group_that_gets_a_member_during_its_deletion_keeps_its_offsets(
     await one.ask(offset_commit, commit_schema, commit_request(), 8)
     one.door.gate.clear()
     joining = asyncio.ensure_future(stable(one))
-    await asyncio.sleep(0.02)
+    await turns()
     request = delete_schema.DeleteGroupsRequest(groups_names=["g"])
     deleting = asyncio.ensure_future(one.ask(delete_groups, delete_schema, request, 2))
-    await asyncio.sleep(0.02)
+    await turns()
     one.door.gate.set()
     await joining
     assert (await deleting).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
@@ -201,8 +201,7 @@ async def test_a_commit_that_crosses_the_deletion_of_its_group_goes_with_it_or_m
         asyncio.ensure_future(one.ask(delete_groups, delete_schema, deletion, 2)),
         asyncio.ensure_future(one.ask(offset_commit, commit_schema, commit_request(offset=9), 8)),
     ]
-    for _ in range(10):  # turns of the loop: all stand in line
-        await asyncio.sleep(0)
+    await turns()
     one.door.gate.set()
     first, deleted, second = await asyncio.gather(*asked)
     assert deleted.results[0].error_code == 0
