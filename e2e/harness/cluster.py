@@ -23,6 +23,7 @@ from e2e.harness.inside import Inside
 from e2e.harness.services import Service, dying_with_parent
 
 READY_TIMEOUT_S = 180.0  # starting takes three seconds on an idle machine; many of these run on busy ones
+FSCK_TIMEOUT_S = 1_800.0  # after fifty deaths there are a hundred thousand objects to read
 STOP_TIMEOUT_S = 60.0
 DEATH_TIMEOUT_S = 10.0
 KAFSCALE = (sys.executable, "-m", "kafscale.cli")
@@ -189,7 +190,7 @@ class Cluster:
             env={**os.environ, **self.env},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=FSCK_TIMEOUT_S,
             check=False,
         )
 
