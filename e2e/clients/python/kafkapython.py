@@ -45,6 +45,12 @@ def consume(a: Args) -> None:
     consumer.close()
 
 
+# Long enough that a join begins and ends inside one poll. A leader that joined again for new metadata loses the
+# answer of its SyncGroup when a poll's time ends before it: the next poll sees no reason to join, so it does not look
+# at the answer, and the member never reads nor sends a heartbeat again (3.0.12, base.py, join_group_async).
+POLL_MS = 5_000
+
+
 class Listener(ConsumerRebalanceListener):
     """Commits before it lets go."""
 
@@ -92,7 +98,7 @@ def group(a: Args) -> None:
     stop = until_terminated()
     consumer.subscribe([a.topic], listener=listener)
     while not stop.is_set():
-        for each, records in consumer.poll(timeout_ms=200).items():
+        for each, records in consumer.poll(timeout_ms=POLL_MS).items():
             for record in records:
                 event("record", [record.partition], record.offset)
                 listener.read[each] = record.offset + 1
