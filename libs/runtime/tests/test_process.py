@@ -11,6 +11,7 @@ import urllib.request
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import grpc.aio
@@ -79,7 +80,13 @@ def fetch(url: str) -> tuple[int, str]:
 async def service(settings: Mapping[str, str], *flags: str) -> AsyncIterator[Running]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(SERVICE), *flags, env={**environment, **settings}, stderr=PIPE
+        sys.executable,
+        str(SERVICE),
+        *flags,
+        env={**environment, **settings},
+        stderr=PIPE,
+        # Tests that a shell runs in the background inherit SIGINT as ignored, and so would the service.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     running = Running(process)
     try:
