@@ -45,6 +45,13 @@ APIS = (
     "delete_groups",
     "consumer_group_heartbeat",
     "consumer_group_describe",
+    "delete_records",
+    "describe_cluster",
+    "describe_log_dirs",
+    "describe_producers",
+    "describe_topic_partitions",
+    "elect_leaders",
+    "list_config_resources",
 )
 
 

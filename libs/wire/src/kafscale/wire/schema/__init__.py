@@ -23,16 +23,23 @@ MODULES: Final = {
     18: "api_versions",
     19: "create_topics",
     20: "delete_topics",
+    21: "delete_records",
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
     32: "describe_configs",
     33: "alter_configs",
+    35: "describe_log_dirs",
     37: "create_partitions",
     42: "delete_groups",
+    43: "elect_leaders",
     44: "incremental_alter_configs",
     47: "offset_delete",
+    60: "describe_cluster",
+    61: "describe_producers",
     68: "consumer_group_heartbeat",
     69: "consumer_group_describe",
+    74: "list_config_resources",
+    75: "describe_topic_partitions",
 }
 
 
