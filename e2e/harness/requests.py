@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.records import Record, build_batch
 from kafscale.wire.schema import (
@@ -19,6 +22,12 @@ from e2e.harness.raw import Raw
 TOPIC = "bystander"
 PRODUCE_V, FETCH_V, METADATA_V, LIST_V, CREATE_V = 9, 12, 9, 7, 5
 INT32_MAX, INT32_MIN = 2**31 - 1, -(2**31)
+
+
+def ask(raw: Raw, schema: ModuleType, version: int, request: Any) -> Any:
+    """The answer to any request, by the API's module of messages."""
+    body = schema.encode_request(request, version)
+    return schema.decode_response(raw.ask(schema.API_KEY, version, body), version)
 
 
 def batch(

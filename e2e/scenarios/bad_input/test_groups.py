@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from kafscale.wire.schema import (
 
 from e2e.harness.cluster import Cluster
 from e2e.harness.raw import Closed, Raw
-from e2e.harness.requests import INT32_MAX, INT32_MIN, TOPIC, usable
+from e2e.harness.requests import INT32_MAX, INT32_MIN, TOPIC, ask, usable
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -35,11 +34,6 @@ SESSION_MS, REBALANCE_MS = 60_000, 60_000
 SHORT_SESSION_MS = 6_000
 METADATA_BYTES_MAX = 4_096
 ELEMENTS_MAX = 131_072
-
-
-def ask(raw: Raw, schema: ModuleType, version: int, request: Any) -> Any:
-    body = schema.encode_request(request, version)
-    return schema.decode_response(raw.ask(schema.API_KEY, version, body), version)
 
 
 def joining(group: str, member_id: str = "", *, session_ms: int = SESSION_MS, protocols: int = 1) -> Any:

@@ -1,0 +1,318 @@
+"""A request of each API that a healthy cluster answers well: what it says, and what must be there before it.
+
+The fields are those of all versions together, under Kafka's names, for `oracles.py` to write. Whoever adds a row to
+the front door's table adds one here, else the test of the table fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from uuid import UUID
+
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import (
+    consumer_group_heartbeat,
+    create_topics,
+    join_group,
+    metadata,
+    offset_commit,
+    sync_group,
+)
+
+from e2e.harness.oracles import Content, one_record
+from e2e.harness.raw import Raw
+from e2e.harness.requests import ask
+
+BATCHES_FROM, TIMESTAMPS_FROM = 3, 2  # versions of Produce: before them message sets, at first without time
+NO_ID = UUID(int=0)
+TOPIC_RESOURCE = 2
+RETENTION = {"name": "retention.ms", "value": "600000", "config_operation": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What requests speak of. `dry`: calls that change topics only try to."""
+
+    topic: str
+    topic_id: UUID = NO_ID
+    group: str
+    member_id: str = ""
+    generation: int = -1
+    dry: bool = False
+
+
+Prepare = Callable[[Raw, World], World]
+"""Makes what a request needs, under the names of the world given; the world as it is then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    content: Callable[[World, int], Content]
+    prepare: Prepare
+    errors: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+    def expected(self, version: int) -> frozenset[int]:
+        """Error codes of a good answer."""
+        return self.errors.get(version, frozenset({0}))
+
+
+# -- what must be there ----------------------------------------------------------------------------
+
+
+def nothing(_: Raw, world: World) -> World:
+    return world
+
+
+def topic(raw: Raw, world: World) -> World:
+    """A topic of one partition."""
+    wanted = create_topics.CreateTopicsRequestTopic(name=world.topic, num_partitions=1, replication_factor=1)
+    (made,) = ask(raw, create_topics, 7, create_topics.CreateTopicsRequest(topics=[wanted])).topics
+    assert made.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    named = metadata.MetadataRequestTopic(name=world.topic)
+    (found,) = ask(raw, metadata, 12, metadata.MetadataRequest(topics=[named])).topics
+    return replace(world, topic_id=UUID(bytes=bytes(found.topic_id)))
+
+
+def member(raw: Raw, world: World) -> World:
+    """A stable group of one member."""
+    protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"m")
+    joining = join_group.JoinGroupRequest(
+        group_id=world.group,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    joined = ask(raw, join_group, 3, joining)
+    assert joined.error_code == ErrorCode.NONE
+    mine = sync_group.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"a")
+    syncing = sync_group.SyncGroupRequest(
+        group_id=world.group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[mine],
+    )
+    assert ask(raw, sync_group, 3, syncing).error_code == ErrorCode.NONE
+    return replace(world, member_id=joined.member_id, generation=joined.generation_id)
+
+
+def offsets(raw: Raw, world: World) -> World:
+    """A topic and a group without members that has committed there."""
+    world = topic(raw, world)
+    partition = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    on = offset_commit.OffsetCommitRequestTopic(name=world.topic, partitions=[partition])
+    committing = offset_commit.OffsetCommitRequest(group_id=world.group, topics=[on])
+    (told,) = ask(raw, offset_commit, 7, committing).topics
+    assert [each.error_code for each in told.partitions] == [ErrorCode.NONE]
+    return world
+
+
+def consumer_member(raw: Raw, world: World) -> World:
+    """A group of the new protocol (KIP-848) with a member."""
+    beat = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+        group_id=world.group,
+        member_id=str(UUID(int=1)),
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[world.topic],
+        topic_partitions=[],
+    )
+    assert ask(raw, consumer_group_heartbeat, 1, beat).error_code == ErrorCode.NONE
+    return world
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+def produce(world: World, version: int, acks: int = -1) -> Content:
+    magic = 2 if version >= BATCHES_FROM else int(version >= TIMESTAMPS_FROM)
+    partition = {"index": 0, "records": one_record(magic)}
+    on = {"name": world.topic, "topic_id": world.topic_id, "partition_data": [partition]}
+    return {"transactional_id": None, "acks": acks, "timeout_ms": 10_000, "topic_data": [on]}
+
+
+def fetch(world: World, _: int) -> Content:
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 1 << 16,
+    }
+    return {
+        "replica_id": -1,
+        "max_wait_ms": 10,
+        "min_bytes": 1,
+        "max_bytes": 1 << 16,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": world.topic, "topic_id": world.topic_id, "partitions": [partition]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+
+
+def list_offsets(world: World, _: int) -> Content:
+    latest = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1, "max_num_offsets": 1}
+    on = {"name": world.topic, "partitions": [latest]}
+    return {"replica_id": -1, "isolation_level": 0, "topics": [on], "timeout_ms": 1_000}
+
+
+def metadata_of(world: World, _: int) -> Content:
+    return {
+        "topics": [{"topic_id": NO_ID, "name": world.topic}],
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": True,
+        "include_topic_authorized_operations": True,
+    }
+
+
+def commit(world: World, _: int) -> Content:
+    partition = {
+        "partition_index": 0,
+        "committed_offset": 1,
+        "committed_leader_epoch": -1,
+        "commit_timestamp": -1,
+        "committed_metadata": "m",
+    }
+    return {
+        "group_id": world.group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "retention_time_ms": -1,
+        "topics": [{"name": world.topic, "topic_id": world.topic_id, "partitions": [partition]}],
+    }
+
+
+def committed(world: World, _: int) -> Content:
+    topics = [{"name": world.topic, "topic_id": world.topic_id, "partition_indexes": [0]}]
+    group = {"group_id": world.group, "member_id": None, "member_epoch": -1, "topics": topics}
+    return {"group_id": world.group, "topics": topics, "groups": [group], "require_stable": True}
+
+
+def join(world: World, version: int) -> Content:
+    return {
+        "group_id": world.group,
+        "session_timeout_ms": 6_000,
+        "rebalance_timeout_ms": 100,
+        "member_id": "",
+        "group_instance_id": f"static-{version}",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"m"}],
+        "reason": "because",
+    }
+
+
+def of_member(world: World, _: int) -> Content:
+    """Heartbeat, SyncGroup and LeaveGroup, each of which takes what it knows."""
+    return {"group_id": world.group, "generation_id": world.generation, "member_id": world.member_id}
+
+
+def sync(world: World, version: int) -> Content:
+    names = {"protocol_type": "consumer", "protocol_name": "range"}
+    return {**of_member(world, version), **names, "assignments": []}
+
+
+def leave(world: World, _: int) -> Content:
+    leaver = {"member_id": world.member_id, "group_instance_id": None, "reason": "because"}
+    return {"group_id": world.group, "member_id": world.member_id, "members": [leaver]}
+
+
+def beat(world: World, version: int) -> Content:
+    """The first of a new member, whose id it makes itself from version 1 on."""
+    return {
+        "group_id": world.group,
+        "member_id": str(UUID(int=version)) if version else "",
+        "member_epoch": 0,
+        "rebalance_timeout": timedelta(seconds=60),
+        "subscribed_topic_names": (world.topic,),
+        "topic_partitions": (),
+    }
+
+
+def create(world: World, _: int) -> Content:
+    wanted = {
+        "name": world.topic,
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [RETENTION],
+    }
+    return {"topics": [wanted], "timeout_ms": 10_000, "validate_only": world.dry}
+
+
+def delete(world: World, _: int) -> Content:
+    doomed = {"name": world.topic, "topic_id": NO_ID}
+    return {"topics": [doomed], "topic_names": [world.topic], "timeout_ms": 10_000}
+
+
+def on_partition(world: World, **said: object) -> Content:
+    return {"topics": [{"name": world.topic, "partitions": [{"partition_index": 0, **said}]}]}
+
+
+def epoch(world: World, _: int) -> Content:
+    partition = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
+    return {"replica_id": -1, "topics": [{"topic": world.topic, "partitions": [partition]}]}
+
+
+def configs(world: World, _: int) -> Content:
+    about = {"resource_type": TOPIC_RESOURCE, "resource_name": world.topic}
+    asked = {**about, "configuration_keys": None, "configs": [RETENTION]}
+    options = {"include_synonyms": True, "include_documentation": True, "validate_only": world.dry}
+    return {"resources": [asked], **options}
+
+
+def grow(world: World, _: int) -> Content:
+    wanted = {"name": world.topic, "count": 2, "assignments": None}
+    return {"topics": [wanted], "timeout_ms": 10_000, "validate_only": world.dry}
+
+
+def elect(world: World, _: int) -> Content:
+    partitions = [{"topic": world.topic, "partitions": [0]}]
+    return {"election_type": 0, "topic_partitions": partitions, "timeout_ms": 10_000}
+
+
+NOT_NEEDED = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.ELECTION_NOT_NEEDED)}))
+MESSAGE_SETS = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.UNSUPPORTED_VERSION)}))
+ID_FIRST = {4: frozenset({int(ErrorCode.MEMBER_ID_REQUIRED)})}
+
+ROWS: Mapping[int, Row] = {
+    0: Row(produce, topic, MESSAGE_SETS),
+    1: Row(fetch, topic),
+    2: Row(list_offsets, topic),
+    3: Row(metadata_of, topic),
+    8: Row(commit, topic),
+    9: Row(committed, offsets),
+    10: Row(lambda world, _: {"key": world.group, "key_type": 0, "coordinator_keys": [world.group]}, nothing),
+    11: Row(join, nothing, ID_FIRST),
+    12: Row(of_member, member),
+    13: Row(leave, member),
+    14: Row(sync, member),
+    15: Row(lambda world, _: {"groups": [world.group], "include_authorized_operations": True}, member),
+    16: Row(lambda _, __: {"states_filter": [], "types_filter": []}, member),
+    18: Row(lambda _, __: {"client_software_name": "oracle", "client_software_version": "1"}, nothing),
+    19: Row(create, nothing),
+    20: Row(delete, topic),
+    21: Row(lambda world, _: {**on_partition(world, offset=-1), "timeout_ms": 10_000}, topic),
+    22: Row(lambda _, __: {"transactional_id": None, "transaction_timeout_ms": 1_000}, nothing),
+    23: Row(epoch, topic),
+    32: Row(configs, topic),
+    33: Row(configs, topic),
+    35: Row(lambda world, _: {"topics": [{"topic": world.topic, "partitions": [0]}]}, topic),
+    37: Row(grow, topic),
+    42: Row(lambda world, _: {"groups_names": [world.group]}, offsets),
+    43: Row(elect, topic, NOT_NEEDED),
+    44: Row(configs, topic),
+    47: Row(lambda world, _: {"group_id": world.group, **on_partition(world)}, offsets),
+    60: Row(lambda _, __: {"include_cluster_authorized_operations": True, "endpoint_type": 1}, nothing),
+    61: Row(lambda world, _: {"topics": [{"name": world.topic, "partition_indexes": [0]}]}, topic),
+    68: Row(beat, topic),
+    69: Row(
+        lambda world, _: {"group_ids": (world.group,), "include_authorized_operations": True}, consumer_member
+    ),
+    74: Row(lambda _, __: {"resource_types": [TOPIC_RESOURCE]}, topic),
+    75: Row(lambda world, _: {"topics": [{"name": world.topic}], "response_partition_limit": 10}, topic),
+}
