@@ -37,8 +37,9 @@ from kafscale.produce.log.model import (
     TakeCheckpoint,
     Writer,
 )
+from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.overtaking import REPEATED, Known, RefusedFirsts
+from kafscale.produce.overtaking import REPEATED, RefusedFirsts
 from kafscale.produce.pump import Pump
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled
@@ -132,7 +133,8 @@ class Partition:
         self._held: deque[_Request] = deque()
         self._waiting: dict[int, _Request] = {}
         self._behind: list[int] = []  # to be refused, in the next drive
-        self.producers: Known = ()  # known by their sequences
+        self.producers = ProducerTable()
+        self.loaded = asyncio.Event()  # or given up: what is to be known of the log is known
         self._token = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
@@ -169,12 +171,13 @@ class Partition:
         self._feed(self.writer, request, now)
         self._tools.pump.touch(self)
 
-    def serve(self, writer: Writer, producers: Known) -> None:
+    def serve(self, writer: Writer, producers: ProducerTable) -> None:
         """The log is loaded: the held requests go first, in their order."""
         assert self.phase is Phase.LOADING, self.phase
         self.phase = Phase.SERVING
         self.writer = writer
         self.producers = producers
+        self.loaded.set()
         self.held_since_ms = 0
         now = self._tools.now()
         held, self._held = self._held, deque()
@@ -209,6 +212,7 @@ class Partition:
         """The claim failed or the log could not be loaded: this object is done."""
         assert self.writer is None, self
         self.phase = Phase.GONE
+        self.loaded.set()
         self.refuse_held(error)
 
     # --- the writer ------------------------------------------------------------------------

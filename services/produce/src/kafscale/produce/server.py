@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from kafscale.produce.admission import Admission
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.governor import Governor
+from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
 from kafscale.produce.metrics import ProduceMetrics
@@ -24,6 +25,7 @@ from kafscale.produce.settings import ProduceSettings, limits_of, segments_per_s
 from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.etcd import KeyValue
 from kafscale.storage.heads import OwnerRecord, decode_owner
 from kafscale.storage.membership import LiveView
@@ -72,12 +74,16 @@ class ProduceService:
         self.governor: Governor[Partition] = Governor(budget_per_s, runtime.clock.now_ms())
         self.pump = Pump(runtime.clock, self.governor)
         self.ownership.tools = self._tools()
+        unseen = UnseenTopics(runtime.topics.refresh, runtime.task_group)
+        self.describe_producers = DescribeProducersHandler(
+            ownership=self.ownership, unseen=unseen, clock=runtime.clock
+        )
         self.handler = ProduceHandler(
             ownership=self.ownership,
             admission=Admission(runtime.budget, self.committer),
             refusals=Refusals(),
             refused_firsts=self._refused_firsts,
-            unseen=UnseenTopics(runtime.topics.refresh, runtime.task_group),
+            unseen=unseen,
             clock=runtime.clock,
             metrics=self._metrics,
         )
@@ -133,6 +139,11 @@ class ProduceService:
     def parts(self) -> ServiceParts:
         return ServiceParts(
             bulk={int(ApiKey.PRODUCE): self.handler},
+            control={
+                int(ApiKey.DESCRIBE_PRODUCERS): task_handler(
+                    self.describe_producers, self._runtime.task_group
+                )
+            },
             grpc_services=(OwnershipService(self.ownership).add_to,),
             before_ready=self.start,
             drain=self.drain,

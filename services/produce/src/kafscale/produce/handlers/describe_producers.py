@@ -1,0 +1,124 @@
+"""DescribeProducers (61): v0-0 (KIP-664)
+
+The idempotent producers of a partition as its owner knows them: those whose newest committed batch is younger than a
+day. Asking for a partition whose owner is gone makes the next one claim it, as a Produce would; one that was never
+claimed has no producers and stays unclaimed. Without transactions no coordinator has an epoch and none has begun: -1.
+Per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER when it is another's or is not loaded in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+from kafscale.produce.ownership import HOLD_MAX_MS, Ownership
+from kafscale.produce.partition import Partition, Phase
+from kafscale.produce.unseen import UnseenTopics
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.server import InboundRequest
+from kafscale.storage.etcd import EtcdError
+from kafscale.storage.snapshots import ProducerEntry
+from kafscale.storage.topics import Topic, TopicState
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.describe_producers import (
+    DescribeProducersResponse,
+    DescribeProducersResponsePartition,
+    DescribeProducersResponseProducerState,
+    DescribeProducersResponseTopic,
+    decode_request,
+    encode_response,
+)
+
+log = structlog.get_logger(__name__)
+
+PARTITIONS_AT_ONCE = 64
+"""Of one request: each may be a claim, with a log to be loaded."""
+NO_EPOCH = NO_OFFSET = -1
+
+
+class DescribeProducersHandler:
+    def __init__(self, *, ownership: Ownership, unseen: UnseenTopics, clock: Clock) -> None:
+        self._ownership = ownership
+        self._world = ownership.world
+        self._unseen = unseen
+        self._clock = clock
+
+    async def __call__(self, inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
+
+        async def one(name: str, index: int) -> DescribeProducersResponsePartition:
+            async with slots:
+                return _answer(index, await self._producers(name, index))
+
+        response = DescribeProducersResponse(topics=[])
+        for topic in request.topics:
+            parts = await asyncio.gather(*(one(topic.name, index) for index in topic.partition_indexes))
+            response.topics.append(DescribeProducersResponseTopic(name=topic.name, partitions=list(parts)))
+        return encode_response(response, version)
+
+    async def _producers(self, name: str, index: int) -> Sequence[ProducerEntry] | ErrorCode:
+        topic = self._find(name, index)
+        if topic is None:
+            seen = asyncio.Event()
+            self._unseen.wait(name, seen.set)
+            await seen.wait()
+            topic = self._find(name, index)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            if await self._never_claimed(topic, index):
+                return ()
+        except EtcdError as error:
+            log.info("head not read", topic=name, partition=index, error=str(error))
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        partition = self._ownership.find_or_claim(topic, index)
+        return partition if isinstance(partition, ErrorCode) else await self._known_to(partition)
+
+    def _find(self, name: str, index: int) -> Topic | None:
+        topic = self._world.topics.by_name(name)
+        if topic is None or topic.state is not TopicState.ACTIVE or not 0 <= index < topic.partitions:
+            return None
+        return topic
+
+    async def _never_claimed(self, topic: Topic, index: int) -> bool:
+        """The view may be late, so etcd has the last word on a partition without owner record."""
+        key = (topic.topic_id, index)
+        if key in self._ownership.partitions or self._ownership.record(*key) is not None:
+            return False
+        return await self._world.etcd.get(self._world.keyspace.head(*key)) is None
+
+    async def _known_to(self, partition: Partition) -> Sequence[ProducerEntry] | ErrorCode:
+        try:
+            async with asyncio.timeout(HOLD_MAX_MS / 1000):
+                await partition.loaded.wait()
+        except TimeoutError:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if partition.writer is None or partition.phase is not Phase.SERVING:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        table = partition.producers
+        return table.expired(table.snapshot(partition.writer.head.next), self._clock.wall_ms()).producers
+
+
+def _answer(index: int, known: Sequence[ProducerEntry] | ErrorCode) -> DescribeProducersResponsePartition:
+    if isinstance(known, ErrorCode):
+        return DescribeProducersResponsePartition(
+            partition_index=index, error_code=known, error_message=known.message
+        )
+    return DescribeProducersResponsePartition(
+        partition_index=index,
+        active_producers=[
+            DescribeProducersResponseProducerState(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.batches[-1].last_seq,
+                last_timestamp=entry.batches[-1].ts,
+                coordinator_epoch=NO_EPOCH,
+                current_txn_start_offset=NO_OFFSET,
+            )
+            for entry in known
+        ],
+    )
