@@ -8,6 +8,7 @@ from typing import Any
 from kafscale.admin.context import AdminContext
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.settings import AdminSettings
+from kafscale.admin.sizes import Sizes
 from kafscale.admin.topics import TopicStore
 from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.stream.frame import RequestMeta
@@ -43,6 +44,7 @@ class Admin:
             store=self.store,
             front_doors=self.front_doors,
             owners=self.owners,
+            sizes=Sizes(etcd, keys),
         )
 
     async def register(self, node_id: int, *listeners: Listener, rack: str = "") -> Instance:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 from kafscale.admin.handlers import (
     alter_configs,
     create_partitions,
@@ -29,6 +30,7 @@ from kafscale.wire.schema import metadata as metadata_schema
 from services.admin.tests.harness import Admin
 
 TOPIC, BROKER = 2, 4
+UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def ask_metadata(
@@ -154,6 +156,73 @@ async def test_partitions_are_added_and_never_removed(admin: Admin) -> None:
     stored = await admin.store.read("t")
     assert stored is not None
     assert stored.partitions == 5
+
+
+async def grown(
+    admin: Admin, name: str, count: int, *, assigned: int | None = None, validate_only: bool = False
+) -> int:
+    """The error of one CreatePartitions, with assignments for that many partitions."""
+    assignments = None
+    if assigned is not None:
+        assignments = [partitions_schema.CreatePartitionsRequestAssignment([n]) for n in range(assigned)]
+    asked = partitions_schema.CreatePartitionsRequestTopic(name=name, count=count, assignments=assignments)
+    request = partitions_schema.CreatePartitionsRequest(topics=[asked], validate_only=validate_only)
+    answer = await admin.ask(create_partitions, partitions_schema, request, 3)
+    return int(answer.results[0].error_code)
+
+
+@pytest.mark.parametrize(
+    ("count", "assigned", "expected"),
+    [
+        (5, None, 0),
+        (5, 2, 0),
+        (5, 1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (3, None, ErrorCode.INVALID_PARTITIONS),
+        (10_001, None, ErrorCode.INVALID_PARTITIONS),
+    ],
+)
+async def test_more_partitions_may_be_only_validated(
+    admin: Admin, count: int, assigned: int | None, expected: int
+) -> None:
+    await admin.store.create(NewTopic(name="t"), now_ms=1)
+    for validate_only in (True, False):
+        assert await grown(admin, "t", count, assigned=assigned, validate_only=validate_only) == expected
+        stored = await admin.store.read("t")
+        assert stored is not None
+        assert stored.partitions == (count if not expected and not validate_only else 3)
+
+
+async def test_a_topic_that_is_not_there_gets_no_partitions(admin: Admin) -> None:
+    for validate_only in (True, False):
+        assert await grown(admin, "no", 9, validate_only=validate_only) == UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_assigned_brokers_are_logged_and_ignored(admin: Admin) -> None:
+    assignments = [
+        create_schema.CreateTopicsRequestReplicaAssignment(partition_index=n, broker_ids=[40 + n])
+        for n in (1, 0)
+    ]
+    asked = create_schema.CreateTopicsRequestTopic(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=assignments
+    )
+    request = create_schema.CreateTopicsRequest(topics=[asked])
+    with structlog.testing.capture_logs() as logs:
+        answer = await admin.ask(create_topics, create_schema, request, 7)
+        assert (answer.topics[0].error_code, answer.topics[0].num_partitions) == (0, 2)
+        assert await grown(admin, "t", 3, assigned=1) == 0
+    told = [(entry["topic"], entry["partitions"]) for entry in logs if "assignments" in entry["event"]]
+    assert told == [("t", 2), ("t", 3)]
+
+
+@pytest.mark.parametrize("version", range(8))
+async def test_every_version_creates_a_topic(admin: Admin, version: int) -> None:
+    topic = create_schema.CreateTopicsRequestTopic(name="t", num_partitions=2, replication_factor=1)
+    request = create_schema.CreateTopicsRequest(topics=[topic], timeout_ms=1_000)
+    answer = await admin.ask(create_topics, create_schema, request, version)
+    assert [(result.name, result.error_code) for result in answer.topics] == [("t", 0)]
+    stored = await admin.store.read("t")
+    assert stored is not None
+    assert stored.partitions == 2
 
 
 async def described(admin: Admin, kind: int, name: str, keys: list[str] | None = None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
 from kafscale.admin import plan
 from kafscale.admin.handlers import create_topics, delete_topics
 from kafscale.admin.plan import NewTopic, Refused
@@ -55,6 +56,21 @@ async def deleted(admin: Admin, name: str) -> None:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_every_version_deletes_a_topic(admin: Admin, version: int) -> None:
+    await created(admin, "t")
+    task = asyncio.create_task(admin.deletions.run())
+    asked = delete_schema.DeleteTopicsRequestTopicState(name="t")
+    request = delete_schema.DeleteTopicsRequest(topics=[asked], topic_names=["t"], timeout_ms=20_000)
+    try:
+        answer = await admin.ask(delete_topics, delete_schema, request, version)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert [(result.name, result.error_code) for result in answer.responses] == [("t", 0)]
+    assert await admin.store.read("t") is None
 
 
 async def test_a_deleted_topic_leaves_neither_objects_nor_keys_but_its_highest_epoch(admin: Admin) -> None:

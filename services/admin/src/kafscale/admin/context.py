@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafscale.admin.settings import AdminSettings
+from kafscale.admin.sizes import Sizes
 from kafscale.admin.topics import TopicStore
 from kafscale.runtime.clock import Clock
 from kafscale.storage.heads import OwnerRecord
@@ -24,3 +25,4 @@ class AdminContext:
     store: TopicStore
     front_doors: LiveView
     owners: PrefixView[OwnerRecord]
+    sizes: Sizes

@@ -10,6 +10,7 @@ from kafscale.admin.context import AdminContext
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.handlers import handlers
 from kafscale.admin.settings import AdminSettings
+from kafscale.admin.sizes import Sizes
 from kafscale.admin.topics import TopicStore
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.stream.server import task_handler
@@ -34,6 +35,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         store=store,
         front_doors=front_doors,
         owners=owners,
+        sizes=Sizes(runtime.etcd, runtime.keyspace),
     )
     tasks = [
         runtime.task_group.create_task(run) for run in (front_doors.run(), owners.run(), deletions.run())

@@ -10,8 +10,13 @@ from kafscale.admin.handlers import (
     create_partitions,
     create_topics,
     delete_topics,
+    describe_cluster,
     describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    elect_leaders,
     incremental_alter_configs,
+    list_config_resources,
     metadata,
 )
 from kafscale.runtime.stream.server import AsyncHandler
@@ -28,5 +33,10 @@ def handlers(context: AdminContext) -> Mapping[int, AsyncHandler]:
         ApiKey.ALTER_CONFIGS: alter_configs,
         ApiKey.CREATE_PARTITIONS: create_partitions,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+        ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
+        ApiKey.ELECT_LEADERS: elect_leaders,
+        ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
+        ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     }
     return {int(key): module.handler(context) for key, module in modules.items()}

@@ -1,7 +1,7 @@
 """CreatePartitions (37): v0-3.   v3 throttling error
 
 Counts only grow: an equal or lower one is INVALID_PARTITIONS. Assignments are accepted when there is one for
-each new partition, and ignored: placement is not the client's to choose. Unknown topic: UNKNOWN_TOPIC_OR_PARTITION.
+each new partition, logged and ignored: placement is not the client's to choose. UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+import structlog
 from kafscale.admin import plan
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
@@ -27,6 +28,8 @@ from kafscale.wire.schema.create_partitions import (
     encode_response,
 )
 
+log = structlog.get_logger(__name__)
+
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def create_partitions(inbound: InboundRequest) -> Sequence[Buffer]:
@@ -42,6 +45,8 @@ def handler(context: AdminContext) -> AsyncHandler:
                 outcome = _validate(context, asked)
             else:
                 outcome = await guarded(context.store.change(asked.name, partial(_grow, asked)))
+                if asked.assignments and isinstance(outcome, Topic):
+                    log.info("assignments are ignored", topic=asked.name, partitions=outcome.partitions)
             results.append(_answer(asked.name, outcome))
         return encode_response(CreatePartitionsResponse(results=results), version)
 

@@ -2,7 +2,8 @@
 
 Per topic: TOPIC_ALREADY_EXISTS (also while a deletion of the name is under way), INVALID_TOPIC_EXCEPTION,
 INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST for
-a name given twice, REQUEST_TIMED_OUT when etcd does not say what became of it.
+a name given twice, REQUEST_TIMED_OUT when etcd does not say what became of it. Assignments give the number of
+partitions; the brokers in them are logged and ignored, for every front door serves every partition.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import structlog
 from kafscale.admin.configs import TOPIC_CONFIGS, ConfigSource
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
@@ -28,6 +30,8 @@ from kafscale.wire.schema.create_topics import (
     decode_request,
     encode_response,
 )
+
+log = structlog.get_logger(__name__)
 
 CREATIONS_AT_ONCE = 16
 
@@ -67,7 +71,10 @@ async def _create(
     )
     if request.validate_only:
         return context.store.check(new)
-    return await guarded(context.store.create(new, context.clock.wall_ms()))
+    created = await guarded(context.store.create(new, context.clock.wall_ms()))
+    if asked.assignments and isinstance(created, Topic):
+        log.info("assignments are ignored", topic=asked.name, partitions=created.partitions)
+    return created
 
 
 def _answer(name: str, outcome: Topic | Refused | int) -> CreateTopicsResponseTopicResult:

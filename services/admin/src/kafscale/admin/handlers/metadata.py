@@ -14,9 +14,17 @@ from collections.abc import Sequence
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.names import invalid_reason
+from kafscale.admin.picture import (
+    CLUSTER_OPERATIONS,
+    TOPIC_OPERATIONS,
+    active,
+    brokers_of,
+    controller_of,
+    leader_epoch,
+)
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.storage.brokers import Broker, brokers_on, leader_of
+from kafscale.storage.brokers import Broker, leader_of
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -33,26 +41,20 @@ from kafscale.wire.schema.metadata import (
 
 NO_ID = bytes(16)
 CREATIONS_AT_ONCE = 16
-UNKNOWN_EPOCH = -1
-# Bit n stands for AclOperation n. Without an authorizer everything is allowed (KIP-430).
-TOPIC_OPERATIONS = 0b1101_1111_1000
-CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def metadata(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        if not context.front_doors.instances():
-            await context.front_doors.refresh()
-        brokers = brokers_on(inbound.meta.listener, context.front_doors.instances())
+        brokers = await brokers_of(context, inbound.meta.listener)
         answer = MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
                 for b in brokers
             ],
             cluster_id=context.cluster_id,
-            controller_id=brokers[0].node_id if brokers else -1,
+            controller_id=controller_of(brokers),
             topics=await _topics(context, request, version, brokers),
         )
         if request.include_cluster_authorized_operations:
@@ -67,8 +69,7 @@ async def _topics(
 ) -> list[MetadataResponseTopic]:
     everything = request.topics is None or (version == 0 and not request.topics)
     if everything:
-        active = [topic for topic in context.topics.all() if topic.state is TopicState.ACTIVE]
-        answers = [_found(context, topic, brokers) for topic in sorted(active, key=lambda each: each.name)]
+        answers = [_found(context, topic, brokers) for topic in active(context)]
     else:
         may_create = request.allow_auto_topic_creation and context.settings.auto_create_topics_enable
         slots = asyncio.Semaphore(CREATIONS_AT_ONCE)
@@ -142,11 +143,10 @@ def _partition(
             error_code=ErrorCode.LEADER_NOT_AVAILABLE, partition_index=number, leader_id=-1
         )
     leader = leader_of(topic.topic_id, number, brokers)
-    owner = context.owners.items.get(context.keys.owner(topic.topic_id, number))
     return MetadataResponsePartition(
         partition_index=number,
         leader_id=leader,
-        leader_epoch=owner.epoch if owner is not None else UNKNOWN_EPOCH,
+        leader_epoch=leader_epoch(context, topic, number),
         replica_nodes=[leader],
         isr_nodes=[leader],
     )

@@ -1,0 +1,64 @@
+"""DescribeCluster (60): v0-2.   v1 endpoint type (KIP-919) · v2 fenced brokers (KIP-1073)
+
+Cluster id, controller and brokers as Metadata names them, by the listener that was asked. A front door is registered
+or it is not, so none is ever fenced and asking for fenced ones adds nothing. Controllers have no endpoint of their own:
+MISMATCHED_ENDPOINT_TYPE for them, UNSUPPORTED_ENDPOINT_TYPE for what is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from kafscale.admin.context import AdminContext
+from kafscale.admin.picture import CLUSTER_OPERATIONS, brokers_of, controller_of
+from kafscale.admin.plan import Refused
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.describe_cluster import (
+    DescribeClusterResponse,
+    DescribeClusterResponseBroker,
+    decode_request,
+    encode_response,
+)
+
+
+class EndpointType(IntEnum):
+    BROKERS = 1
+    CONTROLLERS = 2
+
+
+def handler(context: AdminContext) -> AsyncHandler:
+    async def describe_cluster(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        refused = _wrong_endpoint(request.endpoint_type)
+        if refused is not None:
+            answer = DescribeClusterResponse(error_code=refused.error, error_message=refused.message)
+            return encode_response(answer, version)
+        brokers = await brokers_of(context, inbound.meta.listener)
+        answer = DescribeClusterResponse(
+            cluster_id=context.cluster_id,
+            controller_id=controller_of(brokers),
+            brokers=[
+                DescribeClusterResponseBroker(broker_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
+                for b in brokers
+            ],
+        )
+        if request.include_cluster_authorized_operations:
+            answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return encode_response(answer, version)
+
+    return describe_cluster
+
+
+def _wrong_endpoint(asked: int) -> Refused | None:
+    if asked == EndpointType.BROKERS:
+        return None
+    if asked == EndpointType.CONTROLLERS:
+        return Refused(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    return Refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {asked}")

@@ -1,0 +1,87 @@
+"""DescribeLogDirs (35): v0-5.   v2 flexible · v3 error of the answer · v4 bytes of the volume (KIP-827) · v5 cordoned
+
+One directory, the store. A partition's size is what its head says was ever committed, in bytes of its segments; an
+object store has no volume to be full, so total and usable bytes are -1. The front door asks for the partitions that
+the broker it is to its clients leads, so tools that ask every broker count each once. Topics and partitions that do
+not exist are left out, as Kafka does. KAFKA_STORAGE_ERROR when etcd cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import structlog
+from kafscale.admin.context import AdminContext
+from kafscale.admin.picture import active, active_by_name
+from kafscale.admin.settings import AdminSettings
+from kafscale.admin.sizes import PartitionKey
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.etcd import EtcdError
+from kafscale.storage.heads import CorruptValue
+from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.topics import Topic
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResponsePartition,
+    DescribeLogDirsResponseResult,
+    DescribeLogDirsResponseTopic,
+    decode_request,
+    encode_response,
+)
+
+log = structlog.get_logger(__name__)
+
+Wanted = list[tuple[Topic, list[int]]]
+
+
+def handler(context: AdminContext) -> AsyncHandler:
+    async def describe_log_dirs(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        wanted = _wanted(context, decode_request(inbound.body, version))
+        answer = DescribeLogDirsResponseResult(log_dir=directory(context.settings))
+        try:
+            sizes = await context.sizes.of((topic.topic_id, n) for topic, own in wanted for n in own)
+        except (EtcdError, CorruptValue, UnknownSchema) as trouble:
+            log.warning("sizes of partitions could not be read", reason=str(trouble))
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            answer.topics = [_topic(topic, own, sizes) for topic, own in wanted]
+        return encode_response(DescribeLogDirsResponse(results=[answer]), version)
+
+    return describe_log_dirs
+
+
+def directory(settings: AdminSettings) -> str:
+    """What the store is called: the bucket's URL, or the word for a directory on this machine."""
+    return f"s3://{settings.s3_bucket}" if settings.object_store_kind == "s3" else "objects"
+
+
+def _wanted(context: AdminContext, request: DescribeLogDirsRequest) -> Wanted:
+    if request.topics is None:
+        return [(topic, list(range(topic.partitions))) for topic in active(context)]
+    asked: dict[str, set[int]] = {}
+    for entry in request.topics:
+        asked.setdefault(entry.topic, set()).update(entry.partitions)
+    wanted: Wanted = []
+    for name, numbers in asked.items():
+        topic = active_by_name(context, name)
+        if topic is not None:
+            wanted.append((topic, sorted(n for n in numbers if 0 <= n < topic.partitions)))
+    return wanted
+
+
+def _topic(
+    topic: Topic, numbers: list[int], sizes: Mapping[PartitionKey, int]
+) -> DescribeLogDirsResponseTopic:
+    return DescribeLogDirsResponseTopic(
+        name=topic.name,
+        partitions=[
+            DescribeLogDirsResponsePartition(
+                partition_index=number, partition_size=sizes[topic.topic_id, number]
+            )
+            for number in numbers
+        ],
+    )

@@ -1,0 +1,117 @@
+"""DescribeTopicPartitions (75): v0-0 (KIP-966): Metadata in pages
+
+Topics by name, all of them when none is named, with at most `response_partition_limit` partitions in one answer, which
+ends with a cursor when there are more. A page begins at the cursor's partition of its topic, or at the next topic when
+that one is gone. UNKNOWN_TOPIC_OR_PARTITION and INVALID_TOPIC_EXCEPTION for named topics; INVALID_REQUEST for a cursor
+below partition 0; LEADER_NOT_AVAILABLE while no front door is registered. Nothing is created by asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafscale.admin.context import AdminContext
+from kafscale.admin.names import invalid_reason
+from kafscale.admin.picture import TOPIC_OPERATIONS, active, active_by_name, brokers_of, leader_epoch
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.brokers import Broker, leader_of
+from kafscale.storage.topics import Topic
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    decode_request,
+    encode_response,
+)
+from kafscale.wire.schema.describe_topic_partitions import (
+    DescribeTopicPartitionsResponseDescribeTopicPartitionsResponseTopic as DescribedTopic,
+)
+
+PARTITIONS_MAX = 2_000
+"""In one answer, whatever is asked: Kafka's max.request.partition.size.limit."""
+
+
+def handler(context: AdminContext) -> AsyncHandler:
+    async def describe_topic_partitions(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        if request.cursor is not None and request.cursor.partition_index < 0:
+            return encode_response(_refuse_all(request, ErrorCode.INVALID_REQUEST), version)
+        brokers = await brokers_of(context, inbound.meta.listener)
+        return encode_response(_page(context, request, brokers), version)
+
+    return describe_topic_partitions
+
+
+def _refuse_all(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
+    """The answer as a whole has no error field; with no topic named, the cursor's bears it."""
+    assert request.cursor is not None, "what is refused is a cursor"
+    names = [topic.name for topic in request.topics] or [request.cursor.topic_name]
+    return DescribeTopicPartitionsResponse(
+        topics=[DescribedTopic(error_code=code, name=name) for name in names]
+    )
+
+
+def _page(
+    context: AdminContext, request: DescribeTopicPartitionsRequest, brokers: tuple[Broker, ...]
+) -> DescribeTopicPartitionsResponse:
+    page = DescribeTopicPartitionsResponse(topics=[])
+    room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    for name, topic in _asked(context, request):
+        if not room:
+            page.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name)
+            break
+        if topic is None:
+            page.topics.append(DescribedTopic(error_code=_why_not(name), name=name))
+            continue
+        first = request.cursor.partition_index if request.cursor and request.cursor.topic_name == name else 0
+        end = min(topic.partitions, first + room)
+        described = [_partition(context, topic, number, brokers) for number in range(first, end)]
+        page.topics.append(
+            DescribedTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                partitions=described,
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        room -= len(described)
+        if end < topic.partitions:
+            page.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=end)
+            break
+    return page
+
+
+def _asked(context: AdminContext, request: DescribeTopicPartitionsRequest) -> list[tuple[str, Topic | None]]:
+    """From the cursor on, by name; each name once."""
+    begin = request.cursor.topic_name if request.cursor else ""
+    if not request.topics:
+        return [(topic.name, topic) for topic in active(context) if topic.name >= begin]
+    names = sorted({topic.name for topic in request.topics if topic.name >= begin})
+    return [(name, active_by_name(context, name)) for name in names]
+
+
+def _why_not(name: str) -> ErrorCode:
+    if invalid_reason(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _partition(
+    context: AdminContext, topic: Topic, number: int, brokers: tuple[Broker, ...]
+) -> DescribeTopicPartitionsResponsePartition:
+    if not brokers:
+        return DescribeTopicPartitionsResponsePartition(
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE, partition_index=number, leader_id=-1
+        )
+    leader = leader_of(topic.topic_id, number, brokers)
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=number,
+        leader_id=leader,
+        leader_epoch=leader_epoch(context, topic, number),
+        replica_nodes=[leader],
+        isr_nodes=[leader],
+    )

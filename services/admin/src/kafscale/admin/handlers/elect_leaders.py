@@ -1,0 +1,64 @@
+"""ElectLeaders (43): v0-2.   v1 election type, error of the whole answer (KIP-460) · v2 flexible
+
+Every front door serves every partition, so no election ever changes anything: ELECTION_NOT_NEEDED for each partition
+that is named and exists. When all are meant (null) the answer is empty, as Kafka's is when no partition needs one.
+UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a type of election that Kafka does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafscale.admin.context import AdminContext
+from kafscale.admin.picture import active_by_name
+from kafscale.admin.plan import Refused
+from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.topics import Topic
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersResponsePartitionResult,
+    ElectLeadersResponseReplicaElectionResult,
+    decode_request,
+    encode_response,
+)
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+def handler(context: AdminContext) -> AsyncHandler:
+    async def elect_leaders(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decode_request(inbound.body, version)
+        return encode_response(_elected(context, request), version)
+
+    return elect_leaders
+
+
+def _elected(context: AdminContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    results = []
+    for asked in request.topic_partitions or []:
+        topic = active_by_name(context, asked.topic)
+        outcomes = [(number, _outcome(asked.topic, topic, number)) for number in asked.partitions]
+        partitions = [
+            ElectLeadersResponsePartitionResult(
+                partition_id=number, error_code=outcome.error, error_message=outcome.message
+            )
+            for number, outcome in outcomes
+        ]
+        results.append(
+            ElectLeadersResponseReplicaElectionResult(topic=asked.topic, partition_result=partitions)
+        )
+    return ElectLeadersResponse(replica_election_results=results)
+
+
+def _outcome(name: str, topic: Topic | None, number: int) -> Refused:
+    if topic is None:
+        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    if not 0 <= number < topic.partitions:
+        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{number}")
+    return Refused(ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.message)

@@ -1,0 +1,333 @@
+"""What operators' tools ask of the cluster: DescribeCluster, DescribeTopicPartitions, ElectLeaders, log dirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafscale.admin import plan
+from kafscale.admin.handlers import (
+    describe_cluster,
+    describe_log_dirs,
+    describe_topic_partitions,
+    elect_leaders,
+    list_config_resources,
+)
+from kafscale.admin.plan import NewTopic
+from kafscale.admin.settings import AdminSettings
+from kafscale.storage.heads import Head, OwnerRecord, encode_head, encode_owner
+from kafscale.storage.membership import Listener
+from kafscale.storage.topics import Topic
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import describe_cluster as cluster_schema
+from kafscale.wire.schema import describe_log_dirs as dirs_schema
+from kafscale.wire.schema import describe_topic_partitions as pages_schema
+from kafscale.wire.schema import elect_leaders as elect_schema
+from kafscale.wire.schema import list_config_resources as list_schema
+
+from services.admin.tests.harness import Admin
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def created(admin: Admin, name: str, partitions: int = 3) -> Topic:
+    topic = await admin.store.create(NewTopic(name=name, partitions=partitions), now_ms=1)
+    assert isinstance(topic, Topic), topic
+    return topic
+
+
+async def condemned(admin: Admin, name: str) -> None:
+    await created(admin, name)
+    assert isinstance(await admin.store.change(name, plan.mark_deleting), Topic)
+
+
+# --- DescribeCluster ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_the_cluster_is_described_as_metadata_does(admin: Admin, version: int) -> None:
+    outside = Listener(name="PLAINTEXT", host="out", port=1)
+    await admin.register(2, Listener(name="INTERNAL", host="in", port=2), outside, rack="a")
+    await admin.register(1)
+    request = cluster_schema.DescribeClusterRequest(
+        include_cluster_authorized_operations=True, include_fenced_brokers=True
+    )
+    answer = await admin.ask(describe_cluster, cluster_schema, request, version)
+    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, admin.context.cluster_id, 1)
+    assert [(b.broker_id, b.host, b.port, b.rack, b.is_fenced) for b in answer.brokers] == [
+        (1, "127.0.0.1", 9001, None, False),
+        (2, "out", 1, "a", False),
+    ]
+    assert answer.cluster_authorized_operations == 0b1_1111_1010_0000
+
+
+async def test_operations_are_told_only_to_who_asks(admin: Admin) -> None:
+    answer = await admin.ask(describe_cluster, cluster_schema, cluster_schema.DescribeClusterRequest(), 2)
+    assert answer.cluster_authorized_operations == -(2**31)
+    assert (answer.brokers, answer.controller_id) == ([], -1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (0, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE), (9, 115)],
+)
+async def test_only_brokers_can_be_asked_for(admin: Admin, kind: int, code: int) -> None:
+    request = cluster_schema.DescribeClusterRequest(endpoint_type=kind)
+    answer = await admin.ask(describe_cluster, cluster_schema, request, 1)
+    assert (answer.error_code, answer.brokers) == (code, [])
+    assert answer.error_message
+
+
+# --- DescribeTopicPartitions -------------------------------------------------------------------
+
+
+async def page(admin: Admin, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> Any:
+    request = pages_schema.DescribeTopicPartitionsRequest(
+        topics=[pages_schema.DescribeTopicPartitionsRequestTopicRequest(name=name) for name in names],
+        response_partition_limit=limit,
+        cursor=pages_schema.DescribeTopicPartitionsRequestCursor(*cursor) if cursor else None,
+    )
+    return await admin.ask(describe_topic_partitions, pages_schema, request, 0)
+
+
+def shown(answer: Any) -> list[tuple[str, list[int]]]:
+    return [(topic.name, [part.partition_index for part in topic.partitions]) for topic in answer.topics]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 2000])
+@pytest.mark.parametrize("named", [False, True])
+async def test_pages_put_together_name_every_partition_once_and_in_order(
+    admin: Admin, limit: int, named: bool
+) -> None:
+    await admin.register(1)
+    for name, partitions in (("b", 3), ("a", 2), ("c", 4)):
+        await created(admin, name, partitions)
+    await condemned(admin, "bb")
+    found: list[tuple[str, int]] = []
+    cursor = None
+    for _ in range(20):
+        answer = await page(admin, *("c", "a", "b") if named else (), limit=limit, cursor=cursor)
+        numbers = [(topic, number) for topic, own in shown(answer) for number in own]
+        assert 0 < len(numbers) <= limit
+        found += numbers
+        if answer.next_cursor is None:
+            break
+        cursor = (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
+    assert found == [(name, n) for name, count in (("a", 2), ("b", 3), ("c", 4)) for n in range(count)]
+
+
+async def test_a_page_says_of_a_partition_what_metadata_says(admin: Admin) -> None:
+    await admin.register(4)
+    topic = await created(admin, "t", 2)
+    await admin.etcd.put(admin.keys.owner(topic.topic_id, 1), encode_owner(OwnerRecord(epoch=5, owner="1/b")))
+    await admin.owners.refresh()
+    (described,) = (await page(admin, "t")).topics
+    assert described.topic_id == topic.topic_id
+    assert described.topic_authorized_operations == 0b1101_1111_1000
+    assert [(p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes) for p in described.partitions] == [
+        (4, -1, [4], [4]),
+        (4, 5, [4], [4]),
+    ]
+
+
+async def test_topics_that_are_not_there_have_their_error_and_are_not_created(admin: Admin) -> None:
+    await admin.register(1)
+    await condemned(admin, "gone")
+    answer = await page(admin, "no", "a/b", "gone", "no")
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+        ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("gone", UNKNOWN),
+        ("no", UNKNOWN),
+    ]
+    assert await admin.store.read("no") is None
+
+
+async def test_a_cursor_whose_topic_is_gone_goes_on_with_the_next_one(admin: Admin) -> None:
+    await admin.register(1)
+    for name in ("a", "c"):
+        await created(admin, name, 2)
+    assert shown(await page(admin, cursor=("b", 1))) == [("c", [0, 1])]
+    assert shown(await page(admin, cursor=("c", 9))) == [("c", [])]
+
+
+@pytest.mark.parametrize("names", [(), ("t",)])
+async def test_a_cursor_below_the_first_partition_is_refused(admin: Admin, names: tuple[str, ...]) -> None:
+    answer = await page(admin, *names, cursor=("t", -1))
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [("t", ErrorCode.INVALID_REQUEST)]
+
+
+@pytest.mark.parametrize("limit", [0, -1, -(2**31)])
+async def test_a_limit_that_allows_nothing_allows_one(admin: Admin, limit: int) -> None:
+    await admin.register(1)
+    await created(admin, "t", 3)
+    answer = await page(admin, limit=limit)
+    assert shown(answer) == [("t", [0])]
+    assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("t", 1)
+
+
+async def test_no_answer_has_more_partitions_than_kafkas(admin: Admin) -> None:
+    await admin.register(1)
+    await created(admin, "t", 2_001)
+    answer = await page(admin, "t", limit=2**31 - 1)
+    assert len(answer.topics[0].partitions) == 2_000
+    assert answer.next_cursor.partition_index == 2_000
+
+
+async def test_without_a_front_door_no_partition_has_a_leader(admin: Admin) -> None:
+    await created(admin, "t")
+    (described,) = (await page(admin, "t")).topics
+    assert {part.error_code for part in described.partitions} == {ErrorCode.LEADER_NOT_AVAILABLE}
+
+
+# --- ElectLeaders ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_an_election_is_never_needed(admin: Admin, version: int) -> None:
+    await created(admin, "t", 2)
+    wanted = [
+        elect_schema.ElectLeadersRequestTopicPartitions(topic="t", partitions=[0, 1, 2, -1]),
+        elect_schema.ElectLeadersRequestTopicPartitions(topic="no", partitions=[0]),
+    ]
+    request = elect_schema.ElectLeadersRequest(topic_partitions=wanted)
+    answer = await admin.ask(elect_leaders, elect_schema, request, version)
+    assert answer.error_code == 0
+    assert [
+        (result.topic, part.partition_id, part.error_code)
+        for result in answer.replica_election_results
+        for part in result.partition_result
+    ] == [
+        ("t", 0, ErrorCode.ELECTION_NOT_NEEDED),
+        ("t", 1, ErrorCode.ELECTION_NOT_NEEDED),
+        ("t", 2, UNKNOWN),
+        ("t", -1, UNKNOWN),
+        ("no", 0, UNKNOWN),
+    ]
+
+
+async def test_of_all_partitions_those_that_need_no_election_are_not_named(admin: Admin) -> None:
+    await created(admin, "t")
+    request = elect_schema.ElectLeadersRequest(election_type=1, topic_partitions=None)
+    answer = await admin.ask(elect_leaders, elect_schema, request, 2)
+    assert (answer.error_code, answer.replica_election_results) == (0, [])
+
+
+async def test_an_election_of_an_unknown_type_is_refused(admin: Admin) -> None:
+    request = elect_schema.ElectLeadersRequest(election_type=2, topic_partitions=None)
+    answer = await admin.ask(elect_leaders, elect_schema, request, 2)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+# --- ListConfigResources -----------------------------------------------------------------------
+
+
+async def listed(admin: Admin, *kinds: int, version: int = 1) -> Any:
+    request = list_schema.ListConfigResourcesRequest(resource_types=list(kinds))
+    return await admin.ask(list_config_resources, list_schema, request, version)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ((), [(2, "a"), (2, "b"), (4, "1"), (4, "3")]),
+        ((2,), [(2, "a"), (2, "b")]),
+        ((4, 8), [(4, "1"), (4, "3")]),
+        ((8, 16, 32), []),
+    ],
+)
+async def test_topics_and_brokers_are_listed(
+    admin: Admin, kinds: tuple[int, ...], expected: list[tuple[int, str]]
+) -> None:
+    await admin.register(3)
+    await admin.register(1)
+    for name in ("b", "a"):
+        await created(admin, name)
+    await condemned(admin, "c")
+    answer = await listed(admin, *kinds)
+    assert answer.error_code == 0
+    assert [(found.resource_type, found.resource_name) for found in answer.config_resources] == expected
+
+
+async def test_the_first_version_lists_client_metrics_and_there_are_none(admin: Admin) -> None:
+    await created(admin, "t")
+    answer = await listed(admin, version=0)
+    assert (answer.error_code, answer.config_resources) == (0, [])
+
+
+async def test_resources_of_a_type_that_nobody_knows_are_refused(admin: Admin) -> None:
+    assert (await listed(admin, 2, 3)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+# --- DescribeLogDirs ---------------------------------------------------------------------------
+
+
+async def directory(admin: Admin, wanted: dict[str, list[int]] | None, version: int = 4) -> Any:
+    topics = None
+    if wanted is not None:
+        topics = [
+            dirs_schema.DescribeLogDirsRequestDescribableDirTopic(topic=name, partitions=numbers)
+            for name, numbers in wanted.items()
+        ]
+    request = dirs_schema.DescribeLogDirsRequest(topics=topics)
+    answer = await admin.ask(describe_log_dirs, dirs_schema, request, version)
+    assert answer.error_code == 0
+    (result,) = answer.results
+    return result
+
+
+async def filled(admin: Admin, topic: Topic, **sizes: int) -> None:
+    for number, size in sizes.items():
+        key = admin.keys.head(topic.topic_id, int(number[1:]))
+        await admin.etcd.put(key, encode_head(Head(epoch=1, topic=topic.name, bytes=size)))
+
+
+def sizes_in(result: Any) -> dict[tuple[str, int], int]:
+    return {
+        (topic.name, part.partition_index): part.partition_size
+        for topic in result.topics
+        for part in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_the_store_is_one_directory_with_the_bytes_that_were_committed(
+    admin: Admin, version: int
+) -> None:
+    topic, other = await created(admin, "t"), await created(admin, "u", 1)
+    await filled(admin, topic, p0=5, p2=2**40)
+    await filled(admin, other, p0=7)
+    result = await directory(admin, {"t": [2, 0, 1, 0]}, version)
+    assert (result.error_code, result.log_dir) == (0, "s3://kafscale")
+    assert sizes_in(result) == {("t", 0): 5, ("t", 1): 0, ("t", 2): 2**40}
+    assert (result.total_bytes, result.usable_bytes) == (-1, -1)
+    assert {(part.offset_lag, part.is_future_key) for part in result.topics[0].partitions} == {(0, False)}
+
+
+async def test_all_topics_are_those_that_are_not_being_deleted(admin: Admin) -> None:
+    await filled(admin, await created(admin, "t", 1), p0=3)
+    await condemned(admin, "u")
+    assert sizes_in(await directory(admin, None)) == {("t", 0): 3}
+
+
+async def test_what_does_not_exist_is_left_out(admin: Admin) -> None:
+    await created(admin, "t", 1)
+    assert sizes_in(await directory(admin, {"no": [0], "t": [1, -1]})) == {}
+    assert sizes_in(await directory(admin, {})) == {}
+
+
+async def test_more_partitions_than_one_reading_takes_are_all_there(admin: Admin) -> None:
+    topic = await created(admin, "t", 205)
+    await filled(admin, topic, **{f"p{number}": number + 1 for number in range(205)})
+    assert sizes_in(await directory(admin, None)) == {("t", number): number + 1 for number in range(205)}
+
+
+async def test_sizes_that_cannot_be_read_are_an_error_of_the_directory(admin: Admin) -> None:
+    topic = await created(admin, "t", 1)
+    await admin.etcd.put(admin.keys.head(topic.topic_id, 0), b"\xff")
+    result = await directory(admin, None)
+    assert (result.error_code, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+
+
+def test_a_store_on_this_machine_has_its_own_name() -> None:
+    local = AdminSettings(use_memory_s3=True)
+    assert describe_log_dirs.directory(local) == "objects"
