@@ -96,6 +96,9 @@ class FakeTopics:
         (self.hidden if hidden else self.topics)[name] = topic
         return topic
 
+    def all(self) -> tuple[Topic, ...]:
+        return tuple(self.topics.values())
+
     def by_name(self, name: str) -> Topic | None:
         return self.topics.get(name)
 

@@ -11,10 +11,14 @@ from kafscale.wire.schema import (
     create_partitions,
     create_topics,
     delete_topics,
+    describe_cluster,
     describe_configs,
+    describe_topic_partitions,
+    elect_leaders,
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
+    list_config_resources,
     list_offsets,
     metadata,
     offset_for_leader_epoch,
@@ -77,9 +81,6 @@ REFUSED = [
         list_offsets.ListOffsetsRequest(topics=[list_offsets.ListOffsetsRequestTopic("t", [])]),
         list_offsets,
     ),
-    (20, 0, delete_topics.DeleteTopicsRequest(topic_names=["t"]), delete_topics),
-    (19, 1, create_topics.CreateTopicsRequest(), create_topics),
-    (23, 1, offset_for_leader_epoch.OffsetForLeaderEpochRequest(), offset_for_leader_epoch),
     (32, 0, describe_configs.DescribeConfigsRequest(), describe_configs),
 ]
 
@@ -114,6 +115,10 @@ FORWARDED = [
     (32, 4, describe_configs.DescribeConfigsRequest(), Backend.ADMIN),
     (33, 2, alter_configs.AlterConfigsRequest(), Backend.ADMIN),
     (44, 1, incremental_alter_configs.IncrementalAlterConfigsRequest(), Backend.ADMIN),
+    (43, 2, elect_leaders.ElectLeadersRequest(), Backend.ADMIN),
+    (60, 2, describe_cluster.DescribeClusterRequest(), Backend.ADMIN),
+    (74, 1, list_config_resources.ListConfigResourcesRequest(), Backend.ADMIN),
+    (75, 0, describe_topic_partitions.DescribeTopicPartitionsRequest(), Backend.ADMIN),
 ]
 SCHEMAS = {
     3: metadata,
@@ -127,6 +132,10 @@ SCHEMAS = {
     32: describe_configs,
     33: alter_configs,
     44: incremental_alter_configs,
+    43: elect_leaders,
+    60: describe_cluster,
+    74: list_config_resources,
+    75: describe_topic_partitions,
 }
 
 
@@ -173,6 +182,15 @@ EMPTY_ANSWERS = {
         ),
         41,
     ),
+    43: (elect_leaders.ElectLeadersRequest(), 41),
+    60: (describe_cluster.DescribeClusterRequest(), 41),
+    74: (list_config_resources.ListConfigResourcesRequest(), 41),
+    75: (
+        describe_topic_partitions.DescribeTopicPartitionsRequest(
+            topics=[describe_topic_partitions.DescribeTopicPartitionsRequestTopicRequest("t")]
+        ),
+        5,
+    ),
 }
 
 
@@ -180,9 +198,9 @@ def code_of(key: int, response: object) -> int:
     match key:
         case 3:
             return response.topics[0].error_code  # type: ignore[attr-defined, no-any-return]
-        case 10 | 22:
+        case 10 | 22 | 43 | 60 | 74:
             return response.error_code  # type: ignore[attr-defined, no-any-return]
-        case 19:
+        case 19 | 75:
             return response.topics[0].error_code  # type: ignore[attr-defined, no-any-return]
         case 20 | 33 | 44:
             return response.responses[0].error_code  # type: ignore[attr-defined, no-any-return]

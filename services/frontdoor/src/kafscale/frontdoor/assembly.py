@@ -20,8 +20,13 @@ from kafscale.frontdoor.handlers import (
     create_topics,
     delete_groups,
     delete_topics,
+    describe_cluster,
     describe_configs,
     describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     heartbeat,
@@ -29,6 +34,7 @@ from kafscale.frontdoor.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -69,6 +75,10 @@ FORWARDED: Final = {
     ApiKey.DESCRIBE_CONFIGS: describe_configs.POLICY,
     ApiKey.ALTER_CONFIGS: alter_configs.POLICY,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.POLICY,
+    ApiKey.DESCRIBE_CLUSTER: describe_cluster.POLICY,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.POLICY,
+    ApiKey.ELECT_LEADERS: elect_leaders.POLICY,
+    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources.POLICY,
 }
 ONE_GROUP: Final = {
     ApiKey.JOIN_GROUP: join_group.POLICY,
@@ -83,6 +93,8 @@ REFUSALS: Final[Mapping[int, Refuse]] = {
     ApiKey.PRODUCE: produce.refuse,
     ApiKey.FETCH: fetch.refuse,
     ApiKey.METADATA: metadata.refuse,
+    ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs.refuse,
+    ApiKey.DESCRIBE_PRODUCERS: describe_producers.refuse,
     ApiKey.OFFSET_FETCH: offset_fetch.refuse,
     ApiKey.LIST_GROUPS: list_groups.refuse,
     ApiKey.DESCRIBE_GROUPS: describe_groups.refuse,
@@ -158,16 +170,13 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
     means.metrics.watch_counter(
         "parts_resent", "Shares sent again after a definite no.", lambda: sender.resent_parts
     )
-    producing = produce.ProduceHandler(
-        sender=sender,
-        topics=views.topics,
-        lookups=TopicLookups(views.topics, means.clock, means.tasks),
-        clock=means.clock,
-    )
+    lookups = TopicLookups(views.topics, means.clock, means.tasks)
+    producing = produce.ProduceHandler(sender=sender, topics=views.topics, lookups=lookups, clock=means.clock)
     forwarder = Forwarder(routing=routing, clock=means.clock, acked=means.acked)
     gateway = Gateway(
         handlers={
             **handlers_of(producing, forwarder, routing, views),
+            **ops_handlers(means, views, forwarder, lookups),
             **group_handlers(settings, views, means, routing),
         },
         refusals=REFUSALS,
@@ -185,13 +194,30 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
 def handlers_of(
     producing: produce.ProduceHandler, forwarder: Forwarder, routing: Routing, views: Views
 ) -> Mapping[int, Handler]:
-    """One for each row that is served, but for those of groups."""
+    """One for each row that is served, but for those of groups and those cut by broker or owner."""
     return {
         ApiKey.API_VERSIONS: ApiVersionsHandler(),
         ApiKey.PRODUCE: producing,
         ApiKey.FETCH: fetch.FetchHandler(forwarder=forwarder, routing=routing, topics=views.topics),
         ApiKey.METADATA: metadata.MetadataHandler(forwarder=forwarder, front_doors=views.front_doors),
         **{key: partial(forwarder.forward, policy=policy) for key, policy in FORWARDED.items()},
+    }
+
+
+def ops_handlers(
+    means: Means, views: Views, forwarder: Forwarder, lookups: TopicLookups
+) -> Mapping[int, Handler]:
+    return {
+        ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs.DescribeLogDirsHandler(
+            forwarder=forwarder,
+            topics=views.topics,
+            lookups=lookups,
+            front_doors=views.front_doors,
+            node_id=means.node_id,
+        ),
+        ApiKey.DESCRIBE_PRODUCERS: describe_producers.DescribeProducersHandler(
+            routing=forwarder.routing, clock=means.clock, topics=views.topics, lookups=lookups
+        ),
     }
 
 

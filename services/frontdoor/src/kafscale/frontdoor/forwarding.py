@@ -57,10 +57,12 @@ class Forwarder:
         *,
         choose: Callable[[], Channel | None] | None = None,
         on_reply: OnReply | None = None,
+        body: Sequence[Buffer] | None = None,
     ) -> None:
+        """`body`: what the service is asked instead of the client's own bytes."""
         if choose is None:
             choose = partial(self.routing.control, exchange.caller, policy.backend)
-        call = Forwarded(self, exchange, policy, choose, on_reply)
+        call = Forwarded(self, exchange, policy, choose, on_reply, body or [exchange.request.body])
         exchange.call = call
         call.attempt()
 
@@ -74,6 +76,7 @@ class Forwarded:
 
     __slots__ = (
         "_attempts",
+        "_body",
         "_choose",
         "_exchange",
         "_failed",
@@ -92,8 +95,10 @@ class Forwarded:
         policy: Policy,
         choose: Callable[[], Channel | None],
         on_reply: OnReply | None,
+        body: Sequence[Buffer],
     ) -> None:
         self._from = forwarder
+        self._body = body
         self._exchange = exchange
         self._policy = policy
         self._choose = choose
@@ -117,7 +122,7 @@ class Forwarded:
         revision = self._from.acked.value if policy.carries_revision else 0
         meta = exchange.meta(now_ms=self._from.clock.now_ms(), revision=revision)
         self._tried = channel
-        self._pending = channel.send(policy.stream, meta, [exchange.request.body])
+        self._pending = channel.send(policy.stream, meta, self._body)
         future = self._pending.future
         if future.done():
             self._take(future)

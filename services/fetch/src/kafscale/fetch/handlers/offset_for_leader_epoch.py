@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23): v2-4.   v2 current leader epoch, KIP-320 · v3 replica id · v4 flexible
+"""OffsetForLeaderEpoch (23): v0-4.   v1 epochs answered · v2 current epoch, KIP-320 · v3 replica id · v4 flexible
 
 The true end of an epoch from the complete history: consumers compare it with their position to find out whether
 the log under them was replaced, so a guess makes them reset. Answered after a linearizable read.

@@ -1,4 +1,4 @@
-"""CreateTopics (19): v2-7.   v4 default counts · v5 configs in the answer, flexible · v7 topic ids
+"""CreateTopics (19): v0-7.   v1 validate_only · v4 default counts · v5 configs in the answer, flexible · v7 topic ids
 Admin decides. Certainly not executed: NOT_CONTROLLER, on which admin clients try again by themselves;
 outcome unknown: REQUEST_TIMED_OUT.
 """

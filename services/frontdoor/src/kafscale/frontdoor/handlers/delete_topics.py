@@ -1,4 +1,4 @@
-"""DeleteTopics (20): v1-6.   v4 flexible · v5 error messages · v6 topic ids
+"""DeleteTopics (20): v0-6.   v4 flexible · v5 error messages · v6 topic ids
 Admin decides. Certainly not executed: NOT_CONTROLLER; outcome unknown: REQUEST_TIMED_OUT.
 """
 

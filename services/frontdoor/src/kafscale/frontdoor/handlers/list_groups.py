@@ -16,8 +16,9 @@ from kafscale.frontdoor.backends import Channel, Live
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.group_calls import refuse_all
 from kafscale.frontdoor.routing import Routing
+from kafscale.frontdoor.virtual_brokers import cast_on
 from kafscale.runtime.clock import Clock
-from kafscale.storage.brokers import Broker, brokers_on, coordinator_of
+from kafscale.storage.brokers import coordinator_of
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import list_groups as schema
@@ -48,11 +49,10 @@ class ListGroupsHandler:
         ask_once(exchange, self._clock, questions, partial(self._join, exchange, channels))
 
     def _join(self, exchange: Exchange, channels: Sequence[Channel], outcomes: Sequence[Outcome]) -> None:
-        brokers = brokers_on(exchange.caller.listener, self._front_doors.instances())
-        here = self._here(exchange.caller.listener)
+        cast = cast_on(exchange.caller.listener, self._front_doors, self._node_id)
         answers = [self._read(exchange, outcome) for outcome in outcomes]
         refused = next((answer.error_code for answer in answers if answer.error_code), 0)
-        if refused or here is None:
+        if refused or cast.here is None:
             refuse_all(exchange, refuse, ErrorCode(refused or UNAVAILABLE))
             return
         groups: dict[str, schema.ListGroupsResponseListedGroup] = {}
@@ -63,14 +63,11 @@ class ListGroupsHandler:
                     groups[group.group_id] = group
         response = schema.ListGroupsResponse(
             throttle_time_ms=max(answer.throttle_time_ms for answer in answers),
-            groups=[group for name, group in groups.items() if _same(coordinator_of(name, brokers), here)],
+            groups=[
+                group for name, group in groups.items() if coordinator_of(name, cast.brokers) == cast.here
+            ],
         )
         exchange.answer(schema.encode_response(response, exchange.version))
-
-    def _here(self, listener: str) -> Broker | None:
-        """What this front door is to clients of the listener."""
-        own = [each for each in self._front_doors.instances() if each.node_id == self._node_id]
-        return next(iter(brokers_on(listener, own)), None)
 
     @staticmethod
     def _read(exchange: Exchange, outcome: Outcome) -> schema.ListGroupsResponse:
@@ -81,8 +78,3 @@ class ListGroupsHandler:
         except WireError as error:
             log.error("a coordinator answered nonsense", reason=str(error))
             return schema.ListGroupsResponse(error_code=int(UNAVAILABLE))
-
-
-def _same(one: Broker, other: Broker) -> bool:
-    """By address: front doors that share one are one broker."""
-    return (one.host, one.port) == (other.host, other.port)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23): v2-4.   v3 replica id · v4 flexible
+"""OffsetForLeaderEpoch (23): v0-4.   v3 replica id · v4 flexible
 Any fetch instance answers for every partition. While none is there: NOT_LEADER_OR_FOLLOWER.
 """
 

@@ -1,0 +1,91 @@
+"""DescribeLogDirs (35): v0-5.   v2 flexible · v3 error of the whole answer · v4 bytes of the volume · v5 cordoned
+Tools ask every broker and add up what they hear, so each answers for the partitions that it leads on this listener:
+admin is asked for those alone. A topic that the view lacks is looked up first. While no admin is there, this front
+door is not registered or etcd cannot be asked: NOT_CONTROLLER.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from kafscale.frontdoor.backends import Live
+from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.forwarding import Forwarder, Policy
+from kafscale.frontdoor.group_calls import refuse_all
+from kafscale.frontdoor.lookups import TopicLookups
+from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.virtual_brokers import cast_on
+from kafscale.storage.brokers import leader_of
+from kafscale.storage.topics import Topic, TopicsView
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.schema import describe_log_dirs as schema
+
+ERROR_OF_ALL_FROM: Final = 3
+UNAVAILABLE: Final = ErrorCode.NOT_CONTROLLER
+
+
+def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
+    """Before v3 only a directory can have an error; it is then one without a name."""
+    schema.decode_request(body, version)
+    response = schema.DescribeLogDirsResponse(error_code=int(code), results=[])
+    if version < ERROR_OF_ALL_FROM:
+        response.results = [schema.DescribeLogDirsResponseResult(error_code=int(code))]
+    return schema.encode_response(response, version)
+
+
+POLICY: Final = Policy(backend=Backend.ADMIN, stream=Stream.CONTROL, refuse=refuse, unavailable=UNAVAILABLE)
+
+
+class DescribeLogDirsHandler:
+    def __init__(
+        self,
+        *,
+        forwarder: Forwarder,
+        topics: TopicsView,
+        lookups: TopicLookups,
+        front_doors: Live,
+        node_id: int,
+    ) -> None:
+        self._forwarder = forwarder
+        self._topics = topics
+        self._lookups = lookups
+        self._front_doors = front_doors
+        self._node_id = node_id
+
+    def __call__(self, exchange: Exchange) -> None:
+        try:
+            request = schema.decode_request(exchange.request.body, exchange.version)
+        except WireError as error:
+            exchange.hang_up(str(error))
+            return
+        if all(self._topics.by_name(asked.topic) for asked in request.topics or []):
+            self._ask(exchange, request, True)
+        else:
+            self._lookups.ask(partial(self._ask, exchange, request))
+
+    def _ask(self, exchange: Exchange, request: schema.DescribeLogDirsRequest, believe: bool) -> None:
+        """`believe`: the view of topics is as new as the request."""
+        if exchange.caller.gone or not exchange.unanswered:
+            return
+        cast = cast_on(exchange.caller.listener, self._front_doors, self._node_id)
+        if cast.here is None or not believe:
+            refuse_all(exchange, refuse, UNAVAILABLE)
+            return
+        here, brokers = cast.here.node_id, cast.brokers
+        share = [
+            schema.DescribeLogDirsRequestDescribableDirTopic(
+                topic=topic.name,
+                partitions=[n for n in numbers if leader_of(topic.topic_id, n, brokers) == here],
+            )
+            for topic, numbers in self._asked(request)
+        ]
+        led = schema.DescribeLogDirsRequest(topics=[topic for topic in share if topic.partitions])
+        body = schema.encode_request(led, exchange.version)
+        self._forwarder.forward(exchange, POLICY, body=body)
+
+    def _asked(self, request: schema.DescribeLogDirsRequest) -> Iterable[tuple[Topic, Iterable[int]]]:
+        if request.topics is None:
+            return [(topic, range(topic.partitions)) for topic in self._topics.all()]
+        found = [(self._topics.by_name(asked.topic), asked.partitions) for asked in request.topics]
+        return [(topic, numbers) for topic, numbers in found if topic is not None]

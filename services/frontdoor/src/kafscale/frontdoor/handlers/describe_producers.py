@@ -1,0 +1,135 @@
+"""DescribeProducers (61): v0-0
+Cut by owner as Produce is, and joined in the order of the request; a topic or partition that the view lacks is looked
+up first. Per partition: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER, on which clients ask again, when nobody
+owns it, its owner did not answer or etcd could not be asked; all else is the produce service's.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+from kafscale.frontdoor.asking import Failure, Outcome, Question, ask_once
+from kafscale.frontdoor.backends import Channel
+from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.lookups import TopicLookups
+from kafscale.frontdoor.routing import Routing
+from kafscale.runtime.clock import Clock
+from kafscale.storage.topics import Topic, TopicState, TopicsView
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.schema import describe_producers as schema
+
+log = structlog.get_logger("kafscale.frontdoor")
+
+UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+UNSERVED: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
+Place = tuple[str, int]
+Found = dict[Place, schema.DescribeProducersResponsePartition]
+
+
+def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
+    request = schema.decode_request(body, version)
+    return _encode(request, {}, code, version)
+
+
+def _encode(
+    request: schema.DescribeProducersRequest, found: Found, missing: ErrorCode, version: int
+) -> list[Buffer]:
+    """The answer in the order of the request; partitions that were not found have the code `missing`."""
+    topics = [
+        schema.DescribeProducersResponseTopic(
+            name=topic.name,
+            partitions=[
+                found.get((topic.name, index)) or _failed(index, missing) for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics
+    ]
+    return schema.encode_response(schema.DescribeProducersResponse(topics=topics), version)
+
+
+def _failed(index: int, code: ErrorCode) -> schema.DescribeProducersResponsePartition:
+    return schema.DescribeProducersResponsePartition(
+        partition_index=index, error_code=int(code), error_message=code.message
+    )
+
+
+class DescribeProducersHandler:
+    def __init__(self, *, routing: Routing, clock: Clock, topics: TopicsView, lookups: TopicLookups) -> None:
+        self._routing = routing
+        self._clock = clock
+        self._topics = topics
+        self._lookups = lookups
+
+    def __call__(self, exchange: Exchange) -> None:
+        try:
+            request = schema.decode_request(exchange.request.body, exchange.version)
+        except WireError as error:
+            exchange.hang_up(str(error))
+            return
+        if all(self._topic(name, index) for name, index in _places(request)):
+            self._ask(exchange, request, True)
+        else:
+            self._lookups.ask(partial(self._ask, exchange, request))
+
+    def _ask(self, exchange: Exchange, request: schema.DescribeProducersRequest, believe: bool) -> None:
+        """`believe`: what the view lacks does not exist."""
+        if exchange.caller.gone or not exchange.unanswered:
+            return
+        found: Found = {}
+        shares: dict[Channel, dict[str, list[int]]] = {}
+        for name, index in dict.fromkeys(_places(request)):
+            topic = self._topic(name, index)
+            if topic is None:
+                found[name, index] = _failed(index, UNKNOWN if believe else UNSERVED)
+                continue
+            channel = self._routing.producer((topic.topic_id, index))
+            if channel is not None:
+                shares.setdefault(channel, {}).setdefault(name, []).append(index)
+        questions = [Question(channel, _share(own, exchange.version)) for channel, own in shares.items()]
+        if questions:
+            ask_once(exchange, self._clock, questions, partial(self._join, exchange, request, found))
+        else:
+            self._join(exchange, request, found, ())
+
+    def _join(
+        self,
+        exchange: Exchange,
+        request: schema.DescribeProducersRequest,
+        found: Found,
+        outcomes: Sequence[Outcome],
+    ) -> None:
+        for outcome in outcomes:
+            if not isinstance(outcome, Failure):
+                found.update(_read(outcome, exchange.version))
+        exchange.answer(_encode(request, found, UNSERVED, exchange.version))
+
+    def _topic(self, name: str, index: int) -> Topic | None:
+        topic = self._topics.by_name(name)
+        if topic is None or topic.state is not TopicState.ACTIVE or not 0 <= index < topic.partitions:
+            return None
+        return topic
+
+
+def _places(request: schema.DescribeProducersRequest) -> list[Place]:
+    return [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+
+
+def _share(own: dict[str, list[int]], version: int) -> list[Buffer]:
+    topics = [
+        schema.DescribeProducersRequestTopic(name=name, partition_indexes=indexes)
+        for name, indexes in own.items()
+    ]
+    return schema.encode_request(schema.DescribeProducersRequest(topics=topics), version)
+
+
+def _read(body: memoryview, version: int) -> Found:
+    try:
+        response = schema.decode_response(body, version)
+    except WireError as error:
+        log.error("a produce service answered nonsense", reason=str(error))
+        return {}
+    return {
+        (topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions
+    }

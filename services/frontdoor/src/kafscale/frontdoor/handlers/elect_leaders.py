@@ -1,0 +1,38 @@
+"""ElectLeaders (43): v0-2.   v1 election type, error of the whole answer · v2 flexible
+Admin answers; nothing is ever changed, so it may be asked twice. While none is there: NOT_CONTROLLER.
+"""
+
+from typing import Final
+
+from kafscale.frontdoor.forwarding import Policy
+from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import elect_leaders as schema
+
+
+def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
+    """In each partition as well, since v0 has no other place for it."""
+    request = schema.decode_request(body, version)
+    results = [
+        schema.ElectLeadersResponseReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                schema.ElectLeadersResponsePartitionResult(
+                    partition_id=number, error_code=int(code), error_message=code.message
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or []
+    ]
+    response = schema.ElectLeadersResponse(error_code=int(code), replica_election_results=results)
+    return schema.encode_response(response, version)
+
+
+POLICY: Final = Policy(
+    backend=Backend.ADMIN,
+    stream=Stream.CONTROL,
+    refuse=refuse,
+    unavailable=ErrorCode.NOT_CONTROLLER,
+)
