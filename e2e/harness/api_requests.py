@@ -275,6 +275,11 @@ def elect(world: World, _: int) -> Content:
     return {"election_type": 0, "topic_partitions": partitions, "timeout_ms": 10_000}
 
 
+def directories(world: World, version: int) -> Content:
+    """In version 0 of all topics: kafka-python's older codec takes a topic's partitions for one number."""
+    return {"topics": [{"topic": world.topic, "partitions": [0]}] if version else None}
+
+
 NOT_NEEDED = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.ELECTION_NOT_NEEDED)}))
 MESSAGE_SETS = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.UNSUPPORTED_VERSION)}))
 ID_FIRST = {4: frozenset({int(ErrorCode.MEMBER_ID_REQUIRED)})}
@@ -301,7 +306,7 @@ ROWS: Mapping[int, Row] = {
     23: Row(epoch, topic),
     32: Row(configs, topic),
     33: Row(configs, topic),
-    35: Row(lambda world, _: {"topics": [{"topic": world.topic, "partitions": [0]}]}, topic),
+    35: Row(directories, topic),
     37: Row(grow, topic),
     42: Row(lambda world, _: {"groups_names": [world.group]}, offsets),
     43: Row(elect, topic, NOT_NEEDED),
