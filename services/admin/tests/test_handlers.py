@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import structlog
+from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.handlers import (
     alter_configs,
     create_partitions,
@@ -280,6 +281,80 @@ async def test_brokers_are_described_by_node_id_and_cannot_be_altered(admin: Adm
     request = alter_schema.AlterConfigsRequest(resources=[resource])
     answer = await admin.ask(alter_configs, alter_schema, request, 2)
     assert answer.responses[0].error_code == ErrorCode.INVALID_CONFIG
+
+
+async def test_every_key_that_tools_read_has_a_value_a_type_a_chain_and_a_sentence(admin: Admin) -> None:
+    await admin.store.create(NewTopic(name="t", configs={"cleanup.policy": "compact"}), now_ms=1)
+    request = describe_schema.DescribeConfigsRequest(
+        resources=[
+            describe_schema.DescribeConfigsRequestResource(
+                resource_type=TOPIC, resource_name="t", configuration_keys=None
+            )
+        ],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    (result,) = (await admin.ask(describe_configs, describe_schema, request, 4)).results
+    configs = {config.name: config for config in result.configs}
+    assert set(configs) == set(TOPIC_CONFIGS)
+    assert all(config.documentation and config.config_type for config in result.configs)
+    policy = configs["cleanup.policy"]
+    assert [(each.name, each.value, each.source) for each in policy.synonyms] == [
+        ("cleanup.policy", "compact", 1),
+        ("log.cleanup.policy", "delete", 5),
+    ]
+    assert (policy.value, policy.config_source, policy.read_only, policy.config_type) == (
+        "compact",
+        1,
+        False,
+        7,
+    )
+    lag = configs["max.compaction.lag.ms"]
+    assert [(each.name, each.source) for each in lag.synonyms] == [("log.cleaner.max.compaction.lag.ms", 5)]
+    assert configs["min.insync.replicas"].read_only
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_configs_are_described_in_every_version(admin: Admin, version: int) -> None:
+    await admin.store.create(NewTopic(name="t", configs={"retention.ms": "5"}), now_ms=1)
+    keys = ["retention.ms", "max.message.bytes"]
+    resource = describe_schema.DescribeConfigsRequestResource(
+        resource_type=TOPIC, resource_name="t", configuration_keys=keys
+    )
+    request = describe_schema.DescribeConfigsRequest(resources=[resource])
+    (result,) = (await admin.ask(describe_configs, describe_schema, request, version)).results
+    values = {config.name: config.value for config in result.configs}
+    assert values == {"retention.ms": "5", "max.message.bytes": "1048588"}
+    if version == 0:
+        assert [config.is_default for config in result.configs] == [True, False]
+
+
+async def test_a_broker_shows_what_topics_inherit_and_what_it_was_set_to(admin: Admin) -> None:
+    await admin.register(3)
+    configs = {config.name: config for config in (await described(admin, BROKER, "3")).configs}
+    for name, value, source in (
+        ("message.max.bytes", "1048588", 5),
+        ("log.retention.ms", "604800000", 5),
+        ("default.replication.factor", "1", 5),
+        ("num.partitions", "3", 4),
+        ("auto.create.topics.enable", "true", 5),
+        ("broker.id", "3", 4),
+    ):
+        assert (configs[name].value, configs[name].config_source) == (value, source), name
+        assert [each.value for each in configs[name].synonyms] == [value]
+    asked = await described(admin, BROKER, "3", ["num.partitions", "no.such.key"])
+    assert [config.name for config in asked.configs] == ["num.partitions"]
+
+
+@pytest.mark.parametrize("name", ["4", "x", "9" * 5_000, "-1"])
+async def test_a_broker_that_is_not_there_is_an_invalid_request(admin: Admin, name: str) -> None:
+    await admin.register(3)
+    assert (await described(admin, BROKER, name)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_nothing_was_set_for_all_brokers(admin: Admin) -> None:
+    result = await described(admin, BROKER, "")
+    assert (result.error_code, result.configs) == (0, [])
 
 
 async def test_a_change_is_in_every_view_soon_after_the_answer(admin: Admin) -> None:

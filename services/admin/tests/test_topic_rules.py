@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafscale.admin.alterations import Operation, changed, replaced
-from kafscale.admin.configs import TOPIC_CONFIGS
+from kafscale.admin.configs import TOPIC_CONFIGS, Acts, invalid_value
 from kafscale.admin.names import invalid_reason
 from kafscale.admin.plan import NewTopic, Refused, check_new_topic, grow
 from kafscale.storage.keys import TopicId
@@ -77,14 +77,30 @@ def test_a_name_is_taken_also_by_one_that_metrics_could_not_tell_apart() -> None
         ("segment.bytes", "0"),
         ("segment.bytes", None),
         ("no.such.key", "1"),
-        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compacted"),
+        ("cleanup.policy", ""),
+        ("cleanup.policy", "delete,delete"),
         ("compression.type", "gzip"),
+        ("delete.retention.ms", "-1"),
+        ("kafscale.linger.ms", "60001"),
+        ("max.compaction.lag.ms", "0"),
+        ("max.message.bytes", str(2**31)),
+        ("max.message.bytes", "1_000"),
+        ("max.message.bytes", "9" * 5_000),
+        ("message.timestamp.type", "logappendtime"),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "-0.1"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("min.compaction.lag.ms", "-1"),
+        ("min.insync.replicas", "2"),
+        ("remote.storage.enable", "true"),
+        ("retention.ms", "1.5"),
     ],
 )
 def test_a_bad_config_is_invalid_config_and_names_the_key(key: str, value: str | None) -> None:
     for outcome in (
         check_new_topic(NewTopic(name="t", configs={key: value}), [], 1),
-        replaced(TOPIC, {key: value}),
+        replaced(TOPIC, [(key, value)]),
         changed(TOPIC, [Change(name=key, config_operation=Operation.SET, value=value)]),
     ):
         assert error_of(outcome) is ErrorCode.INVALID_CONFIG
@@ -93,7 +109,7 @@ def test_a_bad_config_is_invalid_config_and_names_the_key(key: str, value: str |
 
 
 def test_alter_configs_replaces_the_whole_set() -> None:
-    after = replaced(TOPIC, {"segment.bytes": "1"})
+    after = replaced(TOPIC, [("segment.bytes", "1")])
     assert isinstance(after, Topic)
     assert after.configs == {"segment.bytes": "1"}
     assert after.config_version == TOPIC.config_version + 1
@@ -111,8 +127,17 @@ def test_incremental_changes_leave_the_other_keys_alone() -> None:
 def test_append_and_subtract_are_for_lists() -> None:
     append = Change(name="retention.ms", config_operation=Operation.APPEND, value="1")
     assert error_of(changed(TOPIC, [append])) is ErrorCode.INVALID_CONFIG
-    same = Change(name="cleanup.policy", config_operation=Operation.APPEND, value="delete")
-    assert isinstance(changed(TOPIC, [same]), Topic)
+    both = changed(
+        TOPIC, [Change(name="cleanup.policy", config_operation=Operation.APPEND, value=" compact")]
+    )
+    assert isinstance(both, Topic)
+    assert both.configs["cleanup.policy"] == "delete,compact"
+    same = changed(both, [Change(name="cleanup.policy", config_operation=Operation.APPEND, value="delete")])
+    assert isinstance(same, Topic)
+    assert same.configs == both.configs
+    less = changed(both, [Change(name="cleanup.policy", config_operation=Operation.SUBTRACT, value="delete")])
+    assert isinstance(less, Topic)
+    assert less.configs["cleanup.policy"] == "compact"
     none_left = Change(name="cleanup.policy", config_operation=Operation.SUBTRACT, value="delete")
     assert error_of(changed(TOPIC, [none_left])) is ErrorCode.INVALID_CONFIG
 
@@ -120,6 +145,49 @@ def test_append_and_subtract_are_for_lists() -> None:
 def test_a_key_named_twice_is_refused() -> None:
     twice = [Change(name="retention.ms", config_operation=Operation.SET, value=v) for v in "12"]
     assert error_of(changed(TOPIC, twice)) is ErrorCode.INVALID_REQUEST
+    assert error_of(replaced(TOPIC, [("retention.ms", v) for v in "12"])) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact, delete"),
+        ("compression.type", "producer"),
+        ("kafscale.linger.ms", "-1"),
+        ("max.compaction.lag.ms", "1"),
+        ("max.message.bytes", "0"),
+        ("message.timestamp.type", "LogAppendTime"),
+        ("min.cleanable.dirty.ratio", ".25"),
+        ("min.cleanable.dirty.ratio", "1e-2"),
+        ("min.insync.replicas", "1"),
+        ("retention.bytes", "-1"),
+        ("retention.ms", " 9223372036854775807 "),
+        ("segment.bytes", "1"),
+    ],
+)
+def test_what_kafka_allows_and_we_keep_can_be_set(key: str, value: str) -> None:
+    assert check_new_topic(NewTopic(name="t", configs={key: value}), [], 1) == 1
+    for after in (
+        replaced(TOPIC, [(key, value)]),
+        changed(TOPIC, [Change(name=key, config_operation=Operation.SET, value=value)]),
+    ):
+        assert isinstance(after, Topic)
+        assert after.configs[key] == value
+
+
+def test_the_least_compaction_lag_is_not_above_the_greatest() -> None:
+    lags = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"}
+    asked = NewTopic(name="t", configs=lags)
+    assert error_of(check_new_topic(asked, [], 1)) is ErrorCode.INVALID_CONFIG
+    assert error_of(replaced(TOPIC, list(lags.items()))) is ErrorCode.INVALID_CONFIG
+    least = replaced(TOPIC, [("min.compaction.lag.ms", "10")])
+    assert isinstance(least, Topic)
+    most = Change(name="max.compaction.lag.ms", config_operation=Operation.SET, value="9")
+    outcome = changed(least, [most])
+    assert error_of(outcome) is ErrorCode.INVALID_CONFIG
+    assert isinstance(outcome, Refused)
+    assert "max.compaction.lag.ms" in outcome.message
 
 
 @pytest.mark.parametrize("count", [3, 2, 0, -1])
@@ -132,4 +200,33 @@ def test_partition_counts_only_grow(count: int) -> None:
 
 def test_every_config_has_a_default_that_it_would_accept_itself() -> None:
     for key in TOPIC_CONFIGS.values():
-        assert key.check is None or key.check(key.default) is None
+        assert invalid_value(key.name, key.default) is None
+
+
+def test_only_what_a_service_obeys_can_be_set() -> None:
+    settable = {name for name, key in TOPIC_CONFIGS.items() if not key.read_only}
+    assert settable == {
+        "cleanup.policy",
+        "compression.type",
+        "delete.retention.ms",
+        "kafscale.linger.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+    }
+    assert all((key.acts is Acts.NEVER) == key.read_only for key in TOPIC_CONFIGS.values())
+
+
+def test_the_values_of_the_table_are_those_that_services_read() -> None:
+    assert (TOPIC.segment_bytes, TOPIC.max_message_bytes, TOPIC.linger_ms) == (1_073_741_824, 1_048_588, None)
+    every = {name: key.default for name, key in TOPIC_CONFIGS.items()}
+    named = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1, configs=every)
+    plain = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1)
+    for read in ("retention_ms", "retention_bytes", "segment_bytes", "max_message_bytes", "linger_ms"):
+        assert getattr(named, read) == getattr(plain, read)
+    assert (named.is_compacted, named.takes_append_time) == (plain.is_compacted, plain.takes_append_time)

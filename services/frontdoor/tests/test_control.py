@@ -81,7 +81,6 @@ REFUSED = [
         list_offsets.ListOffsetsRequest(topics=[list_offsets.ListOffsetsRequestTopic("t", [])]),
         list_offsets,
     ),
-    (32, 0, describe_configs.DescribeConfigsRequest(), describe_configs),
 ]
 
 

@@ -24,6 +24,7 @@ EXCEPTIONS = {
     ApiKey.CREATE_TOPICS: "0 and 1, which Kafka 4 has dropped, are served for old clients",
     ApiKey.DELETE_TOPICS: "0, which Kafka 4 has dropped, is served for old clients",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "0 and 1, which Kafka 4 has dropped, are served for old clients",
+    ApiKey.DESCRIBE_CONFIGS: "0, which Kafka 4 has dropped, is served for old tools",
     ApiKey.DESCRIBE_LOG_DIRS: "0, which Kafka 4 has dropped, is served for old tools",
     ApiKey.INIT_PRODUCER_ID: "version 6 is unstable in Kafka",
 }

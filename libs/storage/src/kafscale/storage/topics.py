@@ -21,6 +21,11 @@ DEFAULT_RETENTION_MS = 604_800_000
 DEFAULT_RETENTION_BYTES = -1
 DEFAULT_SEGMENT_BYTES = 1_073_741_824
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+DEFAULT_CLEANUP_POLICY = "delete"
+DEFAULT_TIMESTAMP_TYPE = "CreateTime"
+DEFAULT_LINGER_MS = -1  # what the produce service is set to
+LOG_APPEND_TIME = "LogAppendTime"
+COMPACT = "compact"
 
 
 class TopicState(Enum):
@@ -55,6 +60,21 @@ class Topic:
     @property
     def max_message_bytes(self) -> int:
         return int(self.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+
+    @property
+    def is_compacted(self) -> bool:
+        """Compaction keeps the newest record of each key, so that every record must have one."""
+        return COMPACT in self.configs.get("cleanup.policy", DEFAULT_CLEANUP_POLICY)
+
+    @property
+    def takes_append_time(self) -> bool:
+        return self.configs.get("message.timestamp.type", DEFAULT_TIMESTAMP_TYPE) == LOG_APPEND_TIME
+
+    @property
+    def linger_ms(self) -> int | None:
+        """None: what the produce service is set to."""
+        chosen = int(self.configs.get("kafscale.linger.ms", DEFAULT_LINGER_MS))
+        return None if chosen == DEFAULT_LINGER_MS else chosen
 
 
 def encode_topic(topic: Topic) -> bytes:

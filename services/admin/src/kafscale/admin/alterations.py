@@ -6,11 +6,12 @@ IncrementalAlterConfigs changes the named keys alone (KIP-339). Both refuse a ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Protocol
 
-from kafscale.admin.configs import TOPIC_CONFIGS, ConfigType, invalid_configs
+from kafscale.admin.config_values import ConfigType, items_of
+from kafscale.admin.configs import TOPIC_CONFIGS, invalid_configs, invalid_value
 from kafscale.admin.plan import Refused, with_configs
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
@@ -18,6 +19,7 @@ from kafscale.wire.errors import ErrorCode
 BROKERS_READ_ONLY = Refused(
     ErrorCode.INVALID_CONFIG, "Broker configs are read-only in KafScale; set KAFSCALE_* instead."
 )
+NAMED_TWICE = Refused(ErrorCode.INVALID_REQUEST, "A config is named more than once.")
 
 
 class Operation(IntEnum):
@@ -35,23 +37,27 @@ class NamedOperation(Protocol):
     value: str | None
 
 
-def replaced(topic: Topic, configs: Mapping[str, str | None]) -> Topic | Refused:
-    reason = invalid_configs(configs)
+def replaced(topic: Topic, configs: Sequence[tuple[str, str | None]]) -> Topic | Refused:
+    chosen = dict(configs)
+    if len(chosen) != len(configs):
+        return NAMED_TWICE
+    reason = invalid_configs(chosen)
     if reason is not None:
         return Refused(ErrorCode.INVALID_CONFIG, reason)
-    return with_configs(topic, {name: value for name, value in configs.items() if value is not None})
+    return with_configs(topic, {name: value for name, value in chosen.items() if value is not None})
 
 
 def changed(topic: Topic, operations: Sequence[NamedOperation]) -> Topic | Refused:
     names = [operation.name for operation in operations]
     if len(names) != len(set(names)):
-        return Refused(ErrorCode.INVALID_REQUEST, "A config is named more than once.")
+        return NAMED_TWICE
     configs: dict[str, str] = dict(topic.configs)
     for operation in operations:
         refused = _apply(configs, operation)
         if refused is not None:
             return refused
-    return with_configs(topic, configs)
+    reason = invalid_configs(configs)  # two keys that do not go together
+    return with_configs(topic, configs) if reason is None else Refused(ErrorCode.INVALID_CONFIG, reason)
 
 
 def _apply(configs: dict[str, str], operation: NamedOperation) -> Refused | None:
@@ -74,7 +80,7 @@ def _apply(configs: dict[str, str], operation: NamedOperation) -> Refused | None
         return Refused(
             ErrorCode.INVALID_REQUEST, f"Unknown operation {operation.config_operation} on {name}."
         )
-    reason = invalid_configs({name: value})
+    reason = invalid_value(name, value)
     if reason is not None or value is None:
         return Refused(ErrorCode.INVALID_CONFIG, reason or f"Null value is not allowed for config {name}")
     configs[name] = value
@@ -82,8 +88,7 @@ def _apply(configs: dict[str, str], operation: NamedOperation) -> Refused | None
 
 
 def _edited(current: str, items: str, operation: int) -> str:
-    held = [item for item in current.split(",") if item]
-    named = [item for item in items.split(",") if item]
+    held, named = items_of(current), items_of(items)
     if operation == Operation.APPEND:
         held += [item for item in named if item not in held]
     else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from kafscale.admin.configs import TOPIC_CONFIGS, ConfigKey, ConfigSource, ConfigType
+from kafscale.admin.config_values import ConfigSource, ConfigType
+from kafscale.admin.configs import TOPIC_CONFIGS, ConfigKey
 from kafscale.admin.settings import AdminSettings
 from kafscale.storage.membership import Instance
 from kafscale.storage.topics import Topic
@@ -17,11 +19,11 @@ from kafscale.wire.schema.describe_configs import (
 def topic_configs(
     topic: Topic, keys: Sequence[str] | None, *, synonyms: bool, docs: bool
 ) -> list[DescribeConfigsResponseResourceResult]:
-    """The asked keys that exist, or all of them; unknown ones are left out, as Kafka does."""
+    """The asked keys that exist; all of them if none is named. Unknown ones are left out, as Kafka does."""
     return [
         _topic_config(key, topic.configs, synonyms=synonyms, docs=docs)
         for key in TOPIC_CONFIGS.values()
-        if keys is None or key.name in keys
+        if not keys or key.name in keys
     ]
 
 
@@ -41,7 +43,7 @@ def _topic_config(
     return DescribeConfigsResponseResourceResult(
         name=key.name,
         value=value if value is not None else key.default,
-        read_only=key.check is None,
+        read_only=key.read_only,
         is_default=value is None,
         config_source=ConfigSource.TOPIC if value is not None else ConfigSource.DEFAULT,
         synonyms=chain if synonyms else [],
@@ -50,45 +52,78 @@ def _topic_config(
     )
 
 
+class _BrokerRow(NamedTuple):
+    name: str
+    value: str
+    type: ConfigType
+    doc: str
+    source: ConfigSource
+
+
 def broker_configs(
     broker: Instance, settings: AdminSettings, keys: Sequence[str] | None, *, synonyms: bool, docs: bool
 ) -> list[DescribeConfigsResponseResourceResult]:
-    """A front door's identity, and the settings under `kafscale.*`; all of it is read-only."""
-    source = ConfigSource.STATIC_BROKER
+    """A front door's identity, the settings under `kafscale.*`, and what topics inherit; all of it is read-only."""
     return [
         DescribeConfigsResponseResourceResult(
-            name=name,
-            value=value,
+            name=row.name,
+            value=row.value,
             read_only=True,
-            config_source=source,
-            synonyms=[DescribeConfigsResponseSynonym(name=name, value=value, source=source)]
+            is_default=row.source is ConfigSource.DEFAULT,
+            config_source=row.source,
+            synonyms=[DescribeConfigsResponseSynonym(name=row.name, value=row.value, source=row.source)]
             if synonyms
             else [],
-            config_type=kind,
-            documentation=doc if docs else None,
+            config_type=row.type,
+            documentation=row.doc if docs else None,
         )
-        for name, value, kind, doc in _broker_rows(broker, settings)
-        if keys is None or name in keys
+        for row in (*_identity(broker), *_settings(settings), *_inherited())
+        if not keys or row.name in keys
     ]
 
 
-def _broker_rows(broker: Instance, settings: AdminSettings) -> list[tuple[str, str, ConfigType, str]]:
-    """Name, value, type and the environment variable that sets it."""
+def _identity(broker: Instance) -> Iterator[_BrokerRow]:
+    source = ConfigSource.STATIC_BROKER
     listeners = ",".join(f"{each.name}://{each.host}:{each.port}" for each in broker.listeners)
-    text, whole, long = ConfigType.STRING, ConfigType.INT, ConfigType.LONG
-    return [
-        ("broker.id", str(broker.node_id), whole, "Node id of this front door."),
-        ("advertised.listeners", listeners, text, "Addresses that clients are told."),
-        ("kafscale.s3.bucket", settings.s3_bucket, text, "KAFSCALE_S3_BUCKET"),
-        ("kafscale.s3.region", settings.s3_region, text, "KAFSCALE_S3_REGION"),
-        ("kafscale.s3.endpoint", settings.s3_endpoint or "", text, "KAFSCALE_S3_ENDPOINT"),
-        ("kafscale.cache.bytes", str(settings.cache_bytes), long, "KAFSCALE_CACHE_BYTES"),
-        (
-            "kafscale.readahead.segments",
-            str(settings.readahead_segments),
-            whole,
-            "KAFSCALE_READAHEAD_SEGMENTS",
-        ),
-        ("kafscale.segment.bytes", str(settings.segment_bytes), long, "KAFSCALE_SEGMENT_BYTES"),
-        ("kafscale.flush.interval.ms", str(settings.flush_interval_ms), long, "KAFSCALE_FLUSH_INTERVAL_MS"),
-    ]
+    yield _BrokerRow(
+        "advertised.listeners", listeners, ConfigType.STRING, "Addresses that clients are told.", source
+    )
+    yield _BrokerRow("broker.id", str(broker.node_id), ConfigType.INT, "Node id of this front door.", source)
+
+
+def _settings(settings: AdminSettings) -> Iterator[_BrokerRow]:
+    """What this service is set to; the documentation is the variable that sets it."""
+    text, whole, long, truth = ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
+    for name, field, kind in (
+        ("auto.create.topics.enable", "auto_create_topics_enable", truth),
+        ("kafscale.cache.bytes", "cache_bytes", long),
+        ("kafscale.flush.interval.ms", "flush_interval_ms", long),
+        ("kafscale.readahead.segments", "readahead_segments", whole),
+        ("kafscale.s3.bucket", "s3_bucket", text),
+        ("kafscale.s3.endpoint", "s3_endpoint", text),
+        ("kafscale.s3.region", "s3_region", text),
+        ("kafscale.segment.bytes", "segment_bytes", long),
+        ("num.partitions", "num_partitions", whole),
+    ):
+        chosen = field in settings.model_fields_set
+        source = ConfigSource.STATIC_BROKER if chosen else ConfigSource.DEFAULT
+        yield _BrokerRow(
+            name, _shown(getattr(settings, field)), kind, f"Set by KAFSCALE_{field.upper()}.", source
+        )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def _inherited() -> Iterator[_BrokerRow]:
+    """The broker's side of every topic config that is not set, which here is always the default."""
+    source = ConfigSource.DEFAULT
+    yield _BrokerRow(
+        "default.replication.factor", "1", ConfigType.INT, "The object store is the replication.", source
+    )
+    for key in TOPIC_CONFIGS.values():
+        if key.broker_name is not None:
+            yield _BrokerRow(key.broker_name, key.default, key.type, f"Default of {key.name}.", source)

@@ -1,41 +1,40 @@
-"""Topic configs: one row per key. DescribeConfigs, the alter calls and CreateTopics read this table.
+"""Topic configs: one row per key. DescribeConfigs, the alter calls, CreateTopics and the docs read this table.
 
-A key that is not `alterable` is shown with the value that KafScale works by, because Connect,
-Streams and the Java tools read it; setting it to anything else is INVALID_CONFIG.
-Defaults are Kafka's (https://kafka.apache.org/documentation/#topicconfigs).
+The keys are those of Kafka 4 (https://kafka.apache.org/documentation/#topicconfigs), because Connect,
+Streams and the Java tools read them, and one of ours. A key that has no `check` cannot be set: it is shown
+with the value that KafScale works by, or with Kafka's where nothing here depends on it, and setting it to
+anything else is INVALID_CONFIG. Defaults that the services read stand in `storage.topics`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
+from kafscale.admin.config_values import (
+    INT32_MAX,
+    INT64_MAX,
+    Check,
+    ConfigType,
+    fraction,
+    one_of,
+    some_of,
+    whole_number,
+)
+from kafscale.storage import topics as kept
+
+LINGER_MS_MAX = 60_000
+MAX_COMPACTION_LAG = "max.compaction.lag.ms"
+MIN_COMPACTION_LAG = "min.compaction.lag.ms"
 
 
-class ConfigType(IntEnum):
-    """The `config_type` of DescribeConfigs v3+ (KIP-569)."""
+class Acts(Enum):
+    """When a change of a key is felt."""
 
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
-class ConfigSource(IntEnum):
-    """The `config_source` of DescribeConfigs v1+."""
-
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    STATIC_BROKER = 4
-    DEFAULT = 5
+    AT_ONCE = "within a second"
+    IN_RUNS = "at the next run of retention or compaction"
+    NEVER = "cannot be set"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,83 +44,244 @@ class ConfigKey:
     default: str
     doc: str
     broker_name: str | None = None  # the broker config whose default this one inherits, shown as synonym
-    check: Callable[[str], str | None] | None = None  # why a value is refused; None: the key cannot be set
+    check: Check | None = None
+    acts: Acts = Acts.NEVER
+
+    @property
+    def read_only(self) -> bool:
+        return self.check is None
 
 
-def _whole_number(low: int, high: int) -> Callable[[str], str | None]:
-    def check(value: str) -> str | None:
-        try:
-            number = int(value)
-        except ValueError:
-            return f"{value!r} is not a whole number"
-        return None if low <= number <= high else f"{number} is not between {low} and {high}"
+def _at_once(
+    name: str, kind: ConfigType, default: object, check: Check, doc: str, broker_name: str | None = None
+) -> ConfigKey:
+    return ConfigKey(
+        name=name,
+        type=kind,
+        default=str(default),
+        doc=doc,
+        broker_name=broker_name,
+        check=check,
+        acts=Acts.AT_ONCE,
+    )
 
-    return check
 
+def _in_runs(
+    name: str, kind: ConfigType, default: object, check: Check, doc: str, broker_name: str
+) -> ConfigKey:
+    return ConfigKey(
+        name=name,
+        type=kind,
+        default=str(default),
+        doc=doc,
+        broker_name=broker_name,
+        check=check,
+        acts=Acts.IN_RUNS,
+    )
+
+
+def _fixed(name: str, kind: ConfigType, value: object, doc: str, broker_name: str | None = None) -> ConfigKey:
+    return ConfigKey(name=name, type=kind, default=str(value), doc=doc, broker_name=broker_name)
+
+
+_BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
+_LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
+_NOT_COMPRESSED = "Batches are never compressed here, so that no level is used."
+_NOT_TIERED = "There is one tier, the object store: nothing is local and nothing remote."
+_NO_REPLICAS = "The object store is the replication: there are no replicas to throttle."
+
+_SETTABLE = (
+    _at_once(
+        "cleanup.policy",
+        _LIST,
+        kept.DEFAULT_CLEANUP_POLICY,
+        some_of(kept.COMPACT, "delete"),
+        "What becomes of old records: delete, compact or both. With compact, records without a key are refused.",
+        "log.cleanup.policy",
+    ),
+    _at_once(
+        "compression.type",
+        _STRING,
+        "producer",
+        one_of("producer"),
+        "Batches are kept as the producer compressed them; producer is the only value.",
+        "compression.type",
+    ),
+    _in_runs(
+        "delete.retention.ms",
+        _LONG,
+        86_400_000,
+        whole_number(0, INT64_MAX),
+        "How long compaction keeps a record that deletes its key, in milliseconds.",
+        "log.cleaner.delete.retention.ms",
+    ),
+    _at_once(
+        "kafscale.linger.ms",
+        _LONG,
+        kept.DEFAULT_LINGER_MS,
+        whole_number(-1, LINGER_MS_MAX),
+        "How long an idle partition waits for more records before it writes a segment; -1 is what the produce "
+        "service is set to. Never longer than KAFSCALE_FLUSH_INTERVAL_MS.",
+    ),
+    _in_runs(
+        MAX_COMPACTION_LAG,
+        _LONG,
+        INT64_MAX,
+        whole_number(1, INT64_MAX),
+        "The longest time that a record may wait for compaction, in milliseconds.",
+        "log.cleaner.max.compaction.lag.ms",
+    ),
+    _at_once(
+        "max.message.bytes",
+        _INT,
+        kept.DEFAULT_MAX_MESSAGE_BYTES,
+        whole_number(0, INT32_MAX),
+        "The largest record batch that is accepted, in bytes after compression.",
+        "message.max.bytes",
+    ),
+    _at_once(
+        "message.timestamp.type",
+        _STRING,
+        kept.DEFAULT_TIMESTAMP_TYPE,
+        one_of(kept.DEFAULT_TIMESTAMP_TYPE, kept.LOG_APPEND_TIME),
+        "CreateTime: records keep the time that the producer gave them. LogAppendTime: the time of their append.",
+        "log.message.timestamp.type",
+    ),
+    _in_runs(
+        "min.cleanable.dirty.ratio",
+        _DOUBLE,
+        0.5,
+        fraction,
+        "The share of a log that must be uncompacted before it is compacted again.",
+        "log.cleaner.min.cleanable.ratio",
+    ),
+    _in_runs(
+        MIN_COMPACTION_LAG,
+        _LONG,
+        0,
+        whole_number(0, INT64_MAX),
+        "The shortest time that a record stays uncompacted, in milliseconds.",
+        "log.cleaner.min.compaction.lag.ms",
+    ),
+    _in_runs(
+        "retention.bytes",
+        _LONG,
+        kept.DEFAULT_RETENTION_BYTES,
+        whole_number(-1, INT64_MAX),
+        "Bytes kept per partition before the oldest segments are deleted; -1 is no limit.",
+        "log.retention.bytes",
+    ),
+    _in_runs(
+        "retention.ms",
+        _LONG,
+        kept.DEFAULT_RETENTION_MS,
+        whole_number(-1, INT64_MAX),
+        "How long records are kept, in milliseconds; -1 is for ever.",
+        "log.retention.ms",
+    ),
+    _at_once(
+        "segment.bytes",
+        _INT,
+        kept.DEFAULT_SEGMENT_BYTES,
+        whole_number(1, INT32_MAX),
+        "A segment is sealed when it has this size, and at KAFSCALE_SEGMENT_BYTES at the latest.",
+        "log.segment.bytes",
+    ),
+)
+
+_SHOWN = (
+    _fixed("compression.gzip.level", _INT, -1, _NOT_COMPRESSED, "compression.gzip.level"),
+    _fixed("compression.lz4.level", _INT, 9, _NOT_COMPRESSED, "compression.lz4.level"),
+    _fixed("compression.zstd.level", _INT, 3, _NOT_COMPRESSED, "compression.zstd.level"),
+    _fixed(
+        "file.delete.delay.ms",
+        _LONG,
+        0,
+        "Objects are deleted without delay.",
+        "log.segment.delete.delay.ms",
+    ),
+    _fixed(
+        "flush.messages",
+        _LONG,
+        1,
+        "Every record is in the object store before it is acknowledged.",
+        "log.flush.interval.messages",
+    ),
+    _fixed(
+        "flush.ms",
+        _LONG,
+        0,
+        "Every record is in the object store before it is acknowledged.",
+        "log.flush.interval.ms",
+    ),
+    _fixed("follower.replication.throttled.replicas", _LIST, "", _NO_REPLICAS),
+    _fixed(
+        "index.interval.bytes",
+        _INT,
+        4_096,
+        "An index has an entry for the first batch a hundred records after the last one, whatever this says.",
+        "log.index.interval.bytes",
+    ),
+    _fixed("leader.replication.throttled.replicas", _LIST, "", _NO_REPLICAS),
+    _fixed("local.retention.bytes", _LONG, -2, _NOT_TIERED, "log.local.retention.bytes"),
+    _fixed("local.retention.ms", _LONG, -2, _NOT_TIERED, "log.local.retention.ms"),
+    _fixed(
+        "message.timestamp.after.max.ms",
+        _LONG,
+        INT64_MAX,
+        "Records may have any time in the future.",
+        "log.message.timestamp.after.max.ms",
+    ),
+    _fixed(
+        "message.timestamp.before.max.ms",
+        _LONG,
+        INT64_MAX,
+        "Records may have any time in the past.",
+        "log.message.timestamp.before.max.ms",
+    ),
+    _fixed(
+        "min.insync.replicas",
+        _INT,
+        1,
+        "A record is acknowledged when the object store holds it, whatever this says.",
+        "min.insync.replicas",
+    ),
+    _fixed("preallocate", _BOOLEAN, "false", "Objects are written whole.", "log.preallocate"),
+    _fixed("remote.log.copy.disable", _BOOLEAN, "false", _NOT_TIERED),
+    _fixed("remote.log.delete.on.disable", _BOOLEAN, "false", _NOT_TIERED),
+    _fixed("remote.storage.enable", _BOOLEAN, "false", _NOT_TIERED),
+    _fixed(
+        "segment.index.bytes",
+        _INT,
+        10_485_760,
+        "An index is as large as its segment needs, whatever this says.",
+        "log.index.size.max.bytes",
+    ),
+    _fixed(
+        "segment.jitter.ms",
+        _LONG,
+        0,
+        "Segments are sealed when they are due.",
+        "log.roll.jitter.ms",
+    ),
+    _fixed(
+        "segment.ms",
+        _LONG,
+        604_800_000,
+        "A segment is sealed within seconds, whatever this says; see KAFSCALE_FLUSH_INTERVAL_MS.",
+        "log.roll.ms",
+    ),
+    _fixed(
+        "unclean.leader.election.enable",
+        _BOOLEAN,
+        "false",
+        "Any owner has every record that was acknowledged: no election is unclean.",
+        "unclean.leader.election.enable",
+    ),
+)
 
 TOPIC_CONFIGS: Mapping[str, ConfigKey] = {
-    key.name: key
-    for key in (
-        ConfigKey(
-            name="cleanup.policy",
-            type=ConfigType.LIST,
-            default="delete",
-            doc="Old records are deleted by time and size.",
-            broker_name="log.cleanup.policy",
-        ),
-        ConfigKey(
-            name="compression.type",
-            type=ConfigType.STRING,
-            default="producer",
-            doc="Batches are kept as the producer compressed them.",
-            broker_name="compression.type",
-        ),
-        ConfigKey(
-            name="max.message.bytes",
-            type=ConfigType.INT,
-            default="1048588",
-            doc="The largest record batch that is accepted, after compression.",
-            broker_name="message.max.bytes",
-        ),
-        ConfigKey(
-            name="message.timestamp.type",
-            type=ConfigType.STRING,
-            default="CreateTime",
-            doc="Records keep the time that the producer gave them.",
-            broker_name="log.message.timestamp.type",
-        ),
-        ConfigKey(
-            name="min.insync.replicas",
-            type=ConfigType.INT,
-            default="1",
-            doc="A record is acknowledged when the object store holds it, whatever this says.",
-            broker_name="min.insync.replicas",
-        ),
-        ConfigKey(
-            name="retention.bytes",
-            type=ConfigType.LONG,
-            default="-1",
-            doc="Bytes kept per partition before the oldest segments are deleted; -1 is no limit.",
-            broker_name="log.retention.bytes",
-            check=_whole_number(-1, INT64_MAX),
-        ),
-        ConfigKey(
-            name="retention.ms",
-            type=ConfigType.LONG,
-            default="604800000",
-            doc="How long records are kept, in milliseconds; -1 is for ever.",
-            broker_name="log.retention.ms",
-            check=_whole_number(-1, INT64_MAX),
-        ),
-        ConfigKey(
-            name="segment.bytes",
-            type=ConfigType.INT,
-            default="1073741824",
-            doc="Upper bound of a segment's size; segments are sealed at 4 MiB or before.",
-            broker_name="log.segment.bytes",
-            check=_whole_number(1, INT32_MAX),
-        ),
-    )
+    key.name: key for key in sorted(_SETTABLE + _SHOWN, key=lambda key: key.name)
 }
 
 
@@ -133,15 +293,23 @@ def invalid_value(name: str, value: str | None) -> str | None:
     if value is None:
         return f"Null value is not allowed for config {name}"
     if key.check is None:
-        return (
-            None
-            if value == key.default
-            else f"{name} is {key.default} in KafScale and cannot be set to {value}"
-        )
+        if value.strip() == key.default:
+            return None
+        return f"{name} cannot be set in KafScale, where it is {key.default!r}: {key.doc}"
     reason = key.check(value)
     return None if reason is None else f"Invalid value for config {name}: {reason}"
 
 
 def invalid_configs(configs: Mapping[str, str | None]) -> str | None:
-    """The first reason why these configs cannot be set on a topic, or None."""
-    return next((reason for name, value in configs.items() if (reason := invalid_value(name, value))), None)
+    """The first reason why these cannot be all the configs of a topic, or None."""
+    for name, value in configs.items():
+        reason = invalid_value(name, value)
+        if reason is not None:
+            return reason
+    least, most = (
+        int(configs.get(name) or TOPIC_CONFIGS[name].default)
+        for name in (MIN_COMPACTION_LAG, MAX_COMPACTION_LAG)
+    )
+    if least > most:
+        return f"{MIN_COMPACTION_LAG} ({least}) is greater than {MAX_COMPACTION_LAG} ({most})"
+    return None

@@ -135,7 +135,7 @@ ROWS: Final[tuple[Row, ...]] = (
     _later(_K.DESCRIBE_ACLS, 1, 3, _B.ADMIN, SECURITY),
     _later(_K.CREATE_ACLS, 1, 3, _B.ADMIN, SECURITY),
     _later(_K.DELETE_ACLS, 1, 3, _B.ADMIN, SECURITY),
-    _row(_K.DESCRIBE_CONFIGS, 1, 4, _B.ADMIN),
+    _row(_K.DESCRIBE_CONFIGS, 0, 4, _B.ADMIN),
     _row(_K.ALTER_CONFIGS, 0, 2, _B.ADMIN),
     _never(_K.ALTER_REPLICA_LOG_DIRS, 1, 2, NO_REPLICAS),
     _row(_K.DESCRIBE_LOG_DIRS, 0, 5, _B.ADMIN),

@@ -1,6 +1,7 @@
 """AlterConfigs (33): v0-2. Replaces a topic's whole set of configs.
 
-INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION.
+INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION;
+INVALID_REQUEST for a key named twice.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def handler(context: AdminContext) -> AsyncHandler:
 
 
 def _replace(resource: AlterConfigsRequestResource, topic: Topic) -> Topic | Refused:
-    return replaced(topic, {config.name: config.value for config in resource.configs})
+    return replaced(topic, [(config.name, config.value) for config in resource.configs])
 
 
 def _answer(resource: AlterConfigsRequestResource, refused: Refused | None) -> AlterConfigsResponseResource:

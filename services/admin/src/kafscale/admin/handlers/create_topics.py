@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import structlog
-from kafscale.admin.configs import TOPIC_CONFIGS, ConfigSource
+from kafscale.admin.config_values import ConfigSource
+from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import NewTopic, Refused
@@ -103,7 +104,7 @@ def _configs(chosen: Mapping[str, str]) -> list[CreateTopicsResponseTopicConfigs
         CreateTopicsResponseTopicConfigs(
             name=key.name,
             value=chosen.get(key.name, key.default),
-            read_only=key.check is None,
+            read_only=key.read_only,
             config_source=ConfigSource.TOPIC if key.name in chosen else ConfigSource.DEFAULT,
         )
         for key in TOPIC_CONFIGS.values()

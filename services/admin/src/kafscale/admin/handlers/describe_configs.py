@@ -1,6 +1,7 @@
 """DescribeConfigs (32): v0-4.   v1 synonyms and sources · v3 types and documentation
 
-Topics and brokers; a broker is a front door, named by its node id. Asked keys that do not exist are left out.
+Topics and brokers; a broker is a front door, named by its node id, or "" for what all of them were told at run
+time. Asked keys that do not exist are left out.
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST for another kind of resource or an unknown broker.
 """
 
@@ -25,6 +26,8 @@ from kafscale.wire.schema.describe_configs import (
     decode_request,
     encode_response,
 )
+
+NODE_ID_DIGITS_MAX = 10
 
 
 def handler(context: AdminContext) -> AsyncHandler:
@@ -52,13 +55,19 @@ def _configs(
         return topic_configs(topic, keys, synonyms=synonyms, docs=docs)
     if resource.resource_type == ResourceType.BROKER:
         name = resource.resource_name
-        broker = context.front_doors.by_node(int(name)) if name.isdecimal() else None
+        if not name:
+            return []  # what was set for all brokers at run time (KIP-226): nothing can be
+        broker = context.front_doors.by_node(int(name)) if _is_node_id(name) else None
         if broker is None:
             return Refused(ErrorCode.INVALID_REQUEST, f"There is no broker '{name}'.")
         return broker_configs(broker, context.settings, keys, synonyms=synonyms, docs=docs)
     return Refused(
         ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} have no configs here."
     )
+
+
+def _is_node_id(name: str) -> bool:
+    return name.isdecimal() and len(name) <= NODE_ID_DIGITS_MAX
 
 
 def _answer(

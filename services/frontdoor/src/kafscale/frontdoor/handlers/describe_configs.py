@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): v1-4.   v1 sources and synonyms · v3 documentation · v4 flexible
+"""DescribeConfigs (32): v0-4.   v1 sources and synonyms · v3 documentation · v4 flexible
 Admin answers; reading twice does no harm. While none is there: NOT_CONTROLLER.
 """
 
