@@ -248,7 +248,7 @@ MUTANTS = (
     log(
         "the append time follows the clock back",
         "intake.py",
-        "max(before, now.wall_ms)",
+        "max([now.wall_ms, *(ms for ms in before if ms <= latest_ms)])",
         "now.wall_ms",
     ),
     log(

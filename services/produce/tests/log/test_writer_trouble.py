@@ -19,6 +19,7 @@ from kafscale.produce.log.model import (
 from kafscale.storage.heads import Head
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.records import Record, build_batch
 from writer_desk import HEAD, QUICK, Desk, numbered, one_batch
 
 S3 = Limits(linger_min_ms=5)
@@ -252,6 +253,47 @@ def test_a_log_whose_newest_time_is_far_ahead_does_not_hold_the_append_time_ther
     desk = Desk(replace(QUICK, log_append_time=True), head=head)
     desk.write(1)
     assert desk.replies[1].log_append_time_ms == desk.now().wall_ms
+
+
+def test_the_append_time_is_not_before_the_records_of_the_time_when_clients_gave_theirs() -> None:
+    ahead_ms = 1_700_000_000_000 + 60_000
+    client_time = memoryview(build_batch([Record(value=b"v", timestamp=ahead_ms)]))
+    desk = Desk(S3)
+    desk.append(1, client_time)
+    desk.writer.configure(replace(S3, log_append_time=True), desk.now())
+    desk.append(2)  # into the same segment
+    for token in (3, 4):
+        desk.tick(300)
+        desk.upload()
+        desk.commit()
+        desk.append(token)
+    assert desk.now().wall_ms < ahead_ms
+    desk.tick(300)
+    desk.upload()
+    desk.commit()
+    assert desk.replies[1].log_append_time_ms == -1
+    assert desk.replies[2].log_append_time_ms >= ahead_ms
+    assert desk.replies[3].log_append_time_ms >= desk.replies[2].log_append_time_ms
+
+
+def test_append_times_keep_their_order_also_below_a_clients_time_that_is_far_ahead() -> None:
+    desk = Desk(replace(QUICK, log_append_time=True), head=replace(HEAD, max_ts=9_000_000_000_000))
+    desk.write(1)
+    desk.now_ms -= 500
+    desk.write(2)
+    assert desk.replies[2].log_append_time_ms == desk.replies[1].log_append_time_ms
+
+
+def test_a_put_that_is_repeated_has_the_append_time_of_the_first() -> None:
+    desk = Desk(replace(QUICK, log_append_time=True))
+    desk.append(1)
+    desk.tick()
+    first = desk.pop(PutObject)
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT)
+    desk.tick(5_000)
+    again = desk.one(PutObject)
+    assert again.part is Part.SEGMENT
+    assert b"".join(again.body) == b"".join(next(put for put in first if put.part is again.part).body)
 
 
 def test_only_silence_without_any_answer_counts_towards_giving_up() -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 import cramjam
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import WireError
+from kafscale.wire.errors import ErrorCode, WireError
 
 DECOMPRESSED_BYTES_MAX: Final = 64 << 20
 _FIRST_GUESS_BYTES: Final = 64 << 10
@@ -65,7 +65,9 @@ def decompress(codec: Codec, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTE
 
 
 def _too_large(codec: Codec, bytes_max: int) -> WireError:
-    return WireError("compressed records", f"{codec.name.lower()}: more than {bytes_max} bytes come out")
+    """A client that splits a batch of too many bytes (as Java's does on this code) gets its records through."""
+    reason = f"{codec.name.lower()}: more than {bytes_max} bytes come out"
+    return WireError("compressed records", reason, code=ErrorCode.MESSAGE_TOO_LARGE)
 
 
 def _bounded_copy(data: Buffer, bytes_max: int) -> bytes:

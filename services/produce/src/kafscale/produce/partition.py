@@ -2,8 +2,9 @@
 
 Nothing is decided here. Requests that come before the writer exists (claim under way, log being
 loaded) are held in arrival order and handed to it in that order, or all refused together, so that
-no request ever passes an earlier one. A partition object serves one epoch and is then dropped;
-after a step-down it lives on only to feed its writer until the last commit is resolved.
+no request ever passes an earlier one; so do those behind one whose records are being opened. A partition
+object serves one epoch and is then dropped; after a step-down it lives on only to feed its writer until
+the last commit is resolved.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol, assert_never
+from functools import partial
+from typing import Any, assert_never
 
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.governor import Governor
+from kafscale.produce.log.contents import Contents
 from kafscale.produce.log.model import (
     Action,
     Checkpointed,
@@ -39,6 +42,7 @@ from kafscale.produce.log.model import (
 )
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.opening import Opener, Request, Waiter
 from kafscale.produce.overtaking import REPEATED, RefusedFirsts
 from kafscale.produce.pump import Pump
 from kafscale.runtime.clock import Clock
@@ -63,15 +67,6 @@ HEAD_TIMEOUT_S = 5.0
 BEHIND = "An earlier batch of this producer was refused and must come first."
 
 
-class Waiter(Protocol):
-    """A request that waits for the answers of its partitions; `slot` names one of them."""
-
-    def settle(self, slot: int, reply: Reply) -> None: ...
-
-    @property
-    def abandoned(self) -> bool: ...  # nobody reads the answer any more
-
-
 class Phase(Enum):
     """CLAIMING → LOADING → SERVING → GONE; from any of them to GONE."""
 
@@ -79,17 +74,6 @@ class Phase(Enum):
     LOADING = auto()
     SERVING = auto()
     GONE = auto()
-
-
-class _Request(NamedTuple):
-    """An append that is not answered yet."""
-
-    token: int
-    waiter: Waiter
-    slot: int
-    records: memoryview | None
-    deadline_ms: int
-    zstd_allowed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +84,7 @@ class Tools:
     keyspace: Keyspace
     committer: Committer
     governor: Governor[Partition]
+    opener: Opener
     checkpointer: Checkpointer
     pump: Pump
     refused_firsts: RefusedFirsts
@@ -130,8 +115,9 @@ class Partition:
         self.held_since_ms = 0  # of the oldest held request; 0: none
         self._tools = tools
         self.key = (id_.topic_id, id_.partition)
-        self._held: deque[_Request] = deque()
-        self._waiting: dict[int, _Request] = {}
+        self._held: deque[Request] = deque()
+        self._waiting: dict[int, Request] = {}
+        self._unread: deque[Request] = deque()  # in order; the first is being opened
         self._behind: list[int] = []  # to be refused, in the next drive
         self.producers = ProducerTable()
         self.loaded = asyncio.Event()  # or given up: what is to be known of the log is known
@@ -161,12 +147,15 @@ class Partition:
     ) -> None:
         """Take the next request in order; `waiter` hears of it later, never from within this call."""
         self._token = token = self._token + 1
-        request = _Request(token, waiter, slot, records, deadline_ms, zstd_allowed)
+        request = Request(token, waiter, slot, records, deadline_ms, zstd_allowed)
         self._waiting[token] = request
         if self.writer is None:
             if not self._held:
                 self.held_since_ms = now.mono_ms
             self._held.append(request)
+            return
+        if self.writer.opens_records or self._unread:
+            self._line_up(self.writer, request)
             return
         self._feed(self.writer, request, now)
         self._tools.pump.touch(self)
@@ -179,17 +168,31 @@ class Partition:
         self.producers = producers
         self.loaded.set()
         self.held_since_ms = 0
-        now = self._tools.now()
         held, self._held = self._held, deque()
         for request in held:
-            # What nobody waits for any more must not be appended late.
-            if request.waiter.abandoned or request.deadline_ms < now.mono_ms:
-                self._answer(Reply(token=request.token, error=ErrorCode.REQUEST_TIMED_OUT))
+            if writer.opens_records:
+                self._line_up(writer, request)
             else:
-                self._feed(writer, request, now)
+                self._feed_late(writer, request)
         self._tools.pump.touch(self)
 
-    def _feed(self, writer: Writer, request: _Request, now: Instant) -> None:
+    def _line_up(self, writer: Writer, request: Request) -> None:
+        """Records are opened first, or those of an earlier request are: take turns."""
+        self._unread.append(request)
+        if len(self._unread) == 1:
+            opener = self._tools.opener
+            self._tools.begin(opener.open_all(self._unread, writer, partial(self._feed_late, writer)))
+
+    def _feed_late(self, writer: Writer, request: Request, contents: Contents | None = None) -> None:
+        """What nobody waits for any more must not be appended late."""
+        now = self._tools.now()
+        if request.waiter.abandoned or request.deadline_ms < now.mono_ms:
+            self._answer(Reply(token=request.token, error=ErrorCode.REQUEST_TIMED_OUT))
+        else:
+            self._feed(writer, request, now, contents)
+        self._tools.pump.touch(self)
+
+    def _feed(self, writer: Writer, request: Request, now: Instant, contents: Contents | None = None) -> None:
         if self._tools.refused_firsts.is_behind(self.key, request.records, self.producers):
             self._behind.append(request.token)
             return
@@ -199,13 +202,16 @@ class Partition:
             deadline_ms=request.deadline_ms,
             now=now,
             zstd_allowed=request.zstd_allowed,
+            contents=contents,
         )
 
     def refuse_held(self, error: ErrorCode) -> None:
-        """Answer every held request alike: none of them was appended."""
-        held, self._held = self._held, deque()
+        """Answer every request alike that the writer has not seen: none of them was appended."""
+        refused = (*self._held, *self._unread)
+        self._held.clear()
+        self._unread.clear()
         self.held_since_ms = 0
-        for request in held:
+        for request in refused:
             self._answer(Reply(token=request.token, error=error))
 
     def give_up(self, error: ErrorCode) -> None:
@@ -304,6 +310,7 @@ class Partition:
         self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
         if reason is not StepDownReason.RELEASED:
             log.warning("writer stepped down", partition=repr(self), reason=reason.name.lower())
+        self.refuse_held(reason.error)  # before anybody may claim: none may be passed by a later one
         self._tools.stepped_down(self, reason)
 
     def _seal_wanted(self, writer: Writer, action: SealWanted) -> None:

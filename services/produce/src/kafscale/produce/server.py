@@ -14,6 +14,7 @@ from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.offers import Offers
+from kafscale.produce.opening import Opener
 from kafscale.produce.overtaking import RefusedFirsts
 from kafscale.produce.ownership import Ownership, World
 from kafscale.produce.partition import Partition, Tools
@@ -117,6 +118,7 @@ class ProduceService:
             keyspace=runtime.keyspace,
             committer=self.committer,
             governor=self.governor,
+            opener=Opener(),
             checkpointer=Checkpointer(runtime.etcd, runtime.store, runtime.keyspace, fresh_id),
             pump=self.pump,
             refused_firsts=self._refused_firsts,

@@ -37,7 +37,7 @@ def segments_per_s(settings: ProduceSettings, store: ObjectStore) -> int | None:
 
 def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Limits:
     """What a writer of this topic must keep to, now."""
-    linger_ms = settings.produce_linger_ms
+    linger_ms = settings.produce_linger_ms if topic.linger_ms is None else topic.linger_ms
     return Limits(
         max_message_bytes=topic.max_message_bytes,
         segment_bytes=topic.segment_bytes,
@@ -48,6 +48,6 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         flush_interval_ms=settings.flush_interval_ms,
         governed=segments_per_s(settings, store) is not None,
         governed_linger_max_ms=settings.produce_linger_max_ms,
-        log_append_time=topic.configs.get("message.timestamp.type") == "LogAppendTime",
-        keys_required="compact" in topic.configs.get("cleanup.policy", ""),
+        log_append_time=topic.takes_append_time,
+        keys_required=topic.is_compacted,
     )

@@ -32,6 +32,7 @@ from kafscale.wire.schema.produce import (
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
+    ProduceResponseBatchIndexAndErrorMessage,
     ProduceResponsePartition,
     ProduceResponseTopic,
     decode_request,
@@ -128,6 +129,12 @@ class OpenRequest:
         if reply.revision > self._revision:
             self._revision = reply.revision
         if reply.error is not ErrorCode.NONE:
+            part.record_errors = [
+                ProduceResponseBatchIndexAndErrorMessage(
+                    batch_index=fault.record, batch_index_error_message=fault.message
+                )
+                for fault in reply.faults
+            ]
             self._failed(slot, reply.error)
         self._remaining -= 1
         if not self._remaining:

@@ -41,7 +41,7 @@ class Answers:
     def refuse(self, token: Token | None, why: Rejection) -> None:
         """Nothing of the request was appended."""
         if token is not None:
-            self._actions.append(Reply(token=token, error=why.error, message=why.message))
+            self._actions.append(Reply(token=token, error=why.error, message=why.message, faults=why.faults))
 
     def decide(self, sent: Sent, outcome: Outcome, revision: int) -> None:
         """The transaction that ended the epoch: what its requests are told."""

@@ -1,7 +1,7 @@
 """What a client may append: the checks on a record set, and the header a batch is stored with.
 
-Records stay opaque: everything here reads the 61-byte header and the checksum. The one exception is
-a topic whose records must have keys. A client's mistake is a value, `Rejection`; nothing raises.
+Records stay opaque: everything here reads the 61-byte header and the checksum; `contents` opens batches
+where the topic wants it. A client's mistake is a value, `Rejection`; nothing raises.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kafscale.produce.log.model import Limits
+from kafscale.produce.log.model import Limits, RecordFault
 from kafscale.wire.crc import crc32c
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (
@@ -19,7 +19,6 @@ from kafscale.wire.records import (
     patch_batch,
     split_batches,
     validate_batch,
-    validate_records,
 )
 
 NO_PRODUCER = -1
@@ -39,6 +38,7 @@ class Rejection(NamedTuple):
 
     error: ErrorCode
     message: str | None = None
+    faults: tuple[RecordFault, ...] = ()
 
 
 def check_record_set(
@@ -53,25 +53,20 @@ def check_record_set(
         return Rejection(error.code, str(error))
     for header, batch in batches:
         if len(batch) > limits.max_message_bytes:
-            return Rejection(ErrorCode.MESSAGE_TOO_LARGE)
+            too_large = (
+                f"A batch of {len(batch)} bytes is over max.message.bytes, {limits.max_message_bytes}."
+            )
+            return Rejection(ErrorCode.MESSAGE_TOO_LARGE, too_large)
         error_code = validate_batch(header, batch)
-        if not error_code and (limits.keys_required or not zstd_allowed):
-            error_code = _check_contents(header, batch, limits, zstd_allowed)
         if error_code:
             return Rejection(error_code)
+        if not zstd_allowed and header.codec is Codec.ZSTD:
+            return Rejection(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later.")
     if len(batches) > 1:
         reason = _not_neighbours([header for header, _ in batches])
         if reason is not None:
             return Rejection(ErrorCode.INVALID_RECORD, reason)
     return batches
-
-
-def _check_contents(header: BatchHeader, batch: memoryview, limits: Limits, zstd_allowed: bool) -> ErrorCode:
-    if not zstd_allowed and header.codec is Codec.ZSTD:
-        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    if limits.keys_required:
-        return validate_records(header, batch, keys_required=True)
-    return ErrorCode.NONE
 
 
 def _not_neighbours(headers: list[BatchHeader]) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafscale.produce.log import contents
 from kafscale.produce.log.batches import (
     NO_PRODUCER,
     Batches,
@@ -16,6 +17,7 @@ from kafscale.produce.log.batches import (
     stamp_append_time,
     stored_header,
 )
+from kafscale.produce.log.contents import Contents
 from kafscale.produce.log.flight import Flight, OpenBuffer
 from kafscale.produce.log.model import NO_TIMESTAMP, Instant, Limits, ObjectNames, PartitionId
 from kafscale.produce.log.producers import KnownBatch, ProducerTable, sequence_after
@@ -35,18 +37,29 @@ class Intake:
         self.open = OpenBuffer(head.next)
         self.producers = producers
         self.epoch = head.epoch
-        self._append_time_ms = head.max_ts
+        self._newest_ms = head.max_ts  # of all that was sealed
+        self._append_time_ms = 0  # the last one given
         self._sealed_ms = 0
         self._company = _NEVER  # requests that a buffer need not wait beyond
         self._regather_until_ms = 0
 
     def judge(
-        self, record_set: memoryview | None, limits: Limits, held_bytes: int, *, zstd_allowed: bool
+        self,
+        record_set: memoryview | None,
+        limits: Limits,
+        held_bytes: int,
+        zstd_allowed: bool,
+        found: Contents | None,
     ) -> Batches | KnownBatch | Rejection:
         """What to do with a record set: assign it, answer it like its original, or refuse it."""
         checked = check_record_set(record_set, limits, zstd_allowed=zstd_allowed)
         if isinstance(checked, Rejection):
             return checked
+        assert record_set is not None
+        if limits.keys_required:
+            inside = found or contents.read(record_set)
+            if inside.rejection is not None:
+                return inside.rejection
         first = checked[0][0]
         if first.producer_id != NO_PRODUCER:
             last = checked[-1][0]
@@ -60,7 +73,6 @@ class Intake:
                 return known
             if known is not ErrorCode.NONE:
                 return Rejection(known)
-        assert record_set is not None
         if held_bytes + len(record_set) > limits.held_bytes_max:
             return Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "The partition's buffers are full.")
         return checked
@@ -97,13 +109,12 @@ class Intake:
     def _append_time(self, now: Instant) -> int:
         """The wall clock, but never back: a clock that jumps must not disorder the log's times.
 
-        What the log's newest time says is only followed within reason: it may be a client's, from
-        before the topic took the log's time.
+        The log's newest time is followed within reason only: it may be a client's, from before the
+        topic took the log's time.
         """
-        before = self._append_time_ms
-        if before - now.wall_ms > _CLOCK_BACK_MAX_MS:
-            before = now.wall_ms
-        self._append_time_ms = max(before, now.wall_ms)
+        latest_ms = now.wall_ms + _CLOCK_BACK_MAX_MS
+        before = (self._append_time_ms, self._newest_ms, self.open.max_ts)
+        self._append_time_ms = max([now.wall_ms, *(ms for ms in before if ms <= latest_ms)])
         return self._append_time_ms
 
     def seal(self, partition: PartitionId, names: ObjectNames, attempt: bytes, now: Instant) -> Flight:
@@ -122,6 +133,7 @@ class Intake:
     def replace_open(self) -> OpenBuffer:
         """The filled buffer; a new one goes on at its end."""
         filled = self.open
+        self._newest_ms = max(self._newest_ms, filled.max_ts)
         self.open = OpenBuffer(filled.end)
         return filled
 

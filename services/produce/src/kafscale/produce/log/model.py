@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, TopicId
@@ -20,6 +20,9 @@ from kafscale.storage.manifests import Manifest
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.storage.snapshots import ProducerSnapshot
 from kafscale.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.produce.log.contents import Contents
 
 Buffer = bytes | bytearray | memoryview
 Token = int
@@ -234,6 +237,13 @@ class CommitHead:
     meta: MetaWrite | None = None
 
 
+class RecordFault(NamedTuple):
+    """What is wrong with one record of a request: `record_errors` of Produce v8+ (KIP-467)."""
+
+    record: int  # its place in the record set, from 0
+    message: str
+
+
 class Reply(NamedTuple):
     """The one answer to an append. `base_offset` is real iff `error` is NONE (or a known duplicate).
 
@@ -247,6 +257,7 @@ class Reply(NamedTuple):
     log_start_offset: int = NO_OFFSET
     revision: int = 0  # of the commit that made it visible
     message: str | None = None
+    faults: tuple[RecordFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,8 +351,9 @@ class Writer(Protocol):
     def revision(self) -> int: ...  # of that head
     @property
     def bytes_held(self) -> int: ...  # record bytes in the open buffer and the pipeline
-    @property
-    def uncommitted(self) -> int: ...  # offsets assigned and not committed
+
+    opens_records: bool  # an append reads its records, unless it is given their `contents`
+
     def next_deadline(self) -> int | None: ...  # mono_ms at which tick is due
     def take_actions(self) -> list[Action]: ...
 
@@ -353,6 +365,7 @@ class Writer(Protocol):
         deadline_ms: int,  # mono_ms; an unresolved request gets REQUEST_TIMED_OUT then
         now: Instant,
         zstd_allowed: bool = True,  # Produce v7+
+        contents: Contents | None = None,  # what `contents.read` found; None: not read
     ) -> None: ...
     def upload_done(self, base: int, part: Part, etag: str, now: Instant) -> None: ...
     def upload_conflict(self, base: int, part: Part, now: Instant) -> None: ...

@@ -22,6 +22,7 @@ from dataclasses import replace
 from kafscale.produce.log.answers import Answers
 from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.checkpoints import Checkpoints
+from kafscale.produce.log.contents import Contents
 from kafscale.produce.log.flight import Flight, Waiter, Waiters
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import CheckpointPlan, Ledger, Sent
@@ -75,6 +76,7 @@ class PartitionWriter:
         self._partition = partition
         self._limits = limits
         self._seal_bytes = limits.seal_bytes
+        self.opens_records = limits.keys_required
         self._names = names
         self._ids = ids
         self._actions: list[Action] = []
@@ -104,10 +106,6 @@ class PartitionWriter:
     def bytes_held(self) -> int:
         return self._intake.open.bytes + self._uploads.bytes_held
 
-    @property
-    def uncommitted(self) -> int:
-        return self._intake.open.end - self._ledger.head.next
-
     def take_actions(self) -> list[Action]:
         """What is to be done now, in order; each is handed out once."""
         taken = self._actions[:]
@@ -132,12 +130,13 @@ class PartitionWriter:
         deadline_ms: int,
         now: Instant,
         zstd_allowed: bool = True,
+        contents: Contents | None = None,
     ) -> None:
         """Answer `token` now or when the commit decides; see `Reply`."""
         if self._state is not State.SERVING:
             self._answers.refuse(token, Rejection(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
-        judged = self._intake.judge(record_set, self._limits, self.bytes_held, zstd_allowed=zstd_allowed)
+        judged = self._intake.judge(record_set, self._limits, self.bytes_held, zstd_allowed, contents)
         if isinstance(judged, Rejection):
             if judged.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and token is not None:
                 self._doubt(token, deadline_ms)
@@ -312,6 +311,7 @@ class PartitionWriter:
     def configure(self, limits: Limits, now: Instant) -> None:
         self._limits = limits
         self._seal_bytes = limits.seal_bytes
+        self.opens_records = limits.keys_required
         self._advance(now)
 
     def moved_log_start(self, log_start: int) -> None:
