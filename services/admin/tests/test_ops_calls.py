@@ -128,6 +128,7 @@ async def test_a_page_says_of_a_partition_what_metadata_says(admin: Admin) -> No
         (4, -1, [4], [4]),
         (4, 5, [4], [4]),
     ]
+    assert [(p.eligible_leader_replicas, p.last_known_elr) for p in described.partitions] == [([], [])] * 2
 
 
 async def test_topics_that_are_not_there_have_their_error_and_are_not_created(admin: Admin) -> None:

@@ -57,10 +57,12 @@ def test_other_replication_factors_are_refused(factor: int) -> None:
 
 
 def test_assignments_give_the_count_and_must_be_numbered_from_zero() -> None:
-    assert check_new_topic(NewTopic(name="t", assignments={0: 1, 1: 1}), [], 9) == 2
-    gap = NewTopic(name="t", assignments={0: 1, 2: 1})
+    assert check_new_topic(NewTopic(name="t", assignments=[1, 0]), [], 9) == 2
+    gap = NewTopic(name="t", assignments=[0, 2])
     assert error_of(check_new_topic(gap, [], 1)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    both = NewTopic(name="t", partitions=2, assignments={0: 1, 1: 1})
+    twice = NewTopic(name="t", assignments=[0, 1, 1])
+    assert error_of(check_new_topic(twice, [], 1)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    both = NewTopic(name="t", partitions=2, assignments=[0, 1])
     assert error_of(check_new_topic(both, [], 1)) is ErrorCode.INVALID_REQUEST
 
 

@@ -142,6 +142,49 @@ async def test_an_admin_that_comes_late_to_a_deletion_touches_nothing_of_the_nex
     assert (await admin.etcd.range(admin.keys.head(successor.topic_id, 0))).kvs
 
 
+async def late(admin: Admin) -> Admin:
+    """Another admin, whose views stay as they are now."""
+    other = Admin(admin.etcd, admin.keys)
+    await other.topics.refresh()
+    return other
+
+
+@pytest.mark.parametrize(("old", "new"), [("t", "t"), ("a.b", "a_b")])
+async def test_a_name_that_another_admin_has_freed_is_not_taken(admin: Admin, old: str, new: str) -> None:
+    await created(admin, old)
+    other = await late(admin)
+    assert isinstance(await other.store.check(NewTopic(name=new)), Refused)
+    await deleted(admin, old)
+    assert await other.store.check(NewTopic(name=new)) == 3
+
+
+async def deleted_by_id(admin: Admin, topic: Topic) -> int:
+    asked = delete_schema.DeleteTopicsRequestTopicState(name=None, topic_id=topic.topic_id)
+    request = delete_schema.DeleteTopicsRequest(topics=[asked], timeout_ms=0)
+    return int((await admin.ask(delete_topics, delete_schema, request, 6)).responses[0].error_code)
+
+
+async def test_an_id_never_means_the_next_topic_of_its_name(admin: Admin) -> None:
+    first = await created(admin, "t")
+    other = await late(admin)
+    await deleted(admin, "t")
+    assert await deleted_by_id(other, first) == ErrorCode.UNKNOWN_TOPIC_ID
+    await created(admin, "t")
+    assert await deleted_by_id(other, first) == ErrorCode.UNKNOWN_TOPIC_ID
+    stored = await admin.store.read("t")
+    assert stored is not None
+    assert stored.state is TopicState.ACTIVE
+
+
+async def test_a_topic_that_another_admin_has_just_made_is_deleted_by_its_id(admin: Admin) -> None:
+    other = await late(admin)
+    topic = await created(admin, "t")
+    assert await deleted_by_id(other, topic) == 0
+    stored = await admin.store.read("t")
+    assert stored is not None
+    assert stored.state is TopicState.DELETING
+
+
 async def test_two_thousand_creations_at_once_all_exist_afterwards(admin: Admin) -> None:
     names = [f"many-{n}" for n in range(2000)]
 

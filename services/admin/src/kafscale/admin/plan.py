@@ -8,7 +8,7 @@ passes; 2. the highest leader epoch goes to /e/{name} and the heads go, which en
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafscale.admin.configs import invalid_configs
@@ -38,9 +38,7 @@ class NewTopic:
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    assignments: Mapping[int, int] | None = (
-        None  # partition -> number of replicas; placement is not ours to choose
-    )
+    assignments: Sequence[int] = ()  # the partitions in them; their brokers are not the client's to choose
     configs: Mapping[str, str | None] | None = None
 
 
@@ -49,7 +47,7 @@ def check_new_topic(asked: NewTopic, existing: Iterable[str], partitions_default
     reason = invalid_reason(asked.name)
     if reason is not None:
         return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-    clash = _colliding_name(asked.name, existing)
+    clash = colliding_name(asked.name, existing)
     if clash == asked.name:
         return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
     if clash is not None:
@@ -62,7 +60,7 @@ def check_new_topic(asked: NewTopic, existing: Iterable[str], partitions_default
     return _partition_count(asked, partitions_default)
 
 
-def _colliding_name(name: str, existing: Iterable[str]) -> str | None:
+def colliding_name(name: str, existing: Iterable[str]) -> str | None:
     """The name itself, or one that differs only in '.' for '_' (metrics cannot tell those apart in Kafka)."""
     folded = name.replace(".", "_")
     found = None

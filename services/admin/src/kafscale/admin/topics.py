@@ -6,7 +6,7 @@ An unknown outcome stays unknown: EtcdUnknown goes up and becomes REQUEST_TIMED_
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kafscale.admin import plan
 from kafscale.admin.plan import NewTopic, Refused
@@ -17,6 +17,7 @@ from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_topic
 from kafscale.wire.errors import ErrorCode
 
 CAS_TRIES_MAX = 16
+NAME_TAKEN = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 Change = Callable[[Topic], Topic | Refused]
 
@@ -46,15 +47,28 @@ class TopicStore:
             return None
         return decode_topic(name, found.kvs[0].value, found.kvs[0].mod_revision)
 
-    def check(self, asked: NewTopic) -> Refused | int:
-        """What `create` would say, as far as can be known without writing."""
-        return plan.check_new_topic(
-            asked, (topic.name for topic in self._view.all()), self._partitions_default
-        )
+    async def check(self, asked: NewTopic) -> Refused | int:
+        """What `create` would say, as far as can be known without writing: the partition count, or why not.
+
+        The view may still hold a name that another admin has freed: none is taken until etcd said so.
+        """
+        verdict = self._check(asked)
+        if isinstance(verdict, Refused) and verdict.error in NAME_TAKEN:
+            clash = plan.colliding_name(asked.name, self._names())
+            if clash is not None:
+                await self._view.view.refresh_keys([self._keys.topic(clash)])
+                return self._check(asked)
+        return verdict
+
+    def _check(self, asked: NewTopic) -> Refused | int:
+        return plan.check_new_topic(asked, self._names(), self._partitions_default)
+
+    def _names(self) -> Iterator[str]:
+        return (topic.name for topic in self._view.all())
 
     async def create(self, asked: NewTopic, now_ms: int) -> Topic | Refused:
         """The new topic, whose name was free, or why there is none."""
-        count = self.check(asked)
+        count = await self.check(asked)
         if isinstance(count, Refused):
             return count
         for _ in range(CAS_TRIES_MAX):

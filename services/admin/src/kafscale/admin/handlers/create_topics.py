@@ -49,9 +49,9 @@ def handler(context: AdminContext) -> AsyncHandler:
                 twice = Refused(
                     ErrorCode.INVALID_REQUEST, "Create topics request has topic named more than once."
                 )
-                return _answer(asked.name, twice)
+                return _answer(asked, twice)
             async with slots:
-                return _answer(asked.name, await _create(context, request, asked))
+                return _answer(asked, await _create(context, request, asked))
 
         unique = {topic.name: topic for topic in request.topics}.values()
         results = await asyncio.gather(*(one(asked) for asked in unique))
@@ -67,26 +67,28 @@ async def _create(
         name=asked.name,
         partitions=asked.num_partitions,
         replication_factor=asked.replication_factor,
-        assignments={each.partition_index: len(each.broker_ids) for each in asked.assignments} or None,
+        assignments=[each.partition_index for each in asked.assignments],
         configs={config.name: config.value for config in asked.configs},
     )
     if request.validate_only:
-        return context.store.check(new)
+        return await guarded(context.store.check(new))
     created = await guarded(context.store.create(new, context.clock.wall_ms()))
     if asked.assignments and isinstance(created, Topic):
         log.info("assignments are ignored", topic=asked.name, partitions=created.partitions)
     return created
 
 
-def _answer(name: str, outcome: Topic | Refused | int) -> CreateTopicsResponseTopicResult:
+def _answer(
+    asked: CreateTopicsRequestTopic, outcome: Topic | Refused | int
+) -> CreateTopicsResponseTopicResult:
     match outcome:
         case Refused():
             return CreateTopicsResponseTopicResult(
-                name=name, error_code=outcome.error, error_message=outcome.message
+                name=asked.name, error_code=outcome.error, error_message=outcome.message
             )
         case Topic():
             return CreateTopicsResponseTopicResult(
-                name=name,
+                name=asked.name,
                 topic_id=outcome.topic_id,
                 error_message=None,
                 num_partitions=outcome.partitions,
@@ -95,7 +97,11 @@ def _answer(name: str, outcome: Topic | Refused | int) -> CreateTopicsResponseTo
             )
         case int():  # validated only
             return CreateTopicsResponseTopicResult(
-                name=name, error_message=None, num_partitions=outcome, replication_factor=1
+                name=asked.name,
+                error_message=None,
+                num_partitions=outcome,
+                replication_factor=1,
+                configs=_configs({each.name: each.value for each in asked.configs if each.value is not None}),
             )
 
 

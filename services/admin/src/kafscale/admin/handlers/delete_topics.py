@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from kafscale.admin import plan
 from kafscale.admin.context import AdminContext
@@ -30,6 +31,7 @@ from kafscale.wire.schema.delete_topics import (
 BY_ID_FROM = 6
 NO_ID = bytes(16)
 WAIT_MAX_S = 30.0
+UNKNOWN_ID = Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This cluster has no topic of that id.")
 
 
 def handler(context: AdminContext) -> AsyncHandler:
@@ -56,17 +58,26 @@ async def _delete(
 ) -> DeleteTopicsResponseTopicResult:
     if twice:
         return _refusal(asked, Refused(ErrorCode.INVALID_REQUEST, "The topic is named more than once."))
-    name = _name_of(context, asked)
+    name = await _name_of(context, asked)
     if isinstance(name, Refused):
         return _refusal(asked, name)
-    marked = await guarded(context.store.change(name, plan.mark_deleting))
+    marked = await guarded(context.store.change(name, partial(_mark, asked)))
     if isinstance(marked, Refused):
-        return _refusal(asked, marked)
+        gone = asked.name is None and marked.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _refusal(asked, UNKNOWN_ID if gone else marked)
     await _until_gone(context, marked, wait_s)
     return DeleteTopicsResponseTopicResult(name=name, topic_id=marked.topic_id)
 
 
-def _name_of(context: AdminContext, asked: DeleteTopicsRequestTopicState) -> str | Refused:
+def _mark(asked: DeleteTopicsRequestTopicState, topic: Topic) -> Topic | Refused:
+    """What has the name now may be the successor of what the id meant."""
+    if asked.name is None and topic.topic_id != asked.topic_id:
+        return UNKNOWN_ID
+    return plan.mark_deleting(topic)
+
+
+async def _name_of(context: AdminContext, asked: DeleteTopicsRequestTopicState) -> str | Refused:
+    """An id that the view lacks may be that of a topic which another admin has just made."""
     if asked.name is not None:
         if asked.topic_id != NO_ID:
             return Refused(
@@ -75,8 +86,11 @@ def _name_of(context: AdminContext, asked: DeleteTopicsRequestTopicState) -> str
         return asked.name
     found = context.topics.by_id(asked.topic_id)
     if found is None:
-        return Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This cluster has no topic of that id.")
-    return found.name
+        unread = await guarded(context.topics.refresh())
+        if isinstance(unread, Refused):
+            return unread
+        found = context.topics.by_id(asked.topic_id)
+    return UNKNOWN_ID if found is None else found.name
 
 
 async def _until_gone(context: AdminContext, topic: Topic, wait_s: float) -> None:

@@ -114,4 +114,6 @@ def _partition(
         leader_epoch=leader_epoch(context, topic, number),
         replica_nodes=[leader],
         isr_nodes=[leader],
+        eligible_leader_replicas=[],  # as Kafka when there are none; null would say that it does not know
+        last_known_elr=[],
     )
