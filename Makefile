@@ -6,7 +6,7 @@ BIN := .venv/bin
 MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src
 PYTEST := $(BIN)/pytest -q
 
-.PHONY: help up test check fmt lint types contracts unit gen gen-check e2e chaos bench mutants deep lock setup setup-dev clean
+.PHONY: help up test check fmt lint types contracts unit gen gen-check e2e chaos fuzz bench mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
@@ -57,6 +57,8 @@ e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for 
 	$(PYTEST) e2e -m 'not chaos'
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
+fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAMES=10000 of each)
+	$(PYTEST) -s e2e/scenarios/bad_input/test_fuzz.py -m chaos
 deep: setup-dev ## property tests at length
 	KAFSCALE_HYPOTHESIS=deep $(PYTEST) libs services -m 'deep or not deep' --timeout 3600
 mutants: setup-dev ## plant the protocol's known bugs and see each caught

@@ -27,13 +27,14 @@ from e2e.harness.requests import ask
 
 BATCHES_FROM, TIMESTAMPS_FROM = 3, 2  # versions of Produce: before them message sets, at first without time
 NO_ID = UUID(int=0)
+MEMBER_MS_MIN = 6_000  # who is asked about must still be there then
 TOPIC_RESOURCE = 2
 RETENTION = {"name": "retention.ms", "value": "600000", "config_operation": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What requests speak of. `dry`: calls that change topics only try to."""
+    """What requests speak of. `dry`: calls that change topics only try to. `session_ms`: of who joins a group."""
 
     topic: str
     topic_id: UUID = NO_ID
@@ -41,6 +42,7 @@ class World:
     member_id: str = ""
     generation: int = -1
     dry: bool = False
+    session_ms: int = 60_000
 
 
 Prepare = Callable[[Raw, World], World]
@@ -80,7 +82,7 @@ def member(raw: Raw, world: World) -> World:
     protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"m")
     joining = join_group.JoinGroupRequest(
         group_id=world.group,
-        session_timeout_ms=60_000,
+        session_timeout_ms=max(world.session_ms, MEMBER_MS_MIN),
         rebalance_timeout_ms=60_000,
         protocol_type="consumer",
         protocols=[protocol],
@@ -196,7 +198,7 @@ def committed(world: World, _: int) -> Content:
 def join(world: World, version: int) -> Content:
     return {
         "group_id": world.group,
-        "session_timeout_ms": 6_000,
+        "session_timeout_ms": world.session_ms,
         "rebalance_timeout_ms": 100,
         "member_id": "",
         "group_instance_id": f"static-{version}",

@@ -118,6 +118,12 @@ class Cluster:
         ]
         return "".join(self.output[-30:]) + "\n".join(tails)
 
+    def logged_errors(self) -> list[str]:
+        """Lines of the services' logs that are errors, or no log lines at all."""
+        logs = sorted((self.data_dir / "run" / "log").glob("*-1.log"))
+        lines = ((log, line) for log in logs for line in log.read_text(errors="replace").splitlines())
+        return [f"{log.name}: {line[:500]}" for log, line in lines if _is_error(line)]
+
     def restart(self) -> float:
         """Stops and starts; seconds of the start."""
         self.stop()
@@ -218,6 +224,10 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _is_error(line: str) -> bool:
+    return not line.startswith("{") or bool(json.loads(line)["level"] == "error")
 
 
 def _kill(pid: int) -> None:

@@ -5,7 +5,6 @@ Another connection goes on before and after, no process dies, and no service log
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -33,17 +32,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         with Raw.to(cluster.bootstrap) as raw:
             until("the topic is there", lambda: create(raw, TOPIC, partitions=2) in (0, 36))
         yield cluster
-        no_service_logged_an_error(cluster)
+        # What was sent is the clients' mistake, not an event that a process should fail over.
+        assert cluster.logged_errors() == []
     finally:
         cluster.kill()
-
-
-def no_service_logged_an_error(cluster: Cluster) -> None:
-    """What was sent is the clients' mistake, not an event that a process should fail over."""
-    for log in sorted((cluster.data_dir / "run" / "log").glob("*-1.log")):
-        for line in log.read_text(errors="replace").splitlines():
-            assert "Traceback" not in line, f"{log.name}: {line[:500]}"
-            assert json.loads(line)["level"] != "error", f"{log.name}: {line[:500]}"
 
 
 @pytest.fixture(autouse=True)
