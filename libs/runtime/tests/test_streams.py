@@ -202,7 +202,7 @@ async def test_a_bad_frame_closes_its_stream_and_cancels_what_is_open_on_it() ->
 
 
 @on_uvloop
-async def test_a_malformed_request_is_the_clients_mistake_and_no_error_of_ours() -> None:
+async def test_a_malformed_request_is_the_clients_mistake_and_fills_no_log_of_ours() -> None:
     async def decodes(_request: InboundRequest) -> tuple[bytes, ...]:
         raise WireError("MetadataRequest", "length -2")
 
@@ -212,7 +212,7 @@ async def test_a_malformed_request_is_the_clients_mistake_and_no_error_of_ours()
             async with running({PRODUCE: handler}) as service, client_of(service.target) as client:
                 assert (await client.send(meta(), (b"?",)).future).status is ReplyStatus.FAILED
     (line,) = [line for line in logs if line["event"] == "malformed request"]
-    assert line["log_level"] == "info"
+    assert line["log_level"] == "debug"
     assert "length -2" in line["why"]
 
 

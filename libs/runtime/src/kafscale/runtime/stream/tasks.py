@@ -57,8 +57,9 @@ class _Tasks:
             if not request.replied:
                 request.reply(body)
         except WireError as malformed:
-            # The client's mistake; the front door reads the request as well when it gets FAILED, and hangs up.
-            log.info("malformed request", api_key=request.meta.api_key, why=str(malformed))
+            # The client's mistake, as often as it likes. The front door reads the request as well when it gets
+            # FAILED, hangs up, and says so once in a while.
+            log.debug("malformed request", api_key=request.meta.api_key, why=str(malformed))
         except Exception:
             log.exception("handler failed", api_key=request.meta.api_key, request_id=request.meta.request_id)
         finally:
