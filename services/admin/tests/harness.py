@@ -11,7 +11,6 @@ from kafscale.admin.settings import AdminSettings
 from kafscale.admin.sizes import Sizes
 from kafscale.admin.topics import TopicStore
 from kafscale.runtime.clock import ManualClock
-from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.heads import decode_owner
 from kafscale.storage.keys import Keyspace
@@ -20,6 +19,7 @@ from kafscale.storage.membership_records import encode_live
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import TopicsView
 from kafscale.storage.views import PrefixView
+from kafscale.testkit.inbound import inbound
 
 
 class Admin:
@@ -64,24 +64,5 @@ class Admin:
     async def ask(self, api: ModuleType, schema: ModuleType, request: Any, version: int) -> Any:
         """The decoded answer of one handler to one request."""
         body = b"".join(schema.encode_request(request, version))
-        answer = b"".join(await api.handler(self.context)(FakeInbound(body, schema.API_KEY, version)))
+        answer = b"".join(await api.handler(self.context)(inbound(body, schema.API_KEY, version)))
         return schema.decode_response(answer, version)
-
-
-class FakeInbound:
-    def __init__(self, body: bytes, api_key: int, version: int) -> None:
-        self.body = memoryview(body)
-        self.meta = RequestMeta(
-            connection_id=1,
-            request_id=1,
-            lane_epoch=0,
-            age_budget_ms=30_000,
-            api_key=api_key,
-            api_version=version,
-            revision=0,
-            listener="PLAINTEXT",
-            principal=None,
-            peer="127.0.0.1:1",
-            client_id="test",
-            traceparent=None,
-        )

@@ -8,18 +8,19 @@ from collections.abc import AsyncIterator, Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
+from kafscale.coordinator.groups.host import AnyActor
 from kafscale.coordinator.server import Coordination
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import Runtime
-from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.membership import Instance, InstanceState, LiveView
 from kafscale.storage.membership_records import encode_live
 from kafscale.storage.slots import ROLE
 from kafscale.storage.topics import Topic, TopicsView, encode_topic
+from kafscale.testkit.inbound import inbound
 
 SETTINGS = CoordinatorSettings(
     group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=0, drain_timeout_ms=5_000
@@ -143,6 +144,12 @@ class Coordinator:
         held = self.parts.slots.held
         return {slot for slot in range(64) if (one := held(cast("Any", slot))) is not None and one.loaded}
 
+    def actor(self, name: str) -> AnyActor:
+        """Of a group that is there."""
+        found = self.parts.groups.find(name)
+        assert found is not None
+        return found
+
     def metric(self, name: str) -> float:
         ((_, value),) = self.metrics.sources[f"kafscale_coordinator_{name}"].rows()
         assert isinstance(value, int | float)
@@ -156,32 +163,9 @@ class Coordinator:
     ) -> Any:
         """The decoded answer of one handler to one request."""
         body = b"".join(schema.encode_request(request, version))
-        inbound = FakeInbound(body, schema.API_KEY, version, aged=aged)
-        answer = b"".join(await api.handler(self.context)(cast("Any", inbound)))
+        arrived = inbound(body, schema.API_KEY, version, aged=aged)
+        answer = b"".join(await api.handler(self.context)(arrived))
         return schema.decode_response(answer, version)
-
-
-class FakeInbound:
-    def __init__(self, body: bytes, api_key: int, version: int, *, aged: bool = False) -> None:
-        self.body = memoryview(body)
-        self.aged = aged
-        self.meta = RequestMeta(
-            connection_id=1,
-            request_id=1,
-            lane_epoch=0,
-            age_budget_ms=30_000,
-            api_key=api_key,
-            api_version=version,
-            revision=0,
-            listener="PLAINTEXT",
-            principal=None,
-            peer="127.0.0.1:1",
-            client_id="test",
-            traceparent=None,
-        )
-
-    def expired(self, _now_ms: int) -> bool:
-        return self.aged
 
 
 async def make_topic(etcd: EtcdClient, keys: Keyspace, name: str = "t", partitions: int = 500) -> TopicId:

@@ -162,7 +162,7 @@ async def test_what_comes_during_a_write_is_stepped_together(one: Coordinator) -
 async def test_a_lost_slot_ends_everyone_who_waits_with_not_coordinator(one: Coordinator) -> None:
     member_id = await stable(one)
     parked = asyncio.ensure_future(join(one))  # waits for the first member
-    await until(lambda: one.parts.groups.find("g").group.phase is Phase.PREPARING_REBALANCE)  # type: ignore[union-attr]
+    await until(lambda: one.actor("g").group.phase is Phase.PREPARING_REBALANCE)
     slot = slot_of("g")
     await one.etcd.put(one.keys.slot_claim(slot), encode_slot(Slot(epoch=9, owner="2/x")))
     assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
@@ -180,11 +180,9 @@ async def test_a_write_under_a_claim_that_is_gone_is_refused_and_nothing_is_told
 async def test_a_join_whose_client_has_gone_is_forgotten(one: Coordinator) -> None:
     await stable(one)
     parked = asyncio.ensure_future(join(one))
-    group = one.parts.groups
-    await until(lambda: group.find("g").group.phase is Phase.PREPARING_REBALANCE)  # type: ignore[union-attr]
+    actor = one.actor("g")
+    await until(lambda: actor.group.phase is Phase.PREPARING_REBALANCE)
     parked.cancel()
-    actor = group.find("g")
-    assert actor is not None
     await until(lambda: all(member.joining is None for member in actor.group.members.values()))
 
 
@@ -212,8 +210,7 @@ async def test_a_group_that_grows_past_what_etcd_takes_stays_as_it_was(one: Coor
     errors = [await come_with_much(one, f"m{number}") for number in range(8)]
     assert errors[:5] == [0] * 5
     assert errors[-1] == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    actor = one.parts.groups.find("g")
-    assert actor is not None
+    actor = one.actor("g")
     assert len(actor.group.saved.members) == errors.count(0)
     assert await come_with_much(one, "m0") == 0
     state = (await _saved(one)).state
@@ -261,9 +258,7 @@ async def test_who_is_refused_does_not_turn_a_group_nor_lose_its_record(one: Coo
     slots = one.parts.slots
     claim = slots.held(slot_of("g"))
     assert (await consumer_beat(one, 5)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    found = one.parts.groups.find("g")
-    assert found is not None
-    assert one.parts.groups.is_classic(found)
+    assert one.parts.groups.is_classic(one.actor("g"))
     assert (await join(one)).generation_id == 3  # an empty generation lies between
     assert slots.held(slot_of("g")) is claim
 
@@ -273,7 +268,7 @@ async def test_a_busy_empty_group_is_turned_later_and_nobody_is_refused_for_ever
     one.door.gate.clear()
     leaving = asyncio.ensure_future(leave(one, member_id))
     await turns()
-    one.parts.groups.find("g").group = replace(one.parts.groups.find("g").group, members={})  # type: ignore[union-attr]
+    one.actor("g").group = replace(one.actor("g").group, members={})
     assert (await consumer_beat(one, 0)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     one.door.gate.set()
     await leaving
@@ -282,11 +277,9 @@ async def test_a_busy_empty_group_is_turned_later_and_nobody_is_refused_for_ever
 async def test_a_group_is_what_its_record_says_after_a_restart(etcd: EtcdClient, keyspace: Keyspace) -> None:
     async with running(etcd, keyspace) as one:
         member_id = await stable(one)
-        before = durable(one.parts.groups.find("g").group)  # type: ignore[union-attr]
+        before = durable(one.actor("g").group)
     async with running(etcd, keyspace) as again:
-        actor = again.parts.groups.find("g")
-        assert actor is not None
-        assert durable(actor.group) == before
+        assert durable(again.actor("g").group) == before
         again.door.sent.clear()
         assert await beat(again, member_id) == 0
         assert not again.door.sent
@@ -333,8 +326,7 @@ async def test_a_paused_coordinator_answers_nothing_from_memory(one: Coordinator
 
 async def test_a_full_inbox_refuses(one: Coordinator) -> None:
     await stable(one)
-    actor = one.parts.groups.find("g")
-    assert actor is not None
+    actor = one.actor("g")
     one.door.gate.clear()
     parked = asyncio.ensure_future(leave(one, next(iter(actor.group.members))))
     await turns()

@@ -208,8 +208,7 @@ async def test_a_commit_that_crosses_the_deletion_of_its_group_goes_with_it_or_m
     assert {a.topics[0].partitions[0].error_code for a in (first, second)} == {0}
     _, partitions = await fetch(one, 8)
     assert partitions[0].committed_offset == 9
-    actor = one.parts.groups.find("g")
-    assert actor is not None
+    actor = one.actor("g")
     assert actor.kind.exists(actor.group)
 
 
