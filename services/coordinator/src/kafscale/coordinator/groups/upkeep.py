@@ -61,18 +61,22 @@ class Upkeep:
     async def run(self) -> None:
         """Every ten minutes, and soon after a topic went. What is not expected ends the process, as anywhere."""
         while True:
-            try:
-                async with asyncio.timeout(self._every_s):
-                    await self._wanted.wait()
+            if await self._topic_went():
                 await asyncio.sleep(SETTLE_S)
-            except TimeoutError:
-                pass  # it is time anyway
             self._wanted.clear()
             for slot_id in ALL_SLOTS:
                 held = self._slots.held(slot_id)
                 if held is not None and held.loaded:
                     await self.slot(held)
                     await asyncio.sleep(SLOT_PAUSE_S)
+
+    async def _topic_went(self) -> bool:
+        """Whether one went before it is time anyway."""
+        try:
+            async with asyncio.timeout(self._every_s):
+                return await self._wanted.wait()
+        except TimeoutError:
+            return False
 
     async def slot(self, held: Held) -> None:
         """Page by page: of a slot's offsets only a page is in memory, and the names of groups that keep some."""
