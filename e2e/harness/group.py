@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from e2e.checkers.group_history import Event, Kind, holders, parse
 from e2e.harness.clients import Client
+from e2e.harness.cluster import Cluster
 from e2e.harness.services import dying_with_parent
 
 WAIT_TIMEOUT_S = 120.0
@@ -37,6 +38,23 @@ class Variant:
     @property
     def name(self) -> str:
         return f"{self.client.name}-{self.assignor if self.protocol == 'classic' else 'consumer'}"
+
+
+@contextmanager
+def cluster_for_groups(data_dir: Path, partitions: int, session_ms: int) -> Iterator[Cluster]:
+    """Runs in the block. Members of the new protocol get the session timeout that classic ones ask for."""
+    env = {
+        "KAFSCALE_NUM_PARTITIONS": str(partitions),
+        "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": str(session_ms),
+        "KAFSCALE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "1000",
+    }
+    cluster = Cluster(data_dir=data_dir, env=env)
+    cluster.start()
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 @dataclass(slots=True)

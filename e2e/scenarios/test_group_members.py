@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 from e2e.checkers.group_history import Event, Kind, holders, violations
 from e2e.harness.clients import CLIENTS
 from e2e.harness.cluster import Cluster
-from e2e.harness.group import Feed, Group, Variant, all_committed
+from e2e.harness.group import Feed, Group, Variant, all_committed, cluster_for_groups
 
 PARTITIONS = 4
 SESSION_MS = 30_000
@@ -44,16 +44,8 @@ MODERN = Variant(client=BY_NAME["confluent"], protocol="consumer")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    env = {
-        "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS),
-        "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
-        "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": str(SESSION_MS),
-        "KAFSCALE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "1000",
-    }
-    cluster = Cluster(data_dir=tmp_path_factory.mktemp("members"), env=env)
-    cluster.start()
-    yield cluster
-    cluster.stop()
+    with cluster_for_groups(tmp_path_factory.mktemp("members"), PARTITIONS, SESSION_MS) as cluster:
+        yield cluster
 
 
 @contextmanager

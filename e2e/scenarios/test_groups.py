@@ -19,7 +19,7 @@ import pytest
 from e2e.checkers.group_history import violations
 from e2e.harness.clients import CLIENTS
 from e2e.harness.cluster import Cluster
-from e2e.harness.group import Feed, Group, Variant, all_committed
+from e2e.harness.group import Feed, Group, Variant, all_committed, cluster_for_groups
 
 PARTITIONS = 6
 SESSION_MS = 6_000
@@ -53,17 +53,8 @@ VARIANTS = (
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    env = {
-        "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS),
-        "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
-        "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS": str(SESSION_MS),
-        "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": str(SESSION_MS),
-        "KAFSCALE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "1000",
-    }
-    cluster = Cluster(data_dir=tmp_path_factory.mktemp("groups"), env=env)
-    cluster.start()
-    yield cluster
-    cluster.stop()
+    with cluster_for_groups(tmp_path_factory.mktemp("groups"), PARTITIONS, SESSION_MS) as cluster:
+        yield cluster
 
 
 BUILDING = Lock()
