@@ -3,7 +3,8 @@
 A kilobyte can hold a gigabyte, so nothing is decompressed without a limit: the output goes into a buffer
 that grows in steps up to the bound, and then the batch is refused. Snappy comes raw (librdkafka) or in
 snappy-java's frames (everybody else); we write the latter. LZ4 is written with independent blocks and without
-a content checksum, because Java clients refuse linked blocks.
+a content checksum, because Java clients refuse linked blocks. Inside messages of magic 0 the checksum of an
+LZ4 header is made of four bytes too many, and clients of that age want it so (KAFKA-3160).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 import cramjam
+import xxhash
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 
@@ -21,6 +23,9 @@ _OUTPUT_FULL: Final = "failed to write whole buffer"
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES: Final = 32 << 10
+_LZ4_MAGIC_BYTES: Final = 4
+_LZ4_CONTENT_SIZE: Final = 0x08
+_LZ4_DICTIONARY: Final = 0x01
 
 
 class Codec(IntEnum):
@@ -120,4 +125,17 @@ def _xerial_compress(data: bytes) -> bytes:
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
         out += len(block).to_bytes(4, "big") + block
+    return bytes(out)
+
+
+def lz4_header_checksum(frame: Buffer, *, broken: bool) -> bytes:
+    """The same frame with the right checksum in its header, or with the one of magic 0 (`broken`)."""
+    if len(frame) <= _LZ4_MAGIC_BYTES:
+        raise WireError("compressed records", "lz4: the header is cut short")
+    flags = frame[_LZ4_MAGIC_BYTES]
+    end = _LZ4_MAGIC_BYTES + 2 + 8 * bool(flags & _LZ4_CONTENT_SIZE) + 4 * bool(flags & _LZ4_DICTIONARY)
+    if len(frame) <= end:
+        raise WireError("compressed records", "lz4: the header is cut short")
+    out = bytearray(frame)
+    out[end] = xxhash.xxh32_intdigest(bytes(out[0 if broken else _LZ4_MAGIC_BYTES : end])) >> 8 & 0xFF
     return bytes(out)

@@ -39,6 +39,7 @@ __all__ = [
     "BatchHeader",
     "Codec",
     "Record",
+    "append_record",
     "build_batch",
     "has_valid_crc",
     "patch_batch",
@@ -215,16 +216,21 @@ def build_batch(
 def _encode_records(records: Iterable[Record], first_timestamp: int) -> bytes:
     out = bytearray()
     for delta, record in enumerate(records):
-        data = bytearray(b"\x00")
-        data += _encode_signed(record.timestamp - first_timestamp) + _encode_signed(delta)
-        _append_nullable(data, record.key)
-        _append_nullable(data, record.value)
-        data += _encode_signed(len(record.headers))
-        for name, value in record.headers:
-            _append_nullable(data, name.encode())
-            _append_nullable(data, value)
-        out += _encode_signed(len(data)) + data
+        append_record(out, record, timestamp_delta=record.timestamp - first_timestamp, offset_delta=delta)
     return bytes(out)
+
+
+def append_record(out: bytearray, record: Record, *, timestamp_delta: int, offset_delta: int) -> None:
+    """One record as a batch's body holds it; its own offset and timestamp do not count."""
+    data = bytearray(b"\x00")
+    data += _encode_signed(timestamp_delta) + _encode_signed(offset_delta)
+    _append_nullable(data, record.key)
+    _append_nullable(data, record.value)
+    data += _encode_signed(len(record.headers))
+    for name, value in record.headers:
+        _append_nullable(data, name.encode())
+        _append_nullable(data, value)
+    out += _encode_signed(len(data)) + data
 
 
 def _append_nullable(out: bytearray, value: bytes | None) -> None:
