@@ -12,6 +12,7 @@ from kafscale.produce.governor import Governor
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
+from kafscale.produce.message_sets import ConversionLine
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.offers import Offers
 from kafscale.produce.opening import Opener
@@ -79,12 +80,14 @@ class ProduceService:
         self.describe_producers = DescribeProducersHandler(
             ownership=self.ownership, unseen=unseen, clock=runtime.clock
         )
+        self.conversions = ConversionLine(runtime.task_group)
         self.handler = ProduceHandler(
             ownership=self.ownership,
             admission=Admission(runtime.budget, self.committer),
             refusals=Refusals(),
             refused_firsts=self._refused_firsts,
             unseen=unseen,
+            conversions=self.conversions,
             clock=runtime.clock,
             metrics=self._metrics,
         )
@@ -136,6 +139,11 @@ class ProduceService:
             "governor_waiting_partitions",
             "Partitions that wait for the PUT budget",
             lambda: self.governor.waiting,
+        )
+        gauge(
+            "conversions_waiting",
+            "Requests with message sets that wait to be made batches of",
+            lambda: len(self.conversions),
         )
 
     def parts(self) -> ServiceParts:

@@ -1,8 +1,9 @@
-"""Produce (0): v3-13.   v7 zstd · v8 record errors · v9 flexible · v13 topic ids
+"""Produce (0): v0-13.   v3 record batches · v7 zstd · v8 record errors · v9 flexible · v13 topic ids
 
 Admission is synchronous, so that requests of a stream enter their partitions in arrival order; the
 answer is joined when the last partition has settled. acks=1 is acks=all; acks=0 takes the same way
-without an answer. Below v3 (message sets): UNSUPPORTED_VERSION. Transactional ids: INVALID_REQUEST.
+without an answer. Below v3 message sets are first made batches of, in a line of their own (`message_sets.py`).
+Transactional ids: INVALID_REQUEST.
 Per partition: 3 or 100 unknown topic, 6 not the owner (may be routed again), 7 outcome unknown at
 the deadline, 19 no memory, 56 store or etcd full, and what the writer finds wrong with the batches.
 Not implemented: current_leader and node_endpoints (the front door knows the leaders, not we).
@@ -15,6 +16,7 @@ import asyncio
 import structlog
 from kafscale.produce.admission import Admission
 from kafscale.produce.log.model import Instant, Reply
+from kafscale.produce.message_sets import CONVERTED_COPIES, ConversionLine, Refused
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.overtaking import REPEATED, RefusedFirsts
 from kafscale.produce.ownership import Ownership
@@ -27,6 +29,7 @@ from kafscale.runtime.stream.server import InboundRequest
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.message_sets import is_message_set
 from kafscale.wire.schema.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -41,11 +44,13 @@ from kafscale.wire.schema.produce import (
 
 log = structlog.get_logger(__name__)
 
-VERSION_MIN = 3
+VERSION_BATCHES = 3
 VERSION_ZSTD = 7
 VERSION_TOPIC_IDS = 13
 TIMEOUT_MAX_MS = 120_000
 """A client may wait longer; its records are resolved all the same."""
+CONVERSION_MS_MIN = 1_500
+"""A message set is let wait as long at least: a timeout of 0 is common where nothing but replicas was waited for."""
 
 
 class OpenRequest:
@@ -170,6 +175,7 @@ class ProduceHandler:
         refusals: Refusals,
         refused_firsts: RefusedFirsts,
         unseen: UnseenTopics,
+        conversions: ConversionLine,
         clock: Clock,
         metrics: ProduceMetrics,
     ) -> None:
@@ -180,6 +186,7 @@ class ProduceHandler:
         self._refusals = refusals
         self._refused_firsts = refused_firsts
         self._unseen = unseen
+        self._conversions = conversions
         self._clock = clock
 
     def __call__(self, request: InboundRequest) -> None:
@@ -194,14 +201,55 @@ class ProduceHandler:
         now = self._ownership.tools.now()
         open_request = OpenRequest(self, request, message, now.mono_ms)
         size = len(request.body)
-        error = _wrong_with(message, version) or self._admission.admit(size)
+        old = version < VERSION_BATCHES
+        if old:
+            size *= CONVERTED_COPIES
+        error = _wrong_with(message) or self._admission.admit(size)
         if error is not ErrorCode.NONE:
             self._refuse(message, version, error)
             open_request.refuse_all(error)
         else:
             open_request.reserved(size)
+            if old:
+                self._convert(request, message, open_request)
+                return
             self._enter(request, message, open_request, now)
         open_request.placed()
+
+    def _convert(self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest) -> None:
+        """Enter when the message sets are batches."""
+
+        until_ms = max(open_request.deadline_ms, request.arrived_ms + CONVERSION_MS_MIN)
+
+        def wanted() -> bool:
+            return not open_request.abandoned and self._clock.now_ms() < until_ms
+
+        def enter(refused: Refused | None) -> None:
+            if refused is None:
+                error = ErrorCode.REQUEST_TIMED_OUT
+                self._refuse(message, request.meta.api_version, error)
+                open_request.refuse_all(error)
+            else:
+                self._enter_converted(request, message, open_request, refused)
+            open_request.placed()
+
+        self._conversions.add(message, wanted, enter)
+
+    def _enter_converted(
+        self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest, refused: Refused
+    ) -> None:
+        now = self._ownership.tools.now()
+        slot = 0
+        for topic in message.topic_data:
+            for part in topic.partition_data:
+                if slot in refused:
+                    open_request.lanes.append(None)
+                    open_request.settle(slot, refused[slot])
+                else:
+                    self._enter_partition(request, open_request, slot, topic, part, False, now)
+                slot += 1
+        if not slot:
+            open_request.refuse_all(ErrorCode.NONE)
 
     def _enter(
         self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest, now: Instant
@@ -282,9 +330,10 @@ class ProduceHandler:
                 self._behind(topic, part, error)
 
     def _behind(self, topic: Topic | None, part: ProduceRequestPartition, error: ErrorCode) -> None:
-        if topic is not None and error in REPEATED:
+        records = _view(part)
+        if topic is not None and error in REPEATED and not (records and is_message_set(records)):
             key = (topic.topic_id, part.index)
-            self._refused_firsts.refused(key, _view(part), self._clock.now_ms())
+            self._refused_firsts.refused(key, records, self._clock.now_ms())
 
     def _find(self, ref: str | bytes) -> Topic | None:
         topic = self._topics.by_id(ref) if isinstance(ref, bytes) else self._topics.by_name(ref)
@@ -303,9 +352,7 @@ class ProduceHandler:
         self.metrics.ack_seconds.observe((self._clock.now_ms() - request.arrived_ms) / 1000)
 
 
-def _wrong_with(message: ProduceRequest, version: int) -> ErrorCode:
-    if version < VERSION_MIN:
-        return ErrorCode.UNSUPPORTED_VERSION
+def _wrong_with(message: ProduceRequest) -> ErrorCode:
     if message.transactional_id is not None:
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE if message.acks in (-1, 0, 1) else ErrorCode.INVALID_REQUIRED_ACKS
