@@ -129,6 +129,7 @@ class Client:
         version: int = 11,
         leader_epoch: int = -1,
         partitions: Sequence[int] = (0,),
+        count: int = 1,
     ) -> list_offsets.ListOffsetsResponsePartition:
         """The first partition's answer."""
         request = list_offsets.ListOffsetsRequest(
@@ -137,7 +138,10 @@ class Client:
                     name=topic.name,
                     partitions=[
                         list_offsets.ListOffsetsRequestPartition(
-                            partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch
+                            partition_index=partition,
+                            timestamp=timestamp,
+                            current_leader_epoch=leader_epoch,
+                            max_num_offsets=count,
                         )
                         for partition in partitions
                     ],

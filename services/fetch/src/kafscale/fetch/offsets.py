@@ -5,6 +5,7 @@ newest timestamp, batches by theirs, and one batch is opened. A batch that canno
 batches unread) answers its first offset, which is never too late.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,15 +23,18 @@ from kafscale.wire.records import records_in
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 NO_EPOCH: Final = -1
+LATEST: Final = -1
+EARLIEST: Final = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A place in a log, as ListOffsets answers it; `NOWHERE` is not an error."""
+    """A place in a log, as ListOffsets answers it; `NOWHERE` is not an error. `places`: all that v0 answers."""
 
     offset: int
     timestamp: int = NO_TIMESTAMP
     epoch: int = NO_EPOCH
+    places: tuple[int, ...] = ()
 
 
 NOWHERE: Final = Point(offset=NO_OFFSET)
@@ -88,6 +92,23 @@ class OffsetFinder:
             return NOWHERE
         found = await self._in_segment(spot, newest, state.log_start, newest.max_ts)
         return found or NOWHERE
+
+    async def before(self, spot: Spot, timestamp: int, count: int, *, wall_ms: int) -> Point:
+        """ListOffsets 0: up to `count` places to begin at, newest first, none written after `timestamp`."""
+        state = _state(spot)
+        if count <= 0:
+            return NOWHERE
+        if timestamp == EARLIEST:
+            return Point(offset=NO_OFFSET, places=(state.log_start,))
+        latest = timestamp == LATEST
+        places = deque[int](maxlen=count)
+        if not latest or count > 1:
+            async for seg in self._locator.from_offset(state, state.log_start):
+                if latest or seg.created_ms <= timestamp:
+                    places.append(max(seg.base, state.log_start))
+        if latest or wall_ms <= timestamp:
+            places.append(state.next)
+        return Point(offset=NO_OFFSET, places=tuple(reversed(places)))
 
     async def epoch_end(self, spot: Spot, epoch: int) -> EpochEnd:
         """Where the records of `epoch` and of all before it end."""

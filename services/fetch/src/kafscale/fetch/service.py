@@ -12,6 +12,7 @@ from kafscale.fetch.locator import Locator, ManifestCache
 from kafscale.fetch.lookup import Lookup
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.offsets import OffsetFinder
+from kafscale.fetch.old_formats import Teller
 from kafscale.fetch.reader import Reader, ReadLimits
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.budget import MemoryBudget
@@ -64,12 +65,13 @@ def assemble(
         clock=clock,
         limits=_fetch_limits(settings),
         metrics=metrics,
+        teller=Teller(),
     )
     return FetchService(
         heads=heads,
         cache=cache,
         fetch=fetch,
-        list_offsets=ListOffsetsHandler(lookup=lookup, finder=finder, metrics=metrics),
+        list_offsets=ListOffsetsHandler(lookup=lookup, finder=finder, metrics=metrics, clock=clock),
         offset_for_leader_epoch=OffsetForLeaderEpochHandler(lookup=lookup, finder=finder, metrics=metrics),
         metrics=metrics,
         reader=reader,

@@ -1,7 +1,9 @@
-"""Fetch (1): v4-18.   v7 sessions, KIP-227 · v9 leader epochs, KIP-320 · v10 zstd · v12 flexible · v13 topic ids
+"""Fetch (1): v0-18.   v4 record batches · v7 sessions, KIP-227 · v9 leader epochs, KIP-320 · v10 zstd
+· v12 flexible · v13 topic ids
 
 Answers whole batches from the one that holds the fetch offset; high watermark, last stable offset and log start are
-always the real ones; an empty record set is never null. Returns OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH,
+always the real ones; an empty record set is never null. Up to v3 batches are told as message sets (`old_formats.py`),
+the first one whole. Returns OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH,
 UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, UNSUPPORTED_COMPRESSION_TYPE,
 FETCH_SESSION_ID_NOT_FOUND; NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
 Ignored: rack, replica fields, forgotten topics (no sessions are kept), last fetched epoch.
@@ -18,6 +20,7 @@ from kafscale.fetch.heads import Heads, Wakeup
 from kafscale.fetch.logstate import PartitionKey
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.metrics import FetchMetrics
+from kafscale.fetch.old_formats import BATCHES_FROM, TOLD_BYTES_MAX, Teller
 from kafscale.fetch.plan import bytes_at_most
 from kafscale.fetch.reader import Ask, Reader
 from kafscale.fetch.session import NO_SESSION, session_error
@@ -55,6 +58,7 @@ class FetchHandler:
         clock: Clock,
         limits: FetchLimits,
         metrics: FetchMetrics,
+        teller: Teller,
     ) -> None:
         self._lookup = lookup
         self._heads = heads
@@ -63,6 +67,7 @@ class FetchHandler:
         self._clock = clock
         self._limits = limits
         self._metrics = metrics
+        self._teller = teller
         self._held: set[Wakeup] = set()
         self._draining = False
 
@@ -83,10 +88,14 @@ class FetchHandler:
             error = session_error(message.session_epoch)
             if error is not ErrorCode.NONE:
                 return api.encode_response(api.FetchResponse(error_code=error), version)
+        if version < BATCHES_FROM:
+            message.max_bytes = min(message.max_bytes, TOLD_BYTES_MAX)
         asks = _asks(message, version)
         lease = self._cache.lease()
         try:
             throttle_ms = await self._until_ready(asks, message, request, lease)
+            if version < BATCHES_FROM:
+                await self._teller.tell(asks, version, message.max_bytes)
             response = _response(message, asks, throttle_ms)
             answer = PinnedAnswer(api.encode_response(response, version), lease)
         except BaseException:

@@ -1,8 +1,10 @@
-"""ListOffsets (2): v1-11.   v1 one offset by time · v4 leader epochs · v6 flexible · v7 max timestamp, KIP-734
-· v8 earliest local · v9 latest tiered · v10 timeout · v11 earliest pending upload
+"""ListOffsets (2): v0-11.   v0 offsets before a time · v1 one offset by time · v4 leader epochs · v6 flexible
+· v7 max timestamp, KIP-734 · v8 earliest local · v9 latest tiered · v10 timeout · v11 earliest pending upload
 
 By time: the first record at or after it, with its timestamp; (-1, -1) without error when there is none. All
 answers are given after a linearizable read. Nothing is tiered here, so local is all there is and tiered is none.
+v0 answers places to begin at, the newest first: starts of segments written by that time, and the log's end. Times
+below -2 are only times to it.
 Returns FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION for special
 timestamps of later versions, INVALID_REQUEST for a partition named twice; LEADER_NOT_AVAILABLE and
 KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
@@ -17,7 +19,8 @@ import structlog
 from kafscale.fetch.errors import Asked, ReadFailure, code_for
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.metrics import FetchMetrics
-from kafscale.fetch.offsets import NOWHERE, OffsetFinder, Point
+from kafscale.fetch.offsets import EARLIEST, LATEST, NOWHERE, OffsetFinder, Point
+from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -25,8 +28,6 @@ from kafscale.wire.schema import list_offsets as api
 
 log = structlog.get_logger(__name__)
 
-LATEST: Final = -1
-EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
@@ -40,15 +41,19 @@ KNOWN_FROM: Final[Mapping[int, int]] = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 READ_COMMITTED: Final = 1
+ONE_OFFSET_FROM: Final = 1
+OFFSETS_MAX: Final = 1_000
+"""In one partition's answer of v0: segments are small here, and there may be very many."""
 SEARCHES_MAX: Final = 16
 """Partitions of one request that are searched at once."""
 
 
 class ListOffsetsHandler:
-    def __init__(self, *, lookup: Lookup, finder: OffsetFinder, metrics: FetchMetrics) -> None:
+    def __init__(self, *, lookup: Lookup, finder: OffsetFinder, metrics: FetchMetrics, clock: Clock) -> None:
         self._lookup = lookup
         self._finder = finder
         self._metrics = metrics
+        self._clock = clock
 
     async def __call__(self, request: InboundRequest) -> Sequence[Buffer]:
         version = request.meta.api_version
@@ -59,12 +64,16 @@ class ListOffsetsHandler:
             for part in topic.partitions
         ]
         await self._lookup.open(spots, Asked.OFFSETS)
-        timestamps = [part.timestamp for topic in message.topics for part in topic.partitions]
-        points = await self._points(spots, timestamps, message.isolation_level, version)
+        parts = [part for topic in message.topics for part in topic.partitions]
+        points = await self._points(spots, parts, message.isolation_level, version)
         return api.encode_response(_response(message, spots, points), version)
 
     async def _points(
-        self, spots: list[Spot], timestamps: list[int], isolation_level: int, version: int
+        self,
+        spots: list[Spot],
+        parts: list[api.ListOffsetsRequestPartition],
+        isolation_level: int,
+        version: int,
     ) -> list[Point]:
         named = Counter((spot.wanted, spot.partition) for spot in spots)
         points = [NOWHERE] * len(spots)
@@ -72,37 +81,50 @@ class ListOffsetsHandler:
 
         async def search(at: int) -> None:
             async with searches:
-                points[at] = await self._point(spots[at], timestamps[at], isolation_level)
+                points[at] = await self._point(spots[at], parts[at], isolation_level, version)
 
         async with asyncio.TaskGroup() as tasks:
-            for at, (spot, timestamp) in enumerate(zip(spots, timestamps, strict=True)):
+            for at, (spot, part) in enumerate(zip(spots, parts, strict=True)):
                 if named[spot.wanted, spot.partition] > 1:
                     spot.error = ErrorCode.INVALID_REQUEST
-                elif timestamp < 0 and version < KNOWN_FROM.get(timestamp, version + 1):
+                elif not _knows(part.timestamp, version):
                     spot.error = ErrorCode.UNSUPPORTED_VERSION
                 elif spot.readable:
                     tasks.create_task(search(at))
         return points
 
-    async def _point(self, spot: Spot, timestamp: int, isolation_level: int) -> Point:
-        committed_only = isolation_level == READ_COMMITTED
+    async def _point(
+        self, spot: Spot, part: api.ListOffsetsRequestPartition, isolation_level: int, version: int
+    ) -> Point:
         try:
-            match timestamp:
-                case -1:
-                    return self._finder.latest(spot, committed_only=committed_only)
-                case -2 | -4:
-                    return await self._finder.earliest(spot)
-                case -3:
-                    return await self._finder.newest(spot)
-                case -5 | -6:
-                    return NOWHERE
-                case _:
-                    return await self._finder.at_time(spot, timestamp, committed_only=committed_only)
+            if version < ONE_OFFSET_FROM:
+                count = min(part.max_num_offsets, OFFSETS_MAX)
+                wall_ms = self._clock.wall_ms()
+                return await self._finder.before(spot, part.timestamp, count, wall_ms=wall_ms)
+            return await self._one_point(spot, part.timestamp, isolation_level == READ_COMMITTED)
         except ReadFailure as failure:
             log.warning("offsets_not_found", topic=spot.wanted, partition=spot.partition, reason=str(failure))
             spot.error = code_for(failure, Asked.OFFSETS)
             self._metrics.failed(spot.error)
             return NOWHERE
+
+    async def _one_point(self, spot: Spot, timestamp: int, committed_only: bool) -> Point:
+        match timestamp:
+            case -1:
+                return self._finder.latest(spot, committed_only=committed_only)
+            case -2 | -4:
+                return await self._finder.earliest(spot)
+            case -3:
+                return await self._finder.newest(spot)
+            case -5 | -6:
+                return NOWHERE
+            case _:
+                return await self._finder.at_time(spot, timestamp, committed_only=committed_only)
+
+
+def _knows(timestamp: int, version: int) -> bool:
+    """Whether the version has this special timestamp, as Kafka checks it from v1 on."""
+    return timestamp >= 0 or version < ONE_OFFSET_FROM or version >= KNOWN_FROM.get(timestamp, version + 1)
 
 
 def _response(
@@ -123,6 +145,7 @@ def _partition(spot: Spot, point: Point) -> api.ListOffsetsResponsePartition:
     return api.ListOffsetsResponsePartition(
         partition_index=spot.partition,
         error_code=spot.error,
+        old_style_offsets=list(point.places),
         timestamp=point.timestamp,
         offset=point.offset,
         leader_epoch=point.epoch,
