@@ -20,7 +20,7 @@ it for an API that is not served. ApiVersions itself answers an unknown version 
 SECTIONS = {
     Status.SERVED: (
         "Served",
-        "| key | API | versions | answered by | notes |\n|---|---|---|---|---|",
+        "| key | API | versions | answered by |\n|---|---|---|---|",
     ),
     Status.DEFERRED: (
         "Not yet",
@@ -41,11 +41,7 @@ def cells(row: Row) -> list[str]:
     start = [str(int(row.key)), row.name, versions(row.version_min, row.version_max)]
     if row.status is not Status.SERVED:
         return [*start, row.why]
-    notes = []
-    if row.answers_from > row.version_min:
-        below = versions(row.version_min, row.answers_from - 1)
-        notes.append(f"{below} are answered UNSUPPORTED_VERSION: message sets are not converted yet")
-    return [*start, row.backend.value, "; ".join(notes)]
+    return [*start, row.backend.value]
 
 
 def page() -> str:

@@ -60,6 +60,22 @@ async def test_the_first_part_with_data_ends_the_wait_of_the_others(cluster: Clu
     assert client.fetched() == [("t", second, 0, b"data"), ("t", first, 0, b"")]
 
 
+@pytest.mark.parametrize("version", range(4))
+async def test_versions_without_sessions_and_limits_are_split_and_joined_too(
+    cluster: Cluster, version: int
+) -> None:
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.fetch(("t", second), ("t", first), version=version)
+    one, two = cluster.fetcher(1).sent[0], cluster.fetcher(2).sent[0]
+    assert (asked(one), asked(two)) == ([("t", first)], [("t", second)])
+    two.give(b"old")
+    await settled()
+    cluster.fetcher(1).sent[1].give(b"sets")
+    await settled()
+    assert client.fetched() == [("t", second, 0, b"old"), ("t", first, 0, b"sets")]
+
+
 async def test_an_error_ends_the_wait_too(cluster: Cluster) -> None:
     first, second = split_over_two(cluster)
     client = cluster.client()

@@ -210,15 +210,18 @@ async def test_a_client_that_leaves_cancels_everything_it_had_open(cluster: Clus
     assert len(cluster.producer(TWO).sent) == 1
 
 
-async def test_old_message_sets_are_refused_in_a_body_of_their_version(cluster: Cluster) -> None:
+async def test_message_sets_of_old_versions_go_to_their_owners_unread(cluster: Cluster) -> None:
     two_owners(cluster)
     client = cluster.client()
     for version in (0, 1, 2):
-        client.produce(("t", 0, b"old"), version=version)
+        client.produce(("t", 0, b"old"), ("t", 2, b"set"), version=version)
+    for owner, partition, records in ((ONE, 0, b"old"), (TWO, 2, b"set")):
+        for version, sent in enumerate(cluster.producer(owner).sent):
+            assert (sent.meta.api_version, sent.produced) == (version, [("t", partition, records)])
+            sent.append(offset=version)
     await settled()
     for number in range(3):
-        assert client.produced(number) == [("t", 0, 35, -1)]
-    assert cluster.streams == {}
+        assert client.produced(number) == [("t", 0, 0, number), ("t", 2, 0, number)]
 
 
 async def test_bytes_that_are_no_produce_request_end_the_connection(cluster: Cluster) -> None:

@@ -2,9 +2,8 @@
 
 ApiVersions, the dispatch of requests and docs/protocol/apis.md all come from these rows. A row is SERVED,
 DEFERRED until the work it needs is done, or REFUSED for good; only served rows are advertised with
-versions, the others stand as -1/-1, so that clients see a clear no. `version_min` is what is advertised:
-Produce from 0, because librdkafka compresses nothing when its oldest version is missing; versions below
-`answers_from` get UNSUPPORTED_VERSION in a body they can read.
+versions, the others stand as -1/-1, so that clients see a clear no. Where old clients ask, versions go down to 0,
+although Kafka 4 has dropped those; and librdkafka compresses nothing when Produce 0 is missing.
 """
 
 from collections.abc import Mapping
@@ -51,7 +50,6 @@ class Row:
     name: str
     version_min: int
     version_max: int
-    answers_from: int
     backend: Backend
     stream: Stream
     order: Order
@@ -59,7 +57,7 @@ class Row:
     why: str = ""
 
     def answers(self, version: int) -> bool:
-        return self.status is Status.SERVED and self.answers_from <= version <= self.version_max
+        return self.status is Status.SERVED and self.version_min <= version <= self.version_max
 
 
 def _row(
@@ -68,7 +66,6 @@ def _row(
     version_max: int,
     backend: Backend,
     *,
-    answers_from: int | None = None,
     order: Order = Order.CONCURRENT,
     status: Status = Status.SERVED,
     why: str = "",
@@ -78,7 +75,6 @@ def _row(
         name="".join(word.capitalize() for word in key.name.split("_")),
         version_min=version_min,
         version_max=version_max,
-        answers_from=version_min if answers_from is None else answers_from,
         backend=backend,
         stream=Stream.BULK if key in (ApiKey.PRODUCE, ApiKey.FETCH) else Stream.CONTROL,
         order=order,
@@ -107,9 +103,9 @@ NO_REPLICAS: Final = "object storage is the replication: there are no replicas t
 _K, _B = ApiKey, Backend
 
 ROWS: Final[tuple[Row, ...]] = (
-    _row(_K.PRODUCE, 0, 13, _B.PRODUCE, answers_from=3, order=Order.ORDERED),
-    _row(_K.FETCH, 4, 18, _B.FETCH),
-    _row(_K.LIST_OFFSETS, 1, 11, _B.FETCH),
+    _row(_K.PRODUCE, 0, 13, _B.PRODUCE, order=Order.ORDERED),
+    _row(_K.FETCH, 0, 18, _B.FETCH),
+    _row(_K.LIST_OFFSETS, 0, 11, _B.FETCH),
     _row(_K.METADATA, 0, 13, _B.ADMIN),
     _row(_K.OFFSET_COMMIT, 0, 10, _B.COORDINATOR, order=Order.ORDERED),
     _row(_K.OFFSET_FETCH, 0, 10, _B.COORDINATOR, order=Order.ORDERED),

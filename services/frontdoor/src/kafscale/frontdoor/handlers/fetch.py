@@ -1,4 +1,5 @@
-"""Fetch (1): v4-18.   v7 sessions · v12 flexible, diverging epochs · v13 topic ids · v15 replica state
+"""Fetch (1): v0-18.   v4 record batches · v7 sessions · v12 flexible, diverging epochs · v13 topic ids
+· v15 replica state
 One fetch instance may answer everything, so a request that only one is to get goes there as it came. Else
 it is split (see fetch_split.py). Sessions live in the instance that opened them: their requests follow it,
 and when it is gone the client gets FETCH_SESSION_ID_NOT_FOUND and begins anew. While no instance is there:

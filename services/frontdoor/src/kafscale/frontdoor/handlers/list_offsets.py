@@ -1,4 +1,5 @@
-"""ListOffsets (2): v1-11.   v2 isolation · v4 leader epoch · v6 flexible · v7 max timestamp · v8 earliest local
+"""ListOffsets (2): v0-11.   v1 one offset · v2 isolation · v4 leader epoch · v6 flexible · v7 max timestamp
+· v8 earliest local
 Any fetch instance answers for every partition. While none is there: NOT_LEADER_OR_FOLLOWER, on which
 clients read the metadata again and come back.
 """

@@ -1,7 +1,7 @@
-"""Produce (0): v3-13, advertised from 0.   v7 zstd · v8 record errors · v9 flexible · v13 topic ids
+"""Produce (0): v0-13.   v3 record batches · v7 zstd · v8 record errors · v9 flexible · v13 topic ids
 Returns UNKNOWN_TOPIC_OR_PARTITION (from v13 UNKNOWN_TOPIC_ID), INVALID_REQUIRED_ACKS, and for what is
 between a client and an owner: LEADER_NOT_AVAILABLE (certainly not appended), or a closed connection (nobody
-can know); all else is the produce service's. v0-2 carry message sets: UNSUPPORTED_VERSION.
+can know); all else is the produce service's, message sets of v0-2 too.
 """
 
 from functools import partial
