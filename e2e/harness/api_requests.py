@@ -283,11 +283,10 @@ def directories(world: World, version: int) -> Content:
 
 
 NOT_NEEDED = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.ELECTION_NOT_NEEDED)}))
-MESSAGE_SETS = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.UNSUPPORTED_VERSION)}))
 ID_FIRST = {4: frozenset({int(ErrorCode.MEMBER_ID_REQUIRED)})}
 
 ROWS: Mapping[int, Row] = {
-    0: Row(produce, topic, MESSAGE_SETS),
+    0: Row(produce, topic),
     1: Row(fetch, topic),
     2: Row(list_offsets, topic),
     3: Row(metadata_of, topic),
