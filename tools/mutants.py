@@ -55,8 +55,8 @@ def listed(path: Path) -> list[Mutant]:
             before=row["before"],
             after=row["after"],
             tests=row.get("tests") or table["laws" if row.get("laws") else "tests"],
-            source=table["source"],
-            package=table["package"],
+            source=row.get("source", table["source"]),
+            package=row.get("package", table["package"]),
         )
         for row in table["mutant"]
     ]

@@ -25,6 +25,8 @@ RUN_TIMEOUT_S = 180
 PLAIN_CODECS = ("none", "gzip")
 CODEC_SETS = (PLAIN_CODECS, ("snappy",), ("lz4", "zstd"))  # a client decodes all of a set or none
 ALL_CODECS = tuple(codec for codecs in CODEC_SETS for codec in codecs)
+OLD_CODECS = ("none", "gzip", "snappy", "lz4")
+NO_TIME = ("0.8", "0.9")  # releases of Kafka whose messages have none
 FIRST_TIMESTAMP = 1_700_000_000_000
 
 
@@ -105,6 +107,45 @@ def parse(line: str) -> Record:
 
 def _python(script: str) -> Callable[[], list[str]]:
     return lambda: [sys.executable, str(HERE / "python" / script)]
+
+
+@cache
+def _old_python() -> Path:
+    """An environment for kafka-python 1.4, whose package has the name of today's."""
+    folder = BUILT / "old-python"
+    requirements = HERE / "python" / "old-requirements.txt"
+    _build([sys.executable, "-m", "venv", str(folder)], HERE)
+    _build(
+        [f"{folder}/bin/pip", "install", "-q", "--disable-pip-version-check", "-r", str(requirements)], HERE
+    )
+    return folder / "bin" / "python"
+
+
+def _old_kafka_python(release: str) -> Client:
+    return Client(
+        name=f"kafka-python-1.4-{release}",
+        codecs=OLD_CODECS,
+        decodes=OLD_CODECS,
+        needs=(),
+        command=lambda: [
+            str(_old_python()),
+            str(HERE / "python" / "oldkafkapython.py"),
+            "--release",
+            release,
+        ],
+        keeps_timestamps=not release.startswith(NO_TIME),
+    )
+
+
+def _old_librdkafka(release: str) -> Client:
+    return Client(
+        name=f"librdkafka-{release}",
+        codecs=OLD_CODECS,
+        decodes=OLD_CODECS,
+        needs=(),
+        command=lambda: [*_python("confluent.py")(), "--release", release],
+        keeps_timestamps=not release.startswith(NO_TIME),
+    )
 
 
 def _build(command: Sequence[str], folder: Path) -> None:
@@ -191,3 +232,9 @@ CLIENTS: tuple[Client, ...] = (
     Client(name="sarama", codecs=ALL_CODECS, needs=("go",), command=_go("sarama")),
     Client(name="kafka-go", codecs=ALL_CODECS, needs=("go",), command=_go("kafkago")),
 )
+# Told that the broker is of an old release; each release has other versions of Produce, Fetch or ListOffsets.
+OLD_CLIENTS: tuple[Client, ...] = (
+    *(_old_kafka_python(release) for release in ("0.8.2", "0.9.0", "0.10.0", "0.10.1")),
+    *(_old_librdkafka(release) for release in ("0.8.2", "0.9.0", "0.10.0")),
+)
+NEW_CLIENT = next(client for client in CLIENTS if client.name == "confluent")

@@ -5,16 +5,35 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from record import Args, event, parse, run, show, until_terminated
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from record import NO_TIMESTAMP, Args, event, parse, run, show, until_terminated
+
+
+def believed(a: Args) -> dict[str, object]:
+    """The broker is what --release says; else it is asked."""
+    if not a.release:
+        return {"bootstrap.servers": a.bootstrap}
+    return {
+        "bootstrap.servers": a.bootstrap,
+        "api.version.request": False,
+        "broker.version.fallback": a.release,
+    }
 
 
 def produce(a: Args) -> None:
     producer = Producer(
         {
-            "bootstrap.servers": a.bootstrap,
+            **believed(a),
             "compression.type": a.codec,
-            "enable.idempotence": True,
+            "enable.idempotence": not a.release,
             "linger.ms": 5,
         }
     )
@@ -24,7 +43,7 @@ def produce(a: Args) -> None:
             a.topic,
             a.value(i),
             a.key(i),
-            headers=a.headers(i),
+            headers=[] if a.release else a.headers(i),
             timestamp=a.timestamp(i),
             on_delivery=lambda error, _: failed.append(str(error)) if error else None,
         )
@@ -35,17 +54,20 @@ def produce(a: Args) -> None:
 
 
 def consume(a: Args) -> None:
-    consumer = Consumer({"bootstrap.servers": a.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer(
+        {**believed(a), "group.id": "unused", "enable.auto.commit": False, "check.crcs": True}
+    )
     consumer.assign([TopicPartition(a.topic, p, OFFSET_BEGINNING) for p in range(a.partitions)])
     left = a.count
     while left:
         for message in consumer.consume(1000, timeout=1):
             if message.error():
                 sys.exit(str(message.error()))
+            kind, timestamp = message.timestamp()
             show(
                 message.partition(),
                 message.offset(),
-                message.timestamp()[1],
+                NO_TIMESTAMP if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
                 message.key(),
                 message.value(),
                 message.headers() or [],

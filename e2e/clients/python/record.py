@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 FIRST_TIMESTAMP = 1_700_000_000_000
+NO_TIMESTAMP = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Args:
     assignor: str
     session_ms: int
     instance: str
+    release: str
 
     def key(self, i: int) -> bytes:
         return f"{self.name}-{self.codec}-{i}".encode()
@@ -56,6 +58,9 @@ def parse() -> Args:
     parser.add_argument("--assignor", default="range")
     parser.add_argument("--session-ms", type=int, default=6000)
     parser.add_argument("--instance", default="")
+    parser.add_argument(
+        "--release", default="", help="of Kafka that the broker is taken for; messages then have no headers"
+    )
     return Args(**vars(parser.parse_args()))
 
 
@@ -95,6 +100,11 @@ def until_terminated() -> threading.Event:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     return stop
+
+
+def no_groups(_: Args) -> None:
+    """Of a program that reads without a group alone."""
+    sys.exit("there is no group mode")
 
 
 def run(

@@ -183,7 +183,7 @@ def _opened(attributes: int, wrapper: Record, magic: int, bytes_max: int) -> byt
     """The set inside a wrapper, decompressed."""
     number = attributes & CODEC_MASK
     if number > Codec.LZ4:
-        raise _wrong(f"codec {number} in magic {magic}", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        raise _wrong(f"codec {number} in magic {magic}", ErrorCode.INVALID_RECORD)
     if wrapper.value is None:
         raise _wrong("a wrapper without a value", ErrorCode.INVALID_RECORD)
     packed = wrapper.value
