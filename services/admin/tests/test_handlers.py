@@ -20,6 +20,7 @@ from kafscale.admin.plan import NewTopic
 from kafscale.storage.heads import OwnerRecord, encode_owner
 from kafscale.storage.membership import Listener
 from kafscale.storage.topics import Topic
+from kafscale.testkit.inbound import inbound
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import alter_configs as alter_schema
 from kafscale.wire.schema import create_partitions as partitions_schema
@@ -28,7 +29,7 @@ from kafscale.wire.schema import describe_configs as describe_schema
 from kafscale.wire.schema import incremental_alter_configs as incremental_schema
 from kafscale.wire.schema import metadata as metadata_schema
 
-from services.admin.tests.harness import Admin, FakeInbound
+from services.admin.tests.harness import Admin
 
 TOPIC, BROKER = 2, 4
 UNKNOWN_TOPIC_OR_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -77,11 +78,11 @@ async def test_librdkafkas_question_for_all_topics_is_understood(admin: Admin, v
     await admin.store.create(NewTopic(name="t"), now_ms=1)
     flags = b"\x01\x01\x01" if version < 11 else b"\x01\x01"
     body = bytes(4) + flags + b"\0"
-    answer = await metadata.handler(admin.context)(FakeInbound(body, metadata_schema.API_KEY, version))
+    answer = await metadata.handler(admin.context)(inbound(body, metadata_schema.API_KEY, version))
     (topic,) = metadata_schema.decode_response(b"".join(answer), version).topics
     assert (topic.name, topic.topic_authorized_operations) == ("t", 0b1101_1111_1000)
     with pytest.raises(WireError):
-        await metadata.handler(admin.context)(FakeInbound(body + b"\0", metadata_schema.API_KEY, version))
+        await metadata.handler(admin.context)(inbound(body + b"\0", metadata_schema.API_KEY, version))
 
 
 async def test_a_client_that_forbids_creation_gets_unknown_topic(admin: Admin) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from kafscale.produce.log.producers import EXPIRY_MS
-from kafscale.runtime.stream.frame import RequestMeta
-from kafscale.runtime.stream.server import InboundRequest
 from kafscale.storage.topics import Topic
+from kafscale.testkit.inbound import inbound
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.describe_producers import (
     API_KEY,
@@ -18,24 +16,15 @@ from kafscale.wire.schema.describe_producers import (
     decode_response,
     encode_request,
 )
-from produce_harness import Buffer, Cluster, Node, batch, preferred
+from produce_harness import Cluster, Node, batch, preferred
 
 STAMP = 1_700_000_000_000
-
-
-class Nobody:
-    """A stream that no answer is written to: the handler returns it."""
-
-    def answer(self, request: InboundRequest, status: int, revision: int, body: Sequence[Buffer]) -> None:
-        raise AssertionError("the handler answers by what it returns")
 
 
 async def described(node: Node, topic: str, *numbers: int) -> list[DescribeProducersResponsePartition]:
     wanted = DescribeProducersRequestTopic(name=topic, partition_indexes=list(numbers))
     body = b"".join(encode_request(DescribeProducersRequest(topics=[wanted]), 0))
-    meta = RequestMeta(connection_id=1, request_id=1, api_key=API_KEY, api_version=0)
-    request = InboundRequest(meta, memoryview(body), arrived_ms=0, sink=Nobody())
-    answer = decode_response(b"".join(await node.service.describe_producers(request)), 0)
+    answer = decode_response(b"".join(await node.service.describe_producers(inbound(body, API_KEY, 0))), 0)
     assert [part.name for part in answer.topics] == [topic]
     return answer.topics[0].partitions
 
