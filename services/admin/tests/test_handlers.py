@@ -299,6 +299,42 @@ async def test_alter_configs_puts_unnamed_keys_back_to_their_defaults(admin: Adm
     assert stored.configs == {"segment.bytes": "4096"}
 
 
+async def test_a_resource_named_twice_is_not_altered(admin: Admin) -> None:
+    for name in ("t", "u"):
+        await admin.store.create(NewTopic(name=name), now_ms=1)
+
+    def resource(name: str, value: str) -> alter_schema.AlterConfigsRequestResource:
+        config = alter_schema.AlterConfigsRequestAlterableConfig(name="retention.ms", value=value)
+        return alter_schema.AlterConfigsRequestResource(
+            resource_type=TOPIC, resource_name=name, configs=[config]
+        )
+
+    request = alter_schema.AlterConfigsRequest(
+        resources=[resource("t", "1"), resource("u", "2"), resource("t", "3")]
+    )
+    answer = await admin.ask(alter_configs, alter_schema, request, 2)
+    twice = ErrorCode.INVALID_REQUEST
+    assert [each.error_code for each in answer.responses] == [twice, 0, twice]
+    stored = {name: await admin.store.read(name) for name in ("t", "u")}
+    assert [topic.configs if topic else None for topic in stored.values()] == [{}, {"retention.ms": "2"}]
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_what_is_only_validated_is_not_changed(admin: Admin, validate_only: bool) -> None:
+    await admin.store.create(NewTopic(name="t"), now_ms=1)
+    for value, expected in (("-2", ErrorCode.INVALID_CONFIG), ("5", 0)):
+        config = alter_schema.AlterConfigsRequestAlterableConfig(name="retention.ms", value=value)
+        resource = alter_schema.AlterConfigsRequestResource(
+            resource_type=TOPIC, resource_name="t", configs=[config]
+        )
+        request = alter_schema.AlterConfigsRequest(resources=[resource], validate_only=validate_only)
+        answer = await admin.ask(alter_configs, alter_schema, request, 1)
+        assert answer.responses[0].error_code == expected
+    stored = await admin.store.read("t")
+    assert stored is not None
+    assert stored.configs == ({} if validate_only else {"retention.ms": "5"})
+
+
 async def test_brokers_are_described_by_node_id_and_cannot_be_altered(admin: Admin) -> None:
     await admin.register(3)
     result = await described(admin, BROKER, "3")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from kafscale.admin.config_values import ConfigSource, ConfigType
@@ -20,36 +21,53 @@ def topic_configs(
     topic: Topic, keys: Sequence[str] | None, *, synonyms: bool, docs: bool
 ) -> list[DescribeConfigsResponseResourceResult]:
     """The asked keys that exist; all of them if none is named. Unknown ones are left out, as Kafka does."""
+    chosen, wanted = topic.configs, frozenset(keys or TOPIC_CONFIGS)
     return [
-        _topic_config(key, topic.configs, synonyms=synonyms, docs=docs)
+        _chosen(key, chosen[key.name], synonyms=synonyms, docs=docs)
+        if key.name in chosen
+        else _default(key.name, synonyms, docs)
         for key in TOPIC_CONFIGS.values()
-        if not keys or key.name in keys
+        if key.name in wanted
     ]
 
 
-def _topic_config(
-    key: ConfigKey, chosen: Mapping[str, str], *, synonyms: bool, docs: bool
+def _chosen(
+    key: ConfigKey, value: str, *, synonyms: bool, docs: bool
 ) -> DescribeConfigsResponseResourceResult:
-    value = chosen.get(key.name)
-    chain = []
-    if value is not None:
-        chain.append(DescribeConfigsResponseSynonym(name=key.name, value=value, source=ConfigSource.TOPIC))
-    if key.broker_name is not None:
-        chain.append(
-            DescribeConfigsResponseSynonym(
-                name=key.broker_name, value=key.default, source=ConfigSource.DEFAULT
-            )
-        )
+    source = ConfigSource.TOPIC
+    own = DescribeConfigsResponseSynonym(name=key.name, value=value, source=source)
     return DescribeConfigsResponseResourceResult(
         name=key.name,
-        value=value if value is not None else key.default,
+        value=value,
         read_only=key.read_only,
-        is_default=value is None,
-        config_source=ConfigSource.TOPIC if value is not None else ConfigSource.DEFAULT,
-        synonyms=chain if synonyms else [],
+        config_source=source,
+        synonyms=[own, *_inherited_by(key)] if synonyms else [],
         config_type=key.type,
         documentation=key.doc if docs else None,
     )
+
+
+@cache
+def _default(name: str, synonyms: bool, docs: bool) -> DescribeConfigsResponseResourceResult:
+    """Made once and only read: a tool may ask for all keys of some thousand topics."""
+    key = TOPIC_CONFIGS[name]
+    return DescribeConfigsResponseResourceResult(
+        name=key.name,
+        value=key.default,
+        read_only=key.read_only,
+        is_default=True,
+        config_source=ConfigSource.DEFAULT,
+        synonyms=_inherited_by(key) if synonyms else [],
+        config_type=key.type,
+        documentation=key.doc if docs else None,
+    )
+
+
+def _inherited_by(key: ConfigKey) -> list[DescribeConfigsResponseSynonym]:
+    if key.broker_name is None:
+        return []
+    source = ConfigSource.DEFAULT
+    return [DescribeConfigsResponseSynonym(name=key.broker_name, value=key.default, source=source)]
 
 
 class _BrokerRow(NamedTuple):

@@ -25,6 +25,8 @@ from kafscale.admin.config_values import (
 from kafscale.storage import topics as kept
 
 LINGER_MS_MAX = 60_000
+MESSAGE_BYTES_MAX = 64 << 20
+"""What a partition takes at once, unless the produce service is set to less."""
 MAX_COMPACTION_LAG = "max.compaction.lag.ms"
 MIN_COMPACTION_LAG = "min.compaction.lag.ms"
 
@@ -120,8 +122,9 @@ _SETTABLE = (
         _LONG,
         kept.DEFAULT_LINGER_MS,
         whole_number(-1, LINGER_MS_MAX),
-        "How long an idle partition waits for more records before it writes a segment; -1 is what the produce "
-        "service is set to. Never longer than KAFSCALE_FLUSH_INTERVAL_MS.",
+        "How long a partition waits for more records before it writes a segment, in milliseconds, and at most "
+        "KAFSCALE_FLUSH_INTERVAL_MS; -1 is what the produce service is set to, which ends early once everybody "
+        "is back whom the last commit answered.",
     ),
     _in_runs(
         MAX_COMPACTION_LAG,
@@ -135,8 +138,9 @@ _SETTABLE = (
         "max.message.bytes",
         _INT,
         kept.DEFAULT_MAX_MESSAGE_BYTES,
-        whole_number(0, INT32_MAX),
-        "The largest record batch that is accepted, in bytes after compression.",
+        whole_number(0, MESSAGE_BYTES_MAX),
+        "The largest record batch that is accepted, in bytes after compression. At most 64 MiB, and at most "
+        "KAFSCALE_PRODUCE_PARTITION_BYTES.",
         "message.max.bytes",
     ),
     _at_once(

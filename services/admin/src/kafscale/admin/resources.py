@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from kafscale.admin.alterations import BROKERS_READ_ONLY
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import Refused
 from kafscale.admin.topics import Change
-from kafscale.storage.topics import TopicState
+from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.errors import ErrorCode
 
 
@@ -32,10 +35,33 @@ def unknown_topic(name: str) -> Refused:
     return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
 
 
-async def alter_resource(
+REPEATED = Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+
+R = TypeVar("R", bound=Resource)
+
+
+async def alter_each(
+    context: AdminContext,
+    resources: Sequence[R],
+    change: Callable[[R, Topic], Topic | Refused],
+    *,
+    validate_only: bool,
+) -> list[tuple[R, Refused | None]]:
+    """Each resource, with why its change was refused; None when it was made."""
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    outcomes: list[tuple[R, Refused | None]] = []
+    for resource in resources:
+        if times[resource.resource_type, resource.resource_name] > 1:
+            outcomes.append((resource, REPEATED))
+            continue
+        refused = await _alter(context, resource, partial(change, resource), validate_only=validate_only)
+        outcomes.append((resource, refused))
+    return outcomes
+
+
+async def _alter(
     context: AdminContext, resource: Resource, change: Change, *, validate_only: bool
 ) -> Refused | None:
-    """Why the change of this resource's configs was refused, or None when it was made."""
     if resource.resource_type == ResourceType.BROKER:
         return BROKERS_READ_ONLY
     if resource.resource_type != ResourceType.TOPIC:

@@ -1,18 +1,17 @@
 """AlterConfigs (33): v0-2. Replaces a topic's whole set of configs.
 
 INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION;
-INVALID_REQUEST for a key named twice.
+INVALID_REQUEST for a key or a resource named twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from kafscale.admin.alterations import replaced
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
-from kafscale.admin.resources import alter_resource
+from kafscale.admin.resources import alter_each
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
@@ -29,12 +28,8 @@ def handler(context: AdminContext) -> AsyncHandler:
     async def alter_configs(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        answers = []
-        for resource in request.resources:
-            outcome = await alter_resource(
-                context, resource, partial(_replace, resource), validate_only=request.validate_only
-            )
-            answers.append(_answer(resource, outcome))
+        outcomes = await alter_each(context, request.resources, _replace, validate_only=request.validate_only)
+        answers = [_answer(resource, refused) for resource, refused in outcomes]
         return encode_response(AlterConfigsResponse(responses=answers), version)
 
     return alter_configs

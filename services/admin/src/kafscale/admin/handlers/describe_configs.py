@@ -7,6 +7,7 @@ UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST for another kind of resource or an u
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from kafscale.admin.config_answers import broker_configs, topic_configs
@@ -28,13 +29,19 @@ from kafscale.wire.schema.describe_configs import (
 )
 
 NODE_ID_DIGITS_MAX = 10
+RESOURCES_PER_TURN = 200
+"""Of the event loop: tools ask for all topics in one request."""
 
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def describe_configs(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        results = [_answer(resource, _configs(context, request, resource)) for resource in request.resources]
+        results = []
+        for number, resource in enumerate(request.resources, 1):
+            results.append(_answer(resource, _configs(context, request, resource)))
+            if number % RESOURCES_PER_TURN == 0:
+                await asyncio.sleep(0)
         return encode_response(DescribeConfigsResponse(results=results), version)
 
     return describe_configs

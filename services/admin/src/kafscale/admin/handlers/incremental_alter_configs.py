@@ -1,18 +1,17 @@
 """IncrementalAlterConfigs (44): v0-1 (KIP-339). Sets, resets, appends to or subtracts from single keys.
 
 INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION;
-INVALID_REQUEST for a key named twice.
+INVALID_REQUEST for a key or a resource named twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from kafscale.admin.alterations import changed
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
-from kafscale.admin.resources import alter_resource
+from kafscale.admin.resources import alter_each
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
@@ -29,12 +28,8 @@ def handler(context: AdminContext) -> AsyncHandler:
     async def incremental_alter_configs(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        answers = []
-        for resource in request.resources:
-            outcome = await alter_resource(
-                context, resource, partial(_change, resource), validate_only=request.validate_only
-            )
-            answers.append(_answer(resource, outcome))
+        outcomes = await alter_each(context, request.resources, _change, validate_only=request.validate_only)
+        answers = [_answer(resource, refused) for resource, refused in outcomes]
         return encode_response(IncrementalAlterConfigsResponse(responses=answers), version)
 
     return incremental_alter_configs
