@@ -123,7 +123,8 @@ async def test_a_writer_that_stops_refuses_what_was_still_to_be_read(
         await until(held.entered.is_set)
         await change(cluster, node, topic, state=TopicState.DELETING)
         # Before the thread is back: a later request may find another owner at once.
-        assert [(await sent).error for sent in waiting] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+        async with asyncio.timeout(10):
+            assert [(await sent).error for sent in waiting] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
         held.let_go()
     assert (await cluster.head(topic)).next == 1
 
@@ -145,12 +146,17 @@ async def test_what_nobody_waits_for_any_more_is_not_appended_after_it_was_read(
     assert (await node.send(topic, 0, keyed(b"a"))).base_offset == 1
 
 
-async def test_requests_held_for_a_claim_are_read_too(cluster: Cluster) -> None:
+async def test_requests_held_for_a_claim_are_read_by_a_thread_too(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = await cluster.node()
     topic = await cluster.topic(cleanup_policy="compact")
-    sent = [node.send(topic, 0, keyed(bytes(SMALL_BYTES_MAX))), node.send(topic, 0, batch(b"no key"))]
-    sent.append(node.send(topic, 0, keyed(b"b")))
-    assert [answer.error for answer in await asyncio.gather(*sent)] == [0, ErrorCode.INVALID_RECORD, 0]
+    with gate(monkeypatch) as held:
+        sent = [node.send(topic, 0, keyed(bytes(SMALL_BYTES_MAX))), node.send(topic, 0, batch(b"no key"))]
+        sent.append(node.send(topic, 0, keyed(b"b")))
+        await until(held.entered.is_set, "a thread reads the large one")
+        held.let_go()
+        assert [answer.error for answer in await asyncio.gather(*sent)] == [0, ErrorCode.INVALID_RECORD, 0]
     assert await cluster.log(topic) == [bytes(SMALL_BYTES_MAX), b"b"]
 
 
@@ -187,13 +193,22 @@ async def test_a_topic_that_takes_the_logs_time_gives_it_and_says_it(cluster: Cl
 
 
 def test_the_writers_limits_are_the_topics() -> None:
-    def limits(**configs: str) -> tuple[int, int, int]:
+    settings = ProduceSettings(produce_linger_ms=7, segment_bytes=1 << 20, produce_partition_bytes=2 << 20)
+
+    def limits(**configs: str) -> tuple[int, bool, int, int]:
         named = {key.replace("_", "."): value for key, value in configs.items()}
         topic = Topic(name="t", topic_id=b"1" * 16, partitions=1, configs=named)  # type: ignore[arg-type]
-        found = limits_of(topic, ProduceSettings(produce_linger_ms=7, segment_bytes=1 << 20), MemoryStore())
-        return found.linger_min_ms, found.seal_bytes, found.max_message_bytes
+        found = limits_of(topic, settings, MemoryStore())
+        return found.linger_min_ms, found.linger_whole, found.seal_bytes, found.max_message_bytes
 
-    assert limits() == (7, 1 << 20, 1_048_588)
-    assert limits(kafscale_linger_ms="30", segment_bytes="5000", max_message_bytes="9") == (30, 5_000, 9)
-    assert limits(kafscale_linger_ms="0", segment_bytes="2000000") == (0, 1 << 20, 1_048_588)
+    assert limits() == (7, False, 1 << 20, 1_048_588)
+    assert limits(kafscale_linger_ms="30", segment_bytes="5000", max_message_bytes="9") == (
+        30,
+        True,
+        5_000,
+        9,
+    )
+    assert limits(kafscale_linger_ms="0", segment_bytes="2000000") == (0, False, 1 << 20, 1_048_588)
     assert limits(kafscale_linger_ms="-1") == limits()
+    # A batch that no partition may ever hold is too large, and not a matter of waiting for room.
+    assert limits(max_message_bytes=str(4 << 20))[3] == 2 << 20

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kafscale.produce.log.contents import FAULTS_MAX, SMALL_BYTES_MAX, Contents, is_small, read
 from kafscale.produce.log.model import RecordFault
 from kafscale.wire.batches import pack_batch, read_batch_header
+from kafscale.wire.compression import compress
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import HEADER_SIZE, Codec, Record, build_batch
+from msgspec.structs import replace as replace_fields
 from writer_desk import QUICK, Desk
 
 KEYED = Record(key=b"k", value=b"v")
@@ -77,6 +81,13 @@ def test_what_is_wrong_from_the_outside_is_not_opened() -> None:
     broken = bytearray(records(KEYLESS))
     broken[-1] ^= 1
     assert read(memoryview(broken)) == Contents(None)
+
+
+@given(body=st.binary(min_size=1, max_size=120), codec=st.sampled_from(list(Codec)), compressed=st.booleans())
+def test_no_bytes_behind_a_sound_header_raise_anything(body: bytes, codec: Codec, compressed: bool) -> None:
+    header = replace_fields(read_batch_header(records(KEYED)), attributes=int(codec))
+    found = read(memoryview(pack_batch(header, compress(codec, body) if compressed else body)))
+    assert found.rejection is None or found.rejection.error is not ErrorCode.NONE
 
 
 def test_only_few_records_that_are_not_compressed_are_small() -> None:

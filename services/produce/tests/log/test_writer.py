@@ -19,6 +19,7 @@ from kafscale.wire.errors import ErrorCode
 from writer_desk import QUICK, Desk, one_batch
 
 S3 = Limits(linger_min_ms=5)
+LINGERING = replace(S3, linger_min_ms=100, linger_whole=True)
 META = MetaWrite(expected_revision=0, value=b"")
 
 
@@ -217,6 +218,21 @@ def test_a_governed_seal_waits_for_its_grant() -> None:
     assert not desk.actions
     desk.do(desk.writer.grant_seal)
     assert len(desk.pop(PutObject)) == 2
+
+
+def test_a_topics_own_linger_is_waited_out_also_by_one_client_that_is_back() -> None:
+    for limits, waited_ms in ((replace(S3, linger_min_ms=100), 0), (LINGERING, 100)):
+        desk = Desk(limits)
+        desk.append(1)
+        desk.tick(300)
+        desk.upload()
+        desk.commit()
+        desk.append(2)
+        due_ms = desk.writer.next_deadline()
+        assert due_ms is not None
+        assert due_ms - desk.now_ms == waited_ms
+        desk.tick(waited_ms)
+        assert len(desk.pop(PutObject)) == 2
 
 
 def test_a_governed_seal_without_a_grant_happens_at_the_longest_linger() -> None:

@@ -1,7 +1,8 @@
 """Requests to append, and their records opened beside the event loop where the topic wants them read first.
 
 Small ones are read here, a turn of the loop for each; the others in a thread, few at a time, because each may
-hold as many bytes as `wire.compression` lets out of a batch. Nothing is decided here: see `log.contents`.
+hold as many bytes as `wire.compression` lets out of a batch. What waits is bounded by admission, and is answered
+in its turn when its deadline has passed. Nothing is decided here: see `log.contents`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Opener:
         """
         while line:
             request, found = line[0], None
-            if writer.opens_records and request.records:
+            if writer.opens_records and request.records and not request.waiter.abandoned:
                 found = await self._read(request.records)
                 if not line:
                     return  # the writer stopped meanwhile, and all were refused

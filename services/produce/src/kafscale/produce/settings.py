@@ -37,14 +37,16 @@ def segments_per_s(settings: ProduceSettings, store: ObjectStore) -> int | None:
 
 def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Limits:
     """What a writer of this topic must keep to, now."""
-    linger_ms = settings.produce_linger_ms if topic.linger_ms is None else topic.linger_ms
+    topic_linger_ms = topic.linger_ms
+    linger_ms = settings.produce_linger_ms if topic_linger_ms is None else topic_linger_ms
     return Limits(
-        max_message_bytes=topic.max_message_bytes,
+        max_message_bytes=min(topic.max_message_bytes, settings.produce_partition_bytes),
         segment_bytes=topic.segment_bytes,
         seal_bytes_max=settings.segment_bytes,
         held_bytes_max=settings.produce_partition_bytes,
         pipeline_max=settings.produce_pipeline_max,
         linger_min_ms=store.linger_min_ms if linger_ms is None else linger_ms,
+        linger_whole=bool(topic_linger_ms),
         flush_interval_ms=settings.flush_interval_ms,
         governed=segments_per_s(settings, store) is not None,
         governed_linger_max_ms=settings.produce_linger_max_ms,

@@ -5,7 +5,8 @@ answer is joined when the last partition has settled. acks=1 is acks=all; acks=0
 without an answer. Below v3 message sets are first made batches of, in a line of their own (`message_sets.py`).
 Transactional ids: INVALID_REQUEST.
 Per partition: 3 or 100 unknown topic, 6 not the owner (may be routed again), 7 outcome unknown at
-the deadline, 19 no memory, 56 store or etcd full, and what the writer finds wrong with the batches.
+the deadline, 19 no memory, 56 store or etcd full, and what the writer finds wrong with the batches; from v8
+with a sentence where the code alone does not say it, and with each record that a compacted topic refuses.
 Not implemented: current_leader and node_endpoints (the front door knows the leaders, not we).
 """
 

@@ -171,7 +171,7 @@ class Intake:
 
     def _gathered_ms(self, limits: Limits) -> int:
         buffer = self.open
-        if len(buffer.waiters.items) >= self._company:
+        if len(buffer.waiters.items) >= self._company and not limits.linger_whole:
             return buffer.opened_ms
         return max(buffer.opened_ms + limits.linger_min_ms, self._regather_until_ms)
 

@@ -69,6 +69,7 @@ class Limits:
     held_bytes_max: int = 64 << 20  # open buffer and pipeline; past it appends get error 19
     pipeline_max: int = 4  # sealed and not yet committed
     linger_min_ms: int = 5  # what an idle partition waits; the store says (0: requests cost nothing)
+    linger_whole: bool = False  # the topic asked for it: it does not end when everybody is back
     flush_interval_ms: int = 250  # the longest a record waits to be sealed while uploads are under way
     governed: bool = False  # seals by time need `grant_seal`
     governed_linger_max_ms: int = 5_000  # sealed by then without a grant
