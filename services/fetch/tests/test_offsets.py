@@ -74,6 +74,24 @@ async def test_by_time_is_the_first_record_at_or_after_it_in_every_codec(
             assert found.leader_epoch == (3 if expected[0] >= 0 else -1)
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+async def test_of_a_log_that_takes_its_own_time_only_that_time_counts(
+    etcd, keyspace, store, topic, log, serve, codec: Codec
+) -> None:
+    for stamp in (1_000, 2_000):
+        await log.append_raw([build_batch(at(9_000, 5), codec=codec, log_append_time_ms=stamp)])
+    async with serve(etcd, keyspace, store) as client:
+        for wanted, expected in (
+            (5, (0, 1_000)),
+            (1_000, (0, 1_000)),
+            (1_001, (2, 2_000)),
+            (2_001, (-1, -1)),
+            (MAX_TIMESTAMP, (2, 2_000)),
+        ):
+            found = await client.list_offsets(topic, wanted)
+            assert (found.offset, found.timestamp) == expected, wanted
+
+
 async def test_by_time_is_right_when_timestamps_are_out_of_order(
     etcd, keyspace, store, topic, log, serve
 ) -> None:

@@ -50,6 +50,31 @@ async def test_a_request_over_two_owners_is_split_and_joined_in_its_own_order(cl
     assert client.produced() == [("t", 3, 0, 5), ("t", 0, 0, 6), ("t", 2, 10, -1)]
 
 
+async def test_what_is_said_of_single_records_survives_the_joining(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"), ("t", 2, b"c"))
+    (one,), (two,) = cluster.producer(ONE).sent, cluster.producer(TWO).sent
+    one.append(offset=7)
+    faulty = produce.ProduceResponsePartition(
+        index=2,
+        error_code=87,
+        base_offset=-1,
+        record_errors=[produce.ProduceResponseBatchIndexAndErrorMessage(4, "no key")],
+        error_message="1 of 5",
+    )
+    topic = produce.ProduceResponseTopic(name="t", partition_responses=[faulty])
+    two.reply(*produce.encode_response(produce.ProduceResponse(responses=[topic]), 9))
+    await settled()
+    answer = produce.decode_response(client.answers[0].body, 9)
+    (good, bad) = answer.responses[0].partition_responses
+    assert (good.base_offset, good.record_errors, good.error_message) == (7, [], None)
+    assert [(each.batch_index, each.batch_index_error_message) for each in bad.record_errors] == [
+        (4, "no key")
+    ]
+    assert bad.error_message == "1 of 5"
+
+
 async def test_records_are_not_copied_on_the_way_to_several_owners(cluster: Cluster) -> None:
     two_owners(cluster)
     records = bytes(200_000)

@@ -1,0 +1,224 @@
+"""Topic configs changed by an ordinary AdminClient act in the running services.
+
+Law: after the answer to a change, producers and consumers feel it soon (a second is promised; here a busy machine has
+ten), with Kafka's errors and Kafka's timestamps; what is set back is felt again. Nothing is restarted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from e2e.harness.cluster import Cluster
+from e2e.harness.services import until
+
+log = logging.getLogger(__name__)
+
+FELT_S = 10.0
+ANSWER_S = 30.0
+SENT_MS = 1_500_000_000_000  # years before the test runs
+LINGER_MS = 200
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(data_dir=tmp_path_factory.mktemp("configs"))
+    cluster.start()
+    yield cluster
+    cluster.kill()
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+
+@pytest.fixture
+def producer(cluster: Cluster) -> Iterator[Producer]:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+    yield producer
+    producer.flush(ANSWER_S)
+
+
+def create(admin: AdminClient, name: str) -> str:
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(ANSWER_S)
+    return name
+
+
+def alter(admin: AdminClient, topic: str, op: AlterConfigOpType, key: str, value: str | None = None) -> None:
+    entry = ConfigEntry(key, value, incremental_operation=op)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(ANSWER_S)
+
+
+def send(
+    producer: Producer, topic: str, value: bytes = b"v", key: bytes | None = None
+) -> Message | KafkaError:
+    """What became of one record."""
+    told: Future[Message | KafkaError] = Future()
+    producer.produce(
+        topic,
+        value,
+        key,
+        timestamp=SENT_MS,
+        on_delivery=lambda error, message: told.set_result(message if error is None else error),
+    )
+    producer.flush(ANSWER_S)
+    return told.result(0)
+
+
+def felt(what: str, condition: Callable[[], bool]) -> None:
+    begin = time.monotonic()
+    until(what, condition, FELT_S)
+    log.info("%s: after %.3f s", what, time.monotonic() - begin)
+
+
+def code_of(outcome: Message | KafkaError) -> int:
+    return outcome.code() if isinstance(outcome, KafkaError) else 0
+
+
+def newest(cluster: Cluster, topic: str) -> Message:
+    """The last record of the topic's one partition."""
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "none", "enable.auto.commit": False}
+    )
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=ANSWER_S)
+        consumer.assign([TopicPartition(topic, 0, end - 1)])
+        message = consumer.poll(ANSWER_S)
+        assert message is not None
+        assert message.error() is None
+        return message
+    finally:
+        consumer.close()
+
+
+def test_the_largest_message_is_the_topics(admin: AdminClient, producer: Producer) -> None:
+    topic = create(admin, "sizes")
+    assert code_of(send(producer, topic, bytes(20_000))) == 0
+    alter(admin, topic, AlterConfigOpType.SET, "max.message.bytes", "10000")
+
+    def refused() -> bool:
+        return code_of(send(producer, topic, bytes(20_000))) == KafkaError.MSG_SIZE_TOO_LARGE
+
+    felt("a large message is refused", refused)
+    assert code_of(send(producer, topic, bytes(9_000))) == 0
+    alter(admin, topic, AlterConfigOpType.DELETE, "max.message.bytes")
+    felt("it is taken again", lambda: not refused())
+
+
+def test_records_take_the_logs_time_as_soon_as_the_topic_says_so(
+    cluster: Cluster,
+    admin: AdminClient,
+    producer: Producer,
+) -> None:
+    topic = create(admin, "times")
+    assert code_of(send(producer, topic)) == 0
+    assert newest(cluster, topic).timestamp() == (TIMESTAMP_CREATE_TIME, SENT_MS)
+    alter(admin, topic, AlterConfigOpType.SET, "message.timestamp.type", "LogAppendTime")
+    began_ms = time.time_ns() // 1_000_000
+
+    def stamped() -> bool:
+        outcome = send(producer, topic)
+        assert isinstance(outcome, Message)
+        return outcome.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME
+
+    felt("records have the log's time", stamped)
+    kind, stamp_ms = newest(cluster, topic).timestamp()
+    assert kind == TIMESTAMP_LOG_APPEND_TIME
+    assert began_ms <= stamp_ms <= time.time_ns() // 1_000_000
+    partition = TopicPartition(topic, 0)
+    greatest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+    latest = admin.list_offsets({partition: greatest})[partition].result(ANSWER_S)
+    assert (latest.offset, latest.timestamp) == (newest(cluster, topic).offset(), stamp_ms)
+    by_time = admin.list_offsets({partition: OffsetSpec.for_timestamp(stamp_ms)})[partition].result(ANSWER_S)
+    assert by_time.offset == latest.offset
+
+
+def test_a_compacted_topic_takes_records_with_keys_alone(
+    cluster: Cluster,
+    admin: AdminClient,
+    producer: Producer,
+) -> None:
+    topic = create(admin, "tables")
+    assert code_of(send(producer, topic)) == 0
+    alter(admin, topic, AlterConfigOpType.APPEND, "cleanup.policy", "compact")
+
+    def refused() -> bool:
+        return code_of(send(producer, topic)) == KafkaError.INVALID_RECORD
+
+    felt("a record without a key is refused", refused)
+    assert code_of(send(producer, topic, b"large" * 10_000, key=b"k")) == 0
+    assert newest(cluster, topic).key() == b"k"
+    alter(admin, topic, AlterConfigOpType.SUBTRACT, "cleanup.policy", "compact")
+    felt("it is taken again", lambda: not refused())
+
+
+def test_a_topics_linger_is_waited_out(admin: AdminClient, producer: Producer) -> None:
+    topic = create(admin, "lingering")
+    assert code_of(send(producer, topic)) == 0
+    alter(admin, topic, AlterConfigOpType.SET, "kafscale.linger.ms", str(LINGER_MS))
+
+    def lingers() -> bool:
+        outcome = send(producer, topic)
+        assert isinstance(outcome, Message)
+        return (outcome.latency() or 0) * 1_000 >= LINGER_MS
+
+    felt("each of three acknowledgements waits", lambda: all(lingers() for _ in range(3)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("retention.ms", "-2"), ("segment.bytes", "0"), ("compression.type", "gzip"), ("no.such", "1")],
+)
+def test_what_cannot_be_set_is_invalid_config_with_its_name(admin: AdminClient, key: str, value: str) -> None:
+    topic = create(admin, f"refused-{key}")
+    with pytest.raises(KafkaException, match=key) as refused:
+        alter(admin, topic, AlterConfigOpType.SET, key, value)
+    assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+    described = describe(admin, ConfigResource.Type.TOPIC, topic)
+    assert all(entry.is_default for entry in described.values())
+
+
+def describe(admin: AdminClient, kind: Any, name: str) -> dict[str, Any]:
+    resource = ConfigResource(kind, name)
+    found: dict[str, Any] = admin.describe_configs([resource])[resource].result(ANSWER_S)
+    return found
+
+
+def test_a_broker_says_what_it_is_and_cannot_be_changed(cluster: Cluster, admin: AdminClient) -> None:
+    (broker,) = admin.list_topics(timeout=ANSWER_S).brokers.values()
+    configs = describe(admin, ConfigResource.Type.BROKER, str(broker.id))
+    assert configs["broker.id"].value == str(broker.id)
+    assert configs["advertised.listeners"].value == f"PLAINTEXT://{cluster.bootstrap}"
+    assert configs["message.max.bytes"].value == "1048588"
+    entry = ConfigEntry("message.max.bytes", "1", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker.id), incremental_configs=[entry])
+    with pytest.raises(KafkaException) as refused:
+        admin.incremental_alter_configs([resource])[resource].result(ANSWER_S)
+    assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
