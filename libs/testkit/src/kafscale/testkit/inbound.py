@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafscale.runtime.stream.frame import RequestMeta
-from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.stream.inbound import InboundRequest, ReplySink
 from kafscale.wire.buffers import Buffer
 
 
@@ -14,8 +14,10 @@ class _NoStream:
         raise AssertionError("the handler returns its answer: nothing goes to the stream")
 
 
-def inbound(body: bytes, api_key: int, version: int, *, aged: bool = False) -> InboundRequest:
-    """One that is worth answering for ever, or, aged, no longer."""
+def inbound(
+    body: bytes, api_key: int, version: int, *, aged: bool = False, sink: ReplySink | None = None
+) -> InboundRequest:
+    """One that is worth answering for ever, or, aged, no longer. `sink`: for handlers that reply by themselves."""
     meta = RequestMeta(
         connection_id=1,
         request_id=1,
@@ -26,4 +28,4 @@ def inbound(body: bytes, api_key: int, version: int, *, aged: bool = False) -> I
         peer="127.0.0.1:1",
         client_id="test",
     )
-    return InboundRequest(meta, memoryview(body), arrived_ms=0, sink=_NoStream())
+    return InboundRequest(meta, memoryview(body), arrived_ms=0, sink=sink or _NoStream())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafscale.admin.log_starts import LogStarts
 from kafscale.admin.settings import AdminSettings
 from kafscale.admin.sizes import Sizes
 from kafscale.admin.topics import TopicStore
@@ -23,6 +24,7 @@ class AdminContext:
     cluster_id: str
     topics: TopicsView
     store: TopicStore
+    log_starts: LogStarts
     front_doors: LiveView
     owners: PrefixView[OwnerRecord]
     sizes: Sizes

@@ -9,6 +9,7 @@ from kafscale.admin.cluster import cluster_id
 from kafscale.admin.context import AdminContext
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.handlers import handlers
+from kafscale.admin.log_starts import LogStarts
 from kafscale.admin.settings import AdminSettings
 from kafscale.admin.sizes import Sizes
 from kafscale.admin.topics import TopicStore
@@ -33,6 +34,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         cluster_id=await cluster_id(runtime.etcd, runtime.keyspace, runtime.clock.wall_ms()),
         topics=topics,
         store=store,
+        log_starts=LogStarts(runtime.etcd, runtime.keyspace),
         front_doors=front_doors,
         owners=owners,
         sizes=Sizes(runtime.etcd, runtime.keyspace),

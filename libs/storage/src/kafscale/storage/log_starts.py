@@ -1,0 +1,72 @@
+"""A partition's log start: how it is read, and the one way in which it moves.
+
+Pure. The laws: it only grows, it never passes the high watermark, and it moves by a compare-and-swap on meta,
+so that a checkpoint that was prepared from an older meta fails instead of putting it back. The head is compared
+by its creation alone: its high watermark only grows as long as the key lives, so commits need not be held up;
+and a topic that was deleted has no head, so no meta is left behind for it. Objects below the start stay
+where they are; whoever deletes them later waits for the reads under way (docs/protocol/commit.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kafscale.storage.claims import range_at
+from kafscale.storage.etcd import Compare, Put, Range, Txn, TxnResult
+from kafscale.storage.heads import Meta, decode_head, decode_meta, encode_meta
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.topics import Topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBounds:
+    """Where a log starts and ends at one revision, and what a change of the start compares.
+
+    Revision 0 stands for a key that is absent: without a head the log is empty, without a meta it starts at 0.
+    """
+
+    next: int = 0
+    head_created: int = 0
+    meta: Meta = Meta()
+    meta_revision: int = 0
+
+    @property
+    def start(self) -> int:
+        return self.meta.log_start
+
+
+def build_read(keyspace: Keyspace, topic: Topic, partition: int) -> Txn:
+    """Head and meta at one revision, if the topic is still the one that was read."""
+    return Txn(
+        compare=(Compare(keyspace.topic(topic.name), "mod", "=", topic.mod_revision),),
+        success=(
+            Range(keyspace.head(topic.topic_id, partition)),
+            Range(keyspace.meta(topic.topic_id, partition)),
+        ),
+    )
+
+
+def read_bounds(result: TxnResult) -> LogBounds | None:
+    """The answer to `build_read`; None: the topic has changed, read it again."""
+    if not result.succeeded:
+        return None
+    heads, metas = range_at(result, 0).kvs, range_at(result, 1).kvs
+    return LogBounds(
+        next=decode_head(heads[0].value).next if heads else 0,
+        head_created=heads[0].create_revision if heads else 0,
+        meta=decode_meta(metas[0].value) if metas else Meta(),
+        meta_revision=metas[0].mod_revision if metas else 0,
+    )
+
+
+def build_move(keyspace: Keyspace, topic: Topic, partition: int, bounds: LogBounds, start: int) -> Txn:
+    """Moves the start that was read to `start`; refused when meta changed since, or the head is gone."""
+    assert bounds.start < start <= bounds.next, (start, bounds)
+    meta_key = keyspace.meta(topic.topic_id, partition)
+    return Txn(
+        compare=(
+            Compare(keyspace.head(topic.topic_id, partition), "create", "=", bounds.head_created),
+            Compare(meta_key, "mod", "=", bounds.meta_revision),
+        ),
+        success=(Put(meta_key, encode_meta(replace(bounds.meta, log_start=start))),),
+    )
