@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.runtime.stream.frame import (
+    FRAME_VERSION,
     CancelFrame,
     Frame,
     FrameError,
@@ -28,6 +29,7 @@ metas = st.builds(
     lane_epoch=st.integers(0, 2**32 - 1),
     age_budget_ms=st.integers(0, 2**31),
     revision=st.integers(0, 2**63 - 1),
+    log_start_revision=st.integers(0, 2**63 - 1),
     listener=texts,
     principal=texts,
     peer=texts,
@@ -65,6 +67,7 @@ def test_the_bytes_of_a_request_are_those_of_the_proto_file() -> None:
         api_version=13,
         lane_epoch=5,
         revision=99,
+        log_start_revision=98,
         listener="L",
         principal=None,
         peer="p:1",
@@ -73,7 +76,8 @@ def test_the_bytes_of_a_request_are_those_of_the_proto_file() -> None:
     )
     outbox.put_request(0x1112131415161718, meta, (b"xy", b"z"), lane=0, expires_ms=30_000)
     assert outbox.take(10_000) == bytes.fromhex(
-        "01 01 00 00 00000037 1112131415161718 0000000000000063 0102030405060708 00000005 00004e20"
+        "02 01 00 00 0000003f 1112131415161718 0000000000000063 0000000000000062 0102030405060708"
+        "00000005 00004e20"
         "0001 000d 000e 0001 4c ffff 0003 703a31 0000 ffff 78797a"
     )
 
@@ -83,7 +87,7 @@ def test_the_bytes_of_a_reply_and_of_a_cancel_are_those_of_the_proto_file() -> N
     outbox.put_reply(3, ReplyStatus.NOT_OWNER, 77, (b"ok",))
     outbox.put_cancel(4)
     assert outbox.take(0) == bytes.fromhex(
-        "01 03 00 01 00000012 0000000000000003 000000000000004d 6f6b  01 04 00 00 00000008 0000000000000004"
+        "02 03 00 01 00000012 0000000000000003 000000000000004d 6f6b  02 04 00 00 00000008 0000000000000004"
     )
 
 
@@ -139,7 +143,7 @@ def test_everything_that_waits_leaves_in_one_message_up_to_the_limit() -> None:
     for number in range(100):
         outbox.put_reply(number, 0, 0, (b"x" * 1000,))
     assert len(drained(outbox)) == 1
-    for number in range(4000):
+    for number in range(3900):
         outbox.put_reply(number, 0, 0, (b"x" * 1000,))
     messages = drained(outbox)
     assert len(messages) == 4
@@ -228,16 +232,16 @@ GOOD = request_message()
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (b"\x02" + GOOD[1:], "another version"),
+        (b"\x01" + GOOD[1:], "another version"),
         (GOOD[:1] + b"\x09" + GOOD[2:], "an unknown kind"),
         (GOOD[:2] + b"\x02" + GOOD[3:], "an unknown flag"),
         (GOOD[:3] + b"\x01" + GOOD[4:], "a status in a request"),
         (GOOD[:-1], "cut short"),
         (GOOD + b"\x01", "a byte too many"),
         (GOOD[:4] + struct.pack(">I", 8) + GOOD[8:16], "shorter than its header"),
-        (GOOD[:44] + struct.pack(">H", 999) + GOOD[46:], "texts past the end"),
-        (GOOD[:44] + struct.pack(">H", 9) + GOOD[46:], "texts that do not fill their field"),
-        (GOOD[:46] + b"\x00\x01\xff" + GOOD[49:], "a text that is not UTF-8"),
+        (GOOD[:52] + struct.pack(">H", 999) + GOOD[54:], "texts past the end"),
+        (GOOD[:52] + struct.pack(">H", 9) + GOOD[54:], "texts that do not fill their field"),
+        (GOOD[:54] + b"\x00\x01\xff" + GOOD[57:], "a text that is not UTF-8"),
         (GOOD[:1] + bytes([FrameKind.CHUNK]) + GOOD[2:], "a chunk of nothing"),
         (GOOD[:1] + bytes([FrameKind.REPLY]) + GOOD[2:], "a reply to a service"),
         (GOOD[:1] + bytes([FrameKind.CANCEL]) + GOOD[2:], "a cancel with a payload"),
@@ -252,7 +256,7 @@ def test_a_frame_that_does_not_follow_the_layout_is_refused(bad: bytes, why: str
 def test_a_front_door_takes_replies_only() -> None:
     with pytest.raises(FrameError):
         Inbox("frontdoor").feed(GOOD)
-    unknown_status = struct.pack(">BBBBIQQ", 1, FrameKind.REPLY, 0, 9, 16, 1, 0)
+    unknown_status = struct.pack(">BBBBIQQ", FRAME_VERSION, FrameKind.REPLY, 0, 9, 16, 1, 0)
     with pytest.raises(FrameError):
         Inbox("frontdoor").feed(unknown_status)
 
@@ -297,7 +301,7 @@ def test_a_body_that_begins_twice_and_an_endless_row_of_empty_chunks_are_refused
     inbox.feed(request_part(1))
     with pytest.raises(FrameError):
         inbox.feed(request_part(1))
-    empty = struct.pack(">BBBBIQ", 1, FrameKind.CHUNK, 1, 0, 8, 1)
+    empty = struct.pack(">BBBBIQ", FRAME_VERSION, FrameKind.CHUNK, 1, 0, 8, 1)
     with pytest.raises(FrameError):
         inbox.feed(empty)
 

@@ -21,4 +21,7 @@ def test_what_one_worker_has_acknowledged_every_worker_reads() -> None:
     assert (one.value, other.value) == (7, 7)
     other.saw(9)
     assert one.value == 9
+    assert one.log_starts == other.log_starts == 0
+    other.saw_log_starts(5)
+    assert (one.value, one.log_starts, other.log_starts) == (9, 5, 5)
     os.close(page)

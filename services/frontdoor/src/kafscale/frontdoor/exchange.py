@@ -108,7 +108,9 @@ class Exchange:
         """The instance has more waiting than it takes: the client is not read until that has changed."""
         self._door.pause_for(channel)
 
-    def meta(self, *, now_ms: int, revision: int = 0, lane_epoch: int = 0) -> RequestMeta:
+    def meta(
+        self, *, now_ms: int, revision: int = 0, log_start_revision: int = 0, lane_epoch: int = 0
+    ) -> RequestMeta:
         """What a service learns of the request; its age budget is what remains until the deadline."""
         caller, header = self.caller, self.request.header
         return RequestMeta(
@@ -118,6 +120,7 @@ class Exchange:
             lane_epoch=lane_epoch,
             age_budget_ms=max(1, self.deadline_ms - now_ms),
             revision=revision,
+            log_start_revision=log_start_revision,
             listener=caller.listener,
             principal=caller.principal,
             peer=caller.peer,

@@ -107,7 +107,11 @@ class SplitFetch:
     def _ask(self, part: FetchPart, max_wait_ms: int, min_bytes: int) -> None:
         exchange, forwarder = self._exchange, self._from.forwarder
         body = schema.encode_request(self._share(part, max_wait_ms, min_bytes), self._version)
-        meta = exchange.meta(now_ms=forwarder.clock.now_ms(), revision=forwarder.acked.value)
+        meta = exchange.meta(
+            now_ms=forwarder.clock.now_ms(),
+            revision=forwarder.acked.value,
+            log_start_revision=forwarder.acked.log_starts,
+        )
         pending = part.pending = part.channel.send(Stream.BULK, meta, body)
         pending.future.add_done_callback(partial(self._replied, part, pending))
 

@@ -31,7 +31,10 @@ OnReply = Callable[[Exchange, Reply, Channel], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How one API is forwarded. `unavailable`: nothing was executed, and clients try again on it."""
+    """How one API is forwarded. `unavailable`: nothing was executed, and clients try again on it.
+
+    `moves_log_starts`: its replies say as of which revision the log starts that they name are known.
+    """
 
     backend: Backend
     stream: Stream
@@ -40,6 +43,7 @@ class Policy:
     unknown: ErrorCode = ErrorCode.REQUEST_TIMED_OUT
     repeatable: bool = True
     carries_revision: bool = False
+    moves_log_starts: bool = False
 
 
 class Forwarder:
@@ -120,7 +124,8 @@ class Forwarded:
             return
         self._attempts += 1
         revision = self._from.acked.value if policy.carries_revision else 0
-        meta = exchange.meta(now_ms=self._from.clock.now_ms(), revision=revision)
+        starts = self._from.acked.log_starts if policy.carries_revision else 0
+        meta = exchange.meta(now_ms=self._from.clock.now_ms(), revision=revision, log_start_revision=starts)
         self._tried = channel
         self._pending = channel.send(policy.stream, meta, self._body)
         future = self._pending.future
@@ -156,6 +161,8 @@ class Forwarded:
         assert self._tried is not None, "a reply comes from somewhere"
         match reply.status:
             case ReplyStatus.FINAL | ReplyStatus.NOT_OWNER:
+                if self._policy.moves_log_starts:
+                    self._from.acked.saw_log_starts(reply.revision)
                 if self._on_reply is not None:
                     self._on_reply(self._exchange, reply, self._tried)
                 self._exchange.answer([reply.body])

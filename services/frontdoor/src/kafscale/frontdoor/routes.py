@@ -120,7 +120,7 @@ ROWS: Final[tuple[Row, ...]] = (
     _row(_K.API_VERSIONS, 0, 4, _B.FRONTDOOR),
     _row(_K.CREATE_TOPICS, 0, 7, _B.ADMIN),
     _row(_K.DELETE_TOPICS, 0, 6, _B.ADMIN),
-    _later(_K.DELETE_RECORDS, 0, 2, _B.ADMIN, OPERATIONS),
+    _row(_K.DELETE_RECORDS, 0, 2, _B.ADMIN),
     _row(_K.INIT_PRODUCER_ID, 0, 5, _B.COORDINATOR),
     _row(_K.OFFSET_FOR_LEADER_EPOCH, 0, 4, _B.FETCH),
     _later(_K.ADD_PARTITIONS_TO_TXN, 0, 5, _B.COORDINATOR, TRANSACTIONS),

@@ -15,7 +15,7 @@ import msgspec
 Buffer = bytes | bytearray | memoryview
 RequestId = NewType("RequestId", int)
 
-FRAME_VERSION: Final = 1
+FRAME_VERSION: Final = 2
 FLAG_MORE: Final = 1
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 MESSAGE_BYTES_MAX: Final = 1 << 20
@@ -24,8 +24,8 @@ STRINGS: Final = 5
 
 COMMON: Final = struct.Struct(">BBBBIQ")
 REPLY_HEADER: Final = struct.Struct(">BBBBIQQ")
-REQUEST_HEADER: Final = struct.Struct(">BBBBIQQQIIHHH")
-REQUEST_FIELDS: Final = struct.Struct(">QQIIHHH")
+REQUEST_HEADER: Final = struct.Struct(">BBBBIQQQQIIHHH")
+REQUEST_FIELDS: Final = struct.Struct(">QQQIIHHH")
 REVISION: Final = struct.Struct(">Q")
 # The length field counts the bytes behind itself: a frame is this much longer than it says.
 LENGTH_END: Final = 8
@@ -65,6 +65,7 @@ class RequestMeta(msgspec.Struct, frozen=True, kw_only=True):
     lane_epoch: int = 0
     age_budget_ms: int = 0  # 0: worth answering for ever
     revision: int = 0
+    log_start_revision: int = 0
     listener: str | None = None
     principal: str | None = None
     peer: str | None = None

@@ -127,7 +127,7 @@ class Inbox:
     ) -> Frame | None:
         if len(view) < REQUEST_HEADER.size:
             raise FrameError("a request shorter than its header")
-        revision, connection_id, lane_epoch, budget_ms, api_key, api_version, extra = (
+        revision, log_start_revision, connection_id, lane_epoch, budget_ms, api_key, api_version, extra = (
             REQUEST_FIELDS.unpack_from(view, COMMON.size)
         )
         texts_end = REQUEST_HEADER.size + extra
@@ -143,6 +143,7 @@ class Inbox:
             lane_epoch=lane_epoch,
             age_budget_ms=budget_ms,
             revision=revision,
+            log_start_revision=log_start_revision,
             listener=listener,
             principal=principal,
             peer=peer,

@@ -222,6 +222,7 @@ class Outbox:
                 REQUEST_HEADER.size - LENGTH_END + len(extra) + payload_bytes,
                 waiting.request_id,
                 meta.revision,
+                meta.log_start_revision,
                 meta.connection_id,
                 meta.lane_epoch,
                 age_left_ms(waiting.expires_ms, now_ms),
