@@ -68,8 +68,22 @@ class Client:
             ApiKey.OFFSET_FOR_LEADER_EPOCH: task_handler(service.offset_for_leader_epoch, tasks),
         }
 
-    def send(self, key: ApiKey, version: int, body: Sequence[Buffer], *, revision: int = 0) -> Call:
-        meta = RequestMeta(connection_id=1, api_key=key, api_version=version, revision=revision)
+    def send(
+        self,
+        key: ApiKey,
+        version: int,
+        body: Sequence[Buffer],
+        *,
+        revision: int = 0,
+        log_start_revision: int = 0,
+    ) -> Call:
+        meta = RequestMeta(
+            connection_id=1,
+            api_key=key,
+            api_version=version,
+            revision=revision,
+            log_start_revision=log_start_revision,
+        )
         sink = Sink()
         request = InboundRequest(meta, memoryview(b"".join(body)), arrived_ms=self._clock.now_ms(), sink=sink)
         self._handlers[key](request)
@@ -85,6 +99,7 @@ class Client:
         max_bytes: int = RESPONSE_MAX_BYTES,
         partition_max_bytes: int = PARTITION_MAX_BYTES,
         revision: int = 0,
+        log_start_revision: int = 0,
         leader_epoch: int = -1,
         isolation_level: int = 0,
         session: tuple[int, int] = (0, -1),
@@ -113,7 +128,10 @@ class Client:
                 )
             ],
         )
-        return self.send(ApiKey.FETCH, version, fetch.encode_request(request, version), revision=revision)
+        body = fetch.encode_request(request, version)
+        return self.send(
+            ApiKey.FETCH, version, body, revision=revision, log_start_revision=log_start_revision
+        )
 
     async def fetch(self, topic: Topic, offset: int, **options: int) -> fetch.FetchResponsePartition:
         """One partition's answer."""

@@ -82,12 +82,13 @@ class _Batch:
 class _Follower:
     """Both prefixes of one topic, followed by two tasks."""
 
-    __slots__ = ("changed_ms", "heads_revision", "loaded", "tasks", "used_ms")
+    __slots__ = ("changed_ms", "heads_revision", "loaded", "metas_revision", "tasks", "used_ms")
 
     def __init__(self, now_ms: int) -> None:
         self.used_ms = now_ms
         self.changed_ms = 0
         self.heads_revision = 0
+        self.metas_revision = 0
         self.loaded: set[bytes] = set()  # the prefixes that were read whole
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -128,6 +129,13 @@ class Heads:
         """Every commit of the partition up to this revision is known."""
         follower = self._followers.get(key.topic_id)
         watched = 0 if follower is None else follower.heads_revision
+        return max(self._table.read_revision(key), watched)
+
+    def log_start_revision(self, key: PartitionKey) -> int:
+        """The partition's log start is known as of this revision. Metas have a watch of their own, which
+        says nothing while they rest, so this may lag far behind `revision`."""
+        follower = self._followers.get(key.topic_id)
+        watched = 0 if follower is None else follower.metas_revision
         return max(self._table.read_revision(key), watched)
 
     def confirmed_ms(self, key: PartitionKey) -> int:
@@ -264,7 +272,7 @@ class Heads:
     def _go_back(self, follower: _Follower, topic_id: TopicId, revision: int) -> None:
         """etcd was restored to an older state: what was seen beyond it is not true any more."""
         log.warning("etcd_went_back", topic_id=topic_id.hex(), seen=follower.heads_revision, found=revision)
-        follower.heads_revision = 0
+        follower.heads_revision = follower.metas_revision = 0
         follower.loaded.clear()
         self._table.forget(topic_id)
 
@@ -280,6 +288,8 @@ class Heads:
         if heads:
             follower.heads_revision = max(follower.heads_revision, revision)
             follower.changed_ms = max(follower.changed_ms, at_ms)
+        else:
+            follower.metas_revision = max(follower.metas_revision, revision)
 
     def _learn(self, raw: bytes, value: bytes | None, revision: int) -> PartitionKey | None:
         try:

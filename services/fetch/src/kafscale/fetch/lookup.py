@@ -74,14 +74,17 @@ class Lookup:
         self._topics_read_ms: int | None = None
         self._topics_lock = asyncio.Lock()
 
-    async def open(self, spots: Sequence[Spot], asked: Asked) -> None:
-        """Fill in every spot's topic and state, or its error."""
+    async def open(self, spots: Sequence[Spot], asked: Asked, *, log_start_revision: int = 0) -> None:
+        """Fill in every spot's topic and state, or its error; no log start is older than the revision."""
         unnamed = [spot for spot in spots if not self._name(spot)]
         if unnamed:
             await self._read_topics()
             for spot in unnamed:
                 if not self._name(spot):
                     spot.error = _unknown(spot)
+        for spot in spots if log_start_revision else ():
+            if spot.key and self._heads.log_start_revision(spot.key) < log_start_revision:
+                spot.fresh = True
         await self.review(spots, asked)
         for spot in spots:
             spot.fresh = False

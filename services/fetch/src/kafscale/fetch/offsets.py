@@ -85,12 +85,16 @@ class OffsetFinder:
         """The first of the records with the greatest timestamp."""
         state = _state(spot)
         newest: Seg | None = None
+        newest_ts = NO_TIMESTAMP
         async for seg in self._locator.from_offset(state, state.log_start):
-            if newest is None or seg.max_ts > newest.max_ts:
-                newest = seg
+            max_ts = seg.max_ts
+            if seg.base < state.log_start and max_ts > newest_ts:
+                max_ts = await self._newest_left(spot, seg, state.log_start)
+            if newest is None or max_ts > newest_ts:
+                newest, newest_ts = seg, max_ts
         if newest is None:
             return NOWHERE
-        found = await self._in_segment(spot, newest, state.log_start, newest.max_ts)
+        found = await self._in_segment(spot, newest, state.log_start, newest_ts)
         return found or NOWHERE
 
     async def before(self, spot: Spot, timestamp: int, count: int, *, wall_ms: int) -> Point:
@@ -119,6 +123,14 @@ class OffsetFinder:
         if epoch >= current:
             return EpochEnd(epoch=current, offset=state.next)
         return end_of(await self._locator.epochs(state), epoch, state)
+
+    async def _newest_left(self, spot: Spot, seg: Seg, log_start: int) -> int:
+        """The greatest timestamp that is not deleted of a segment that the log starts within."""
+        lease = self._cache.lease()
+        try:
+            return newest_from(await self._reader.view(spot, seg, lease), log_start)
+        finally:
+            lease.release()
 
     async def _in_segment(self, spot: Spot, seg: Seg, log_start: int, timestamp: int) -> Point | None:
         lease = self._cache.lease()
@@ -156,6 +168,29 @@ def first_at_time(view: SegmentView, log_start: int, timestamp: int) -> Point | 
                 epoch=view.seg.epoch,
             )
     return None
+
+
+def newest_from(view: SegmentView, log_start: int) -> int:
+    """The greatest timestamp of the segment's records from `log_start` on."""
+    newest = NO_TIMESTAMP
+    for position in view.batches():
+        if view.last_offset_at(position) < log_start:
+            continue
+        in_batch = view.max_timestamp_at(position)
+        if view.offset_at(position) < log_start and in_batch > newest:
+            in_batch = _newest_in_batch(view, position, log_start)
+        newest = max(newest, in_batch)
+    return newest
+
+
+def _newest_in_batch(view: SegmentView, position: int, log_start: int) -> int:
+    """Of a batch that the log starts within; one that cannot be opened answers for all its records."""
+    batch = view.slice(position, view.batch_end(position))
+    try:
+        times = [record.timestamp for record in records_in(batch) if record.offset >= log_start]
+    except WireError:
+        return view.max_timestamp_at(position)
+    return max(times, default=NO_TIMESTAMP)
 
 
 def _state(spot: Spot) -> LogState:

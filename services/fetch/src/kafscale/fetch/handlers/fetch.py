@@ -115,7 +115,7 @@ class FetchHandler:
             now_ms=self._clock.now_ms(),
         )
         spots = [ask.spot for ask in asks]
-        await self._lookup.open(spots, Asked.FETCH)
+        await self._lookup.open(spots, Asked.FETCH, log_start_revision=request.meta.log_start_revision)
         keys = [spot.key for spot in spots if spot.key is not None]
         poll = _Poll(keys, min_revision=request.meta.revision)
         with self._heads.wakeup(keys) as wakeup:
