@@ -35,6 +35,7 @@ class Truth:
     etags: dict[str, str] = field(default_factory=dict)
     bases: set[int] = field(default_factory=set)
     failed: set[bytes] = field(default_factory=set)
+    log_start: int = 0
 
     def head_changed(self, old: Head | None, new: Head) -> None:
         """etcd applied a transaction on the head."""
@@ -121,6 +122,7 @@ class Truth:
         for chunk in meta.chunks:
             ensure(chunk.first == position, "the manifests have a hole")
             position = chunk.last + 1
+        ensure(meta.log_start == self.log_start, "a checkpoint moved the log start")
         ensure(position == meta.manifest_end, "meta does not end where its manifests do")
         ensure((head.tail[0].base if head.tail else head.next) == position, "tail and manifests do not meet")
 

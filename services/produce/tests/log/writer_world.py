@@ -159,11 +159,15 @@ class World(Shell):
         return self.fresh_id().hex()
 
     def touch_meta(self) -> None:
-        """The collector of unnamed orphans raises its fence."""
+        """The collector of unnamed orphans raises its fence, or somebody deletes half of the records."""
         meta, revision = self._meta(self.truth)
-        if self.etcd.get(self.head_key()) is not None:
-            raised = encode_meta(replace(meta, gc_seq=meta.gc_seq + 1))
-            self.etcd.txn({self.meta_key(): revision}, {self.meta_key(): raised})
+        head = self.head()
+        if head is None:
+            return
+        start = (meta.log_start + head.next + 1) // 2
+        touched = replace(meta, gc_seq=meta.gc_seq + 1, log_start=start)
+        if self.etcd.txn({self.meta_key(): revision}, {self.meta_key(): encode_meta(touched)}) is not None:
+            self.truth.log_start = start
 
     def janitor(self, at: int) -> None:
         """Condemn one orphan of the topic's tree; the DELETE travels like any request."""

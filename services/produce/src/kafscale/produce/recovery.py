@@ -49,9 +49,9 @@ class Recovery:
         if head.snap_key:
             snapshot = decode_snapshot(await self._get(head.snap_key, None))
         table = ProducerTable.restore(snapshot)
-        start = max(head.snap_offset, meta.log_start)
+        start = head.snap_offset
         segments = [seg for seg in await self._listed(head, meta, start) if seg.end > start]
-        await self._replay(id_, segments, table)
+        await self._replay(id_, segments, meta.log_start, table)
         return table
 
     async def _listed(self, head: Head, meta: Meta, start: int) -> list[Seg]:
@@ -62,28 +62,49 @@ class Recovery:
                 segments += decode_manifest(await self._get(chunk.key, None)).segments
         return segments + list(head.tail)
 
-    async def _replay(self, id_: PartitionId, segments: Sequence[Seg], table: ProducerTable) -> None:
+    async def _replay(
+        self, id_: PartitionId, segments: Sequence[Seg], log_start: int, table: ProducerTable
+    ) -> None:
         try:
             async with asyncio.TaskGroup() as gets:
-                await self._replay_in_order(id_, segments, table, gets)
+                await self._replay_in_order(id_, segments, log_start, table, gets)
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
 
     async def _replay_in_order(
-        self, id_: PartitionId, segments: Sequence[Seg], table: ProducerTable, gets: asyncio.TaskGroup
+        self,
+        id_: PartitionId,
+        segments: Sequence[Seg],
+        log_start: int,
+        table: ProducerTable,
+        gets: asyncio.TaskGroup,
     ) -> None:
         """GETs run ahead of the replay."""
         waiting = deque(segments)
-        ahead: deque[tuple[Seg, asyncio.Task[bytes]]] = deque()
+        ahead: deque[tuple[Seg, asyncio.Task[bytes | None]]] = deque()
         while waiting or ahead:
             while waiting and len(ahead) < READ_AHEAD_MAX:
                 seg = waiting.popleft()
-                ahead.append((seg, gets.create_task(self._get(self._key(id_, seg), seg.etag))))
+                get = self._get_deleted if seg.end <= log_start else self._get
+                ahead.append((seg, gets.create_task(get(self._key(id_, seg), seg.etag))))
             seg, task = ahead.popleft()
-            _apply(self._key(id_, seg), await task, seg.created_ms, table)
+            body = await task
+            if body is not None:
+                _apply(self._key(id_, seg), body, seg.created_ms, table)
 
     def _key(self, id_: PartitionId, seg: Seg) -> str:
         return seg.key or self._keyspace.segment_key(id_.topic, id_.partition, seg.base)
+
+    async def _get_deleted(self, key: str, etag: str) -> bytes | None:
+        """A segment below the log start. Its records are deleted, but a producer may still offer them again: it
+        is read as long as it is there, and None once it is gone."""
+        try:
+            return await self._get(key, etag)
+        except LogDamaged:
+            async with self._gets, asyncio.timeout(GET_TIMEOUT_S):
+                if await self._store.head(key) is not None:
+                    raise
+            return None
 
     async def _get(self, key: str, etag: str | None) -> bytes:
         try:

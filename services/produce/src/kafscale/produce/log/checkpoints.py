@@ -69,6 +69,13 @@ class Checkpoints:
             self._ready = None
             self._not_before_ms = now.mono_ms + limits.checkpoint_retry_ms
 
+    def refused(self, number: int, now: Instant) -> None:
+        """Meta moved while the plan was under way. Nothing failed, so the next one need not wait: the tail may
+        be full by now, and commits wait for it."""
+        if self._plan is not None and self._plan.number == number:
+            self._plan = None
+            self._not_before_ms = now.mono_ms
+
     def applied(self, plan: CheckpointPlan, head: Head, old_snap_key: str, revision: int) -> Checkpointed:
         """The plan is in etcd: memory may forget the producers that its snapshot left out."""
         self._plan = None

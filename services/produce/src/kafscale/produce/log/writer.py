@@ -294,7 +294,7 @@ class PartitionWriter:
         elif outcome is Outcome.ABSENT:
             for doubt in sent.doubts.take_all():
                 self._doubts.add(doubt)
-            self._checkpoints.failed(plan.number, self._limits, now)
+            self._checkpoints.refused(plan.number, now)
             self._advance(now)
         else:
             self._answers.fail(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)

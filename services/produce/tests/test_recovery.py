@@ -1,0 +1,76 @@
+"""What a new owner learns of the producers before it: the headers of the log, deleted records included."""
+
+from __future__ import annotations
+
+import pytest
+from kafscale.produce.log.model import PartitionId
+from kafscale.produce.log.producers import KnownBatch, ProducerTable
+from kafscale.produce.recovery import LogDamaged, Recovery
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import MemoryStore
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.wire.records import build_batch
+
+PRODUCERS = 3
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+async def log(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> LogBuilder:
+    """A segment of two records by each of three producers; no checkpoint yet."""
+    log = LogBuilder(etcd, keyspace, store, await create_topic(etcd, keyspace, "t"))
+    for producer in range(PRODUCERS):
+        batch = build_batch(records(2), producer_id=producer, producer_epoch=0, base_sequence=0)
+        await log.append_raw([batch])
+    return log
+
+
+async def recovered(log: LogBuilder, store: MemoryStore, keyspace: Keyspace) -> ProducerTable:
+    id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
+    return await Recovery(store, keyspace).producers(id_, log.head, log.meta)
+
+
+async def test_a_batch_is_recognised_after_its_records_were_deleted(
+    log: LogBuilder, store: MemoryStore, keyspace: Keyspace
+) -> None:
+    """Its producer may never have heard of its commit: without memory the repeat would stand there twice."""
+    await log.retain_from(log.next, delete=False)
+    table = await recovered(log, store, keyspace)
+    for producer in range(PRODUCERS):
+        known = table.judge(producer, 0, 0, 1)
+        assert isinstance(known, KnownBatch)
+        assert known.base == 2 * producer
+
+
+async def test_what_retention_took_below_the_start_is_not_missed(
+    log: LogBuilder, store: MemoryStore, keyspace: Keyspace
+) -> None:
+    await log.retain_from(4)
+    assert [producer in await recovered(log, store, keyspace) for producer in range(PRODUCERS)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+async def test_a_segment_that_is_visible_in_part_must_be_there(
+    log: LogBuilder, store: MemoryStore, keyspace: Keyspace
+) -> None:
+    await log.retain_from(3, delete=False)
+    await store.delete(log.segment_key(log.segments[1]))
+    with pytest.raises(LogDamaged):
+        await recovered(log, store, keyspace)
+
+
+async def test_another_object_in_the_place_of_a_deleted_segment_is_damage(
+    log: LogBuilder, store: MemoryStore, keyspace: Keyspace
+) -> None:
+    await log.retain_from(log.next, delete=False)
+    await store.put(log.segment_key(log.segments[0]), [b"something else"])
+    with pytest.raises(LogDamaged):
+        await recovered(log, store, keyspace)
