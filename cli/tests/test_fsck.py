@@ -135,7 +135,40 @@ async def test_segments_below_the_log_start_may_be_gone(etcd: EtcdClient, keyspa
     store = MemoryStore()
     log = await build(etcd, keyspace, store)
     await log.retain_from(log.segments[2].base)
-    assert (await check(etcd, keyspace, store)).problems == []
+    verdict = await check(etcd, keyspace, store)
+    assert verdict.problems == []
+    assert (verdict.segments, verdict.deleted, verdict.deleted_stored) == (4, 2, 0)
+    assert len(verdict.orphans) == 0
+
+
+async def test_deleted_records_that_are_still_stored_are_counted_and_not_read(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    """The log starts within the fifth segment, far behind the manifests' end: a deletion may put it anywhere."""
+    store = MemoryStore()
+    log = await build(etcd, keyspace, store)
+    await log.retain_from(log.segments[4].base + 7, delete=False)
+    await flip(store, log.segment_key(log.segments[3]), 100)
+    verdict = await check(etcd, keyspace, store)
+    assert verdict.problems == []
+    assert (verdict.segments, verdict.deleted, verdict.deleted_stored) == (2, 4, 4)
+    assert verdict.orphans == []
+    await lose_segment_at(log, store, 4)
+    assert not (await check(etcd, keyspace, store)).clean, "its last records are visible"
+
+
+@pytest.mark.parametrize("beyond", [1, -1])
+async def test_a_log_start_outside_of_the_log_is_a_problem(
+    etcd: EtcdClient, keyspace: Keyspace, beyond: int
+) -> None:
+    store = MemoryStore()
+    log = await build(etcd, keyspace, store)
+    await log.retain_from(log.next + beyond if beyond > 0 else beyond, delete=False)
+    assert any("log start" in problem.what for problem in (await check(etcd, keyspace, store)).problems)
+
+
+async def lose_segment_at(log: LogBuilder, store: MemoryStore, at: int) -> None:
+    await store.delete(log.segment_key(log.segments[at]))
 
 
 @pytest.mark.parametrize("of_this_topic", [False, True])

@@ -151,6 +151,11 @@ def fsck(
         f"{verdict.topics} topics, {verdict.partitions} partitions, {verdict.segments} segments, "
         f"{verdict.records} records, {verdict.bytes} bytes, {len(verdict.orphans)} orphans (legal)"
     )
+    if verdict.deleted:
+        _report(
+            f"{verdict.deleted} segments of deleted records below a log start (legal), "
+            f"{verdict.deleted_stored} of them still stored"
+        )
     for problem in verdict.problems:
         _report(f"PROBLEM {problem.where}: {problem.what}")
     if not verdict.clean:

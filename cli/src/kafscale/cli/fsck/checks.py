@@ -1,8 +1,9 @@
 """What must hold between a partition's head, its manifests and its objects. Pure.
 
-    log_start <= manifest_end <= next; manifests and tail contiguous; each listed object exists with the
-    etag, size, checksum, header, footer and index that the commit record says; epochs never fall.
-An object that no record names is an orphan: legal (a crash leaves them), counted, never an error.
+    0 <= log_start <= next; manifest_end <= next; manifests and tail contiguous; each listed object exists with
+    the etag, size, checksum, header, footer and index that the commit record says; epochs never fall.
+An object that no record names is an orphan: legal (a crash leaves them), counted, never an error. So is a
+segment whose records are all below the log start, whether its objects are still there or not.
 """
 
 from __future__ import annotations

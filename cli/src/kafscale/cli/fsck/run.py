@@ -29,6 +29,10 @@ class Verdict:
     segments: int = 0
     records: int = 0
     bytes: int = 0
+    deleted: int = 0
+    """Committed segments that lie below their log's start as a whole: not read."""
+    deleted_stored: int = 0
+    """Those of them that still stand in the store."""
     orphans: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -63,13 +67,16 @@ class Fsck:
         heads = await self._etcd.prefix(self._keys.heads_prefix(topic.topic_id), keys_only=True)
         partitions = {self._keys.parse_head(kv.key)[1] for kv in heads.kvs}
         referenced: set[str] = set()
+        deleted: set[str] = set()
         for partition in sorted(partitions):
             if partition >= topic.partitions:
                 self._problem(f"{topic.name}/{partition}", f"the topic has {topic.partitions} partitions")
-            referenced |= await self._check_partition(topic, partition)
+            referenced |= await self._check_partition(topic, partition, deleted)
         # Listed after the heads were read: what a commit names by then was uploaded before.
         listed = [info.key async for info in self._store.list(self._keys.topic_prefix(topic.name))]
         left = orphans(listed, referenced)
+        self.verdict.deleted += len(deleted)
+        self.verdict.deleted_stored += len(deleted.intersection(listed))
         self.verdict.orphans += left
         if topic.state is TopicState.ACTIVE:
             await self._check_headless(topic, left, partitions)
@@ -97,7 +104,8 @@ class Fsck:
         heads, topics = (_found(response) for response in read.responses)
         return not heads and [kv.mod_revision for kv in topics] == [topic.mod_revision]
 
-    async def _check_partition(self, topic: Topic, partition: int) -> set[str]:
+    async def _check_partition(self, topic: Topic, partition: int, deleted: set[str]) -> set[str]:
+        """The keys of all that is committed; the segments below the log start are added to `deleted`."""
         name = f"{topic.name}/{partition}"
         part = await self._read(topic, partition, name)
         if part is None:
@@ -105,6 +113,8 @@ class Fsck:
         self.verdict.partitions += 1
         self.verdict.problems += check_offsets(part)
         visible = [seg for seg in part.segments if seg.end > part.meta.log_start]
+        below = part.segments[: len(part.segments) - len(visible)]
+        deleted.update(self._object_keys(topic, partition, seg)[0] for seg in below)
         done = 0
         for start in range(0, len(visible), SEGMENTS_AT_ONCE):
             chunk = visible[start : start + SEGMENTS_AT_ONCE]
