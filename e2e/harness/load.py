@@ -130,22 +130,24 @@ class Load:
 
 
 def read_everything(bootstrap: str, topic: str, partitions: int) -> dict[int, list[tuple[int, bytes]]]:
-    """Every record of the topic up to the high watermarks, per partition in order."""
+    """Every record of the topic from the log starts up to the high watermarks, per partition in order."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
     )
     try:
-        ends = {
-            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
+        bounds = {
+            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
             for partition in range(partitions)
         }
+        ends = {partition: end for partition, (_, end) in bounds.items()}
+        counts = {partition: end - start for partition, (start, end) in bounds.items()}
         log: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in ends}
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
         deadline = time.monotonic() + SILENCE_MAX_S
-        while any(len(log[partition]) < end for partition, end in ends.items()):
+        while any(len(log[partition]) < count for partition, count in counts.items()):
             read = {partition: len(records) for partition, records in log.items()}
             assert time.monotonic() < deadline, (
-                f"records are missing below the high watermarks {ends}: {read}"
+                f"records are missing between log starts and high watermarks {bounds}: {read}"
             )
             # It waits for that many messages or the whole timeout, so the timeout is short.
             for message in consumer.consume(5000, timeout=READ_SLICE_S):

@@ -141,6 +141,29 @@ async def test_who_deleted_records_does_not_see_them_again_however_late_the_watc
         assert (below.error_code, below.log_start_offset) == (OUT_OF_RANGE, 6)
 
 
+async def test_news_of_commits_are_no_news_of_the_start(
+    etcd, keyspace, store, topic, log, serve, monkeypatch, until
+) -> None:
+    """The watch of heads goes on while that of metas is late: two connections' worth of luck."""
+    apply = Heads._apply
+
+    def heads_alone(self, follower, batch) -> None:
+        if all(self._is_heads(event.kv.key) for event in batch.events):
+            apply(self, follower, batch)
+
+    await log.append(records(4))
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 0)
+        monkeypatch.setattr(Heads, "_apply", heads_alone)
+        await log.retain_from(2, delete=False)
+        told = log.revision
+        await log.append(records(1))
+        key = next(iter(client.service.heads._table.partitions(topic.topic_id)))
+        await until(lambda: client.service.heads.revision(key) > told)
+        below = await client.fetch(topic, 1, log_start_revision=told)
+        assert (below.error_code, below.log_start_offset) == (OUT_OF_RANGE, 2)
+
+
 async def test_the_start_is_asked_for_once_and_not_with_every_fetch(
     etcd, keyspace, store, topic, log, serve, deafen
 ) -> None:

@@ -26,6 +26,7 @@ DEFAULT_TIMESTAMP_TYPE = "CreateTime"
 DEFAULT_LINGER_MS = -1  # what the produce service is set to
 LOG_APPEND_TIME = "LogAppendTime"
 COMPACT = "compact"
+DELETE = "delete"
 
 
 class TopicState(Enum):
@@ -65,6 +66,11 @@ class Topic:
     def is_compacted(self) -> bool:
         """Compaction keeps the newest record of each key, so that every record must have one."""
         return COMPACT in self.configs.get("cleanup.policy", DEFAULT_CLEANUP_POLICY)
+
+    @property
+    def deletes_records(self) -> bool:
+        """Records go by time, by size or on request; without, compaction alone decides what stays."""
+        return DELETE in self.configs.get("cleanup.policy", DEFAULT_CLEANUP_POLICY)
 
     @property
     def takes_append_time(self) -> bool:

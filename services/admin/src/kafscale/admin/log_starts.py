@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.errors import refusal
 from kafscale.admin.names import invalid_reason
 from kafscale.admin.topics import CAS_TRIES_MAX
@@ -25,7 +24,6 @@ HIGH_WATERMARK: Final = -1
 """Instead of an offset: everything that is committed when the request is carried out."""
 PARTITIONS_PER_REQUEST_MAX: Final = 50
 """Nested transactions in one request of etcd's."""
-CLEANUP_POLICY: Final = "cleanup.policy"
 
 
 class Place(NamedTuple):
@@ -97,7 +95,7 @@ class LogStarts:
             topic = topics.get(place.topic)
             if topic is None or not 0 <= place.partition < topic.partitions:
                 deleted.results[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif not _deletes(topic):
+            elif not topic.deletes_records:  # as in Kafka
                 deleted.results[place] = ErrorCode.POLICY_VIOLATION
             else:
                 wanted[place] = topic
@@ -151,9 +149,3 @@ class LogStarts:
         result = await self._etcd.txn(Txn(success=tuple(txns)))
         deleted.revision = max(deleted.revision, result.revision)
         return [answer for answer in result.responses if isinstance(answer, TxnResult)]
-
-
-def _deletes(topic: Topic) -> bool:
-    """As in Kafka, a topic that is only compacted does not lose records to a request."""
-    policy = topic.configs.get(CLEANUP_POLICY, TOPIC_CONFIGS[CLEANUP_POLICY].default)
-    return "delete" in [part.strip() for part in policy.split(",")]

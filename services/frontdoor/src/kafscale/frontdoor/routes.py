@@ -97,7 +97,6 @@ SHARE: Final = "share groups"
 STREAMS: Final = "streams groups"
 QUOTAS: Final = "quotas"
 TELEMETRY: Final = "client telemetry"
-OPERATIONS: Final = "operations calls"
 NO_REPLICAS: Final = "object storage is the replication: there are no replicas to move"
 
 _K, _B = ApiKey, Backend

@@ -1,0 +1,76 @@
+"""What a writer makes of a log start that others move under it."""
+
+from __future__ import annotations
+
+from kafscale.storage.etcd import Txn, TxnResult
+from kafscale.storage.log_starts import LogBounds, build_move, build_read, read_bounds
+from kafscale.storage.topics import Topic
+from kafscale.testkit.objects import Fault, FaultyStore, scripted
+from produce_harness import Cluster, batch, until
+
+RECORDS = 60
+CHECKPOINT_AT = 25
+
+
+async def bounds_of(cluster: Cluster, topic: Topic) -> LogBounds:
+    result = await cluster.etcd.txn(Txn(success=(build_read(cluster.keyspace, topic, 0),)))
+    (answer,) = result.responses
+    assert isinstance(answer, TxnResult)
+    bounds = read_bounds(answer)
+    assert bounds is not None
+    return bounds
+
+
+async def delete_below(cluster: Cluster, topic: Topic, offset: int) -> None:
+    move = build_move(cluster.keyspace, topic, 0, await bounds_of(cluster, topic), offset)
+    assert (await cluster.etcd.txn(move)).succeeded
+
+
+async def test_a_checkpoint_overtaken_by_a_deletion_is_made_anew_and_keeps_the_start(
+    cluster: Cluster,
+) -> None:
+    store = FaultyStore(cluster.store)
+    node = await cluster.node(node_id=1, store=store)
+    topic = await cluster.topic()
+    store.plan = scripted(("put", "/manifest/", Fault.HOLD))
+    for n in range(CHECKPOINT_AT):
+        await node.send(topic, 0, batch(b"%d" % n))
+    await until(lambda: any("/manifest/" in key for _, key in store.requests), "a checkpoint has begun")
+    await delete_below(cluster, topic, 9)
+    store.release()
+    for n in range(CHECKPOINT_AT, RECORDS):
+        answer = await node.send(topic, 0, batch(b"%d" % n))
+    bounds = await bounds_of(cluster, topic)
+    assert (bounds.start, bounds.next) == (9, RECORDS)
+    assert bounds.meta.manifest_end > 0
+    assert await cluster.log(topic) == [b"%d" % n for n in range(RECORDS)]
+    assert answer.parts[0].log_start_offset == 9, "it was read before the checkpoint"
+
+
+async def test_deletions_beside_every_commit_neither_stop_checkpoints_nor_are_undone(
+    cluster: Cluster,
+) -> None:
+    node = await cluster.node(node_id=1)
+    topic = await cluster.topic()
+    answer = node.send(topic, 0, batch(b"0"))
+    for n in range(1, RECORDS):
+        await answer
+        answer = node.send(topic, 0, batch(b"%d" % n))
+        before = await bounds_of(cluster, topic)
+        move = build_move(cluster.keyspace, topic, 0, before, before.start + 1)
+        moved = (await cluster.etcd.txn(move)).succeeded
+        assert (await bounds_of(cluster, topic)).start == before.start + moved
+    assert (await answer).base_offset == RECORDS - 1
+    assert (await bounds_of(cluster, topic)).meta.manifest_end > 0
+    assert await cluster.log(topic) == [b"%d" % n for n in range(RECORDS)]
+
+
+async def test_a_new_owner_tells_the_start_from_its_first_answer_on(cluster: Cluster) -> None:
+    node = await cluster.node(node_id=1)
+    topic = await cluster.topic()
+    assert (await node.send(topic, 0, batch(b"a", b"b", b"c"))).parts[0].log_start_offset == 0
+    await delete_below(cluster, topic, 2)
+    await node.kill()
+    again = await cluster.node(node_id=1)
+    answer = await again.send(topic, 0, batch(b"d"))
+    assert (answer.base_offset, answer.parts[0].log_start_offset) == (3, 2)
