@@ -9,7 +9,7 @@ import pytest
 from kafscale.admin import log_starts, plan
 from kafscale.admin.handlers import delete_records
 from kafscale.storage.etcd import EtcdUnknown, Txn, TxnResult, UnknownKind
-from kafscale.storage.heads import Head, Meta, decode_meta, encode_head, encode_meta
+from kafscale.storage.heads import TAIL_MAX, Head, Meta, Seg, decode_meta, encode_head, encode_meta
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic, encode_topic
 from kafscale.testkit.logbuilder import create_topic
@@ -182,6 +182,52 @@ async def test_an_unknown_outcome_is_a_time_out_and_what_was_known_before_is_tol
     timed_out = ErrorCode.REQUEST_TIMED_OUT
     assert answers == [("t", 1, -1, ErrorCode.OFFSET_OUT_OF_RANGE), ("t", 0, -1, timed_out)]
     assert await meta_of(admin, topic) == Meta(log_start=4), "it was done all the same"
+
+
+def full_tail() -> tuple[Seg, ...]:
+    return tuple(
+        Seg(
+            base=n, last_delta=0, size=100, etag="e", crc32c=0, index_size=1, index_etag="i", epoch=1,
+            min_ts=0, max_ts=0, records=1, batches=1, created_ms=0,
+        )
+        for n in range(TAIL_MAX)
+    )  # fmt: skip
+
+
+async def test_a_deletion_gives_way_to_the_checkpoint_that_commits_wait_for(
+    admin: Admin, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_starts, "GIVE_WAY_S", 0.01)
+    full = Head(epoch=1, topic="t", next=TAIL_MAX, tail=full_tail())
+    head_key, meta_key = admin.keys.head(topic.topic_id, 0), admin.keys.meta(topic.topic_id, 0)
+    await admin.etcd.put(head_key, encode_head(full))
+    txn = admin.etcd.txn
+    looks = 0
+
+    async def look(asked: Txn) -> TxnResult:
+        nonlocal looks
+        looks += 1
+        assert await meta_of(admin, topic) == (None if looks <= 4 else Meta(manifest_end=24)), (
+            "it did not wait"
+        )
+        if looks == 4:
+            await admin.etcd.put(head_key, encode_head(replace(full, tail=full.tail[24:])))
+            await admin.etcd.put(meta_key, encode_meta(Meta(manifest_end=24)))
+        return await txn(asked)
+
+    monkeypatch.setattr(admin.etcd, "txn", look)
+    assert await one(admin, 7) == (7, ErrorCode.NONE)
+    assert looks == 5, "four looks, and the change"
+    assert await meta_of(admin, topic) == Meta(log_start=7, manifest_end=24)
+
+
+async def test_a_checkpoint_that_never_comes_does_not_hold_a_deletion(
+    admin: Admin, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_starts, "GIVE_WAY_S", 0.0)
+    full = Head(epoch=1, topic="t", next=TAIL_MAX, tail=full_tail())
+    await admin.etcd.put(admin.keys.head(topic.topic_id, 0), encode_head(full))
+    assert await one(admin, 7) == (7, ErrorCode.NONE)
 
 
 async def test_who_is_always_overtaken_gives_up_with_a_time_out(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kafscale.storage.claims import range_at
 from kafscale.storage.etcd import Compare, Put, Range, Txn, TxnResult
-from kafscale.storage.heads import Meta, decode_head, decode_meta, encode_meta
+from kafscale.storage.heads import TAIL_MAX, Meta, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.topics import Topic
 
@@ -26,6 +26,7 @@ class LogBounds:
     """
 
     next: int = 0
+    tail_full: bool = False  # commits wait for a checkpoint
     head_created: int = 0
     meta: Meta = Meta()
     meta_revision: int = 0
@@ -51,8 +52,10 @@ def read_bounds(result: TxnResult) -> LogBounds | None:
     if not result.succeeded:
         return None
     heads, metas = range_at(result, 0).kvs, range_at(result, 1).kvs
+    head = decode_head(heads[0].value) if heads else None
     return LogBounds(
-        next=decode_head(heads[0].value).next if heads else 0,
+        next=head.next if head else 0,
+        tail_full=head is not None and len(head.tail) >= TAIL_MAX,
         head_created=heads[0].create_revision if heads else 0,
         meta=decode_meta(metas[0].value) if metas else Meta(),
         meta_revision=metas[0].mod_revision if metas else 0,

@@ -24,6 +24,10 @@ HIGH_WATERMARK: Final = -1
 """Instead of an offset: everything that is committed when the request is carried out."""
 PARTITIONS_PER_REQUEST_MAX: Final = 50
 """Nested transactions in one request of etcd's."""
+GIVE_WAY_S: Final = 0.1
+GIVE_WAY_TRIES_MAX: Final = 10
+"""How long a deletion leaves meta to the checkpoint that a full tail waits for: each of the two undoes the other's
+preparation, and a checkpoint's takes longer."""
 
 
 class Place(NamedTuple):
@@ -70,12 +74,15 @@ class LogStarts:
 
     async def _delete_some(self, asked: Mapping[Place, int], deleted: Deleted) -> None:
         left = asked
-        for _ in range(CAS_TRIES_MAX):
+        for tried in range(CAS_TRIES_MAX):
+            give_way = tried < GIVE_WAY_TRIES_MAX
             logs = await self._read(left, deleted)
-            await self._move(left, logs, deleted)
+            await self._move(left, logs, deleted, give_way=give_way)
             left = {place: offset for place, offset in left.items() if place not in deleted.results}
             if not left:
                 return
+            if give_way and any(bounds.tail_full for _, bounds in logs.values()):
+                await asyncio.sleep(GIVE_WAY_S)
         self._fail(left, deleted, ErrorCode.REQUEST_TIMED_OUT)
 
     @staticmethod
@@ -127,15 +134,17 @@ class LogStarts:
         asked: Mapping[Place, int],
         logs: Mapping[Place, tuple[Topic, LogBounds]],
         deleted: Deleted,
+        *,
+        give_way: bool,
     ) -> None:
-        """Those whose meta changed in between have no result afterwards."""
+        """Those whose meta changed in between have no result afterwards, nor those that gave way."""
         moves: dict[Place, int] = {}
         txns: list[Txn] = []
         for place, (topic, bounds) in logs.items():
             start = start_after(bounds, asked[place])
             if isinstance(start, ErrorCode) or start == bounds.start:
                 deleted.results[place] = start
-            else:
+            elif not (give_way and bounds.tail_full):
                 moves[place] = start
                 txns.append(build_move(self._keys, topic, place.partition, bounds, start))
         answers = await self._nested(txns, deleted)
