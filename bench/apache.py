@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafscale.cli.greeting import ask_metadata
 from kafscale.runtime.ports import free_port
 
-from bench.tools import kafka_classpath, run, waited
+from bench.tools import kafka_classpath, kafka_version, run, waited
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0  # a few seconds on an idle machine
 
 
 @dataclass(slots=True)
@@ -23,6 +23,7 @@ class ApacheKafka:
     flush_before_ack: bool
     port: int = field(default_factory=free_port)
     settings: Mapping[str, object] = field(default_factory=dict)
+    features: Sequence[str] = ()  # name=level, where the version's own level will not do
     heap: str = "1g"
     _process: subprocess.Popen[bytes] | None = None
 
@@ -32,9 +33,10 @@ class ApacheKafka:
 
     def start(self) -> None:
         config = self._write_config()
-        java = ["java", f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", kafka_classpath()]
+        java = ["java", f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", kafka_classpath(kafka_version())]
         if not (self.folder / "log" / "meta.properties").exists():
-            run([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)])
+            features = [part for feature in self.features for part in ("--feature", feature)]
+            run([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config), *features])
         with (self.folder / "kafka.log").open("ab") as log:
             self._process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log)
         waited(lambda: ask_metadata("127.0.0.1", self.port), START_TIMEOUT_S)

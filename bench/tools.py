@@ -14,6 +14,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 BUILT = HERE.parent / "out" / "bench"
+KAFKA_POM = HERE / "kafka" / "pom.xml"
 RUN_TIMEOUT_S = 600.0
 RETRY_S = 0.2
 
@@ -28,9 +29,19 @@ def run(command: list[str], timeout_s: float = RUN_TIMEOUT_S) -> str:
 
 
 @cache
-def kafka_classpath() -> str:
-    folder = BUILT / "kafka"
-    run(["mvn", "-q", "-B", "-f", str(HERE / "kafka" / "pom.xml"), "package", f"-DbuildDirectory={folder}"])
+def kafka_version() -> str:
+    """Of the Apache Kafka that runs beside."""
+    found = re.search(r"<kafka.version>(.+)</kafka.version>", KAFKA_POM.read_text())
+    assert found is not None
+    return found[1]
+
+
+@cache
+def kafka_classpath(version: str) -> str:
+    """The jars of Apache Kafka and its tools."""
+    folder = BUILT / f"kafka-{version}"
+    options = [f"-DbuildDirectory={folder}", f"-Dkafka.version={version}"]
+    run(["mvn", "-q", "-B", "-f", str(KAFKA_POM), "package", *options])
     return f"{folder}/lib/*"
 
 
@@ -51,8 +62,9 @@ def load(mode: str, bootstrap: str, topic: str, **options: int) -> dict[str, flo
 
 def producer_performance(bootstrap: str, topic: str, records: int) -> dict[str, float]:
     """Apache Kafka's own ProducerPerformance: records/s, MB/s and its latencies in ms."""
+    java = ["java", "-Xmx512m", "-cp", kafka_classpath(kafka_version())]
     out = run(
-        ["java", "-Xmx512m", "-cp", kafka_classpath(), "org.apache.kafka.tools.ProducerPerformance"]
+        [*java, "org.apache.kafka.tools.ProducerPerformance"]
         + ["--topic", topic, "--num-records", str(records), "--record-size", "1024", "--throughput", "-1"]
         + [
             "--producer-props",

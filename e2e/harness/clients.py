@@ -42,6 +42,17 @@ class Record:
     headers: tuple[tuple[str, bytes], ...]
 
 
+def require(what: str, *programs: str) -> None:
+    """Skips the test of what needs these programs, or fails it in CI, when one is not on PATH."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if not missing:
+        return
+    reason = f"{what} needs {', '.join(missing)}, which is not installed"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
     name: str
@@ -53,13 +64,7 @@ class Client:
 
     def require(self) -> None:
         """Skips the test, or fails it in CI, when the toolchain is missing."""
-        missing = [program for program in self.needs if shutil.which(program) is None]
-        if not missing:
-            return
-        reason = f"client {self.name} needs {', '.join(missing)}, which is not installed"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        require(f"client {self.name}", *self.needs)
 
     def run(self, *args: str) -> str:
         done = subprocess.run(
@@ -160,6 +165,13 @@ def _go_programs() -> Path:
     BUILT.mkdir(parents=True, exist_ok=True)
     _build(["go", "build", "-o", f"{BUILT}/", "./cmd/..."], HERE / "go")
     return BUILT
+
+
+def go_program(source: Path) -> Path:
+    """Builds one more Go file beside itself, with the libraries that the programs of the matrix are pinned to."""
+    program = source.with_suffix("")
+    _build(["go", "build", "-o", str(program), str(source)], HERE / "go")
+    return program
 
 
 def _go(program: str) -> Callable[[], list[str]]:

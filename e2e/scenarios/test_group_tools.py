@@ -7,13 +7,10 @@ one has offsets and no member.
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -21,20 +18,16 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.apache import ApacheKafka
-from bench.tools import HERE as BENCH
-from bench.tools import kafka_classpath
-from e2e.harness.cluster import Cluster
+from bench.tools import kafka_version
+from e2e.harness.beside import keep, masked, side_by_side
+from e2e.harness.kafka_tools import require_java, tools
 from e2e.harness.services import until
 
-NEEDS = ("java", "mvn")
+TOOL = "kafka-consumer-groups"
 TOPICS = ("orders", "bills")
 PARTITIONS = 2
 RECORDS = 20
 JOINED_S = 60.0
-END_OF_OUTPUT = "\x04\n"
-KAFKA_SETTINGS = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
-KAFSCALE_SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 
 COMMANDS = (
     "--list",
@@ -104,27 +97,7 @@ COMMANDS = (
 )
 """In this order. Words after two spaces tell a command from the same one before."""
 
-MASKS = (
-    (re.compile(r"COORDINATOR \(ID\)"), "COORDINATOR"),
-    (re.compile(r"[\w.-]+:\d+\s+\(\d+\)"), "<broker>"),
-    (re.compile(r"\bthe-client-[0-9a-f-]{36}\b"), "<member>"),
-    (re.compile(r"(?<!\S)[\w+/-]{22}(?=\s.*the-client)"), "<member>"),
-    (re.compile(r"/127\.0\.0\.1|/\[?::1\]?"), "<host>"),
-    (re.compile(r"127\.0\.0\.1:\d+|localhost:\d+"), "<address>"),
-)
-EPOCHS = {"GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "CURRENT-EPOCH", "TARGET-EPOCH"}
-"""Not compared: a new group of Apache Kafka 4.3 begins with epoch 2, one of ours, as of Kafka before, with 1."""
-
 pytestmark = pytest.mark.timeout(600)
-
-
-def require_java() -> None:
-    missing = [program for program in NEEDS if shutil.which(program) is None]
-    if missing:
-        reason = f"kafka-consumer-groups.sh needs {', '.join(missing)}, which is not installed"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
 
 
 @contextmanager
@@ -170,39 +143,15 @@ def fill(bootstrap: str) -> None:
     consumer.close()
 
 
-def outputs(bootstrap: str) -> dict[str, str]:
+def outputs(bootstrap: str, folder: Path) -> dict[str, str]:
     """Command -> what the tool prints, all in one JVM, while the groups' members live."""
     fill(bootstrap)
     with ExitStack() as stack:
         stack.enter_context(live_member(bootstrap, "live", "classic"))
         stack.enter_context(live_member(bootstrap, "modern", "consumer"))
-        lines = [f"--bootstrap-server {bootstrap} {command.split('  ')[0]}" for command in COMMANDS]
-        done = subprocess.run(
-            [
-                *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-                *("-cp", kafka_classpath(), str(BENCH / "kafka" / "ConsumerGroups.java")),
-            ],
-            input="\n".join(lines) + "\n",
-            capture_output=True,
-            text=True,
-            timeout=400,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(zip(COMMANDS, done.stdout.split(END_OF_OUTPUT), strict=False))
-
-
-def masked(output: str) -> list[str]:
-    """Rows come in the order of somebody's hash table, and columns are as wide as ids are."""
-    for pattern, mask in MASKS:
-        output = pattern.sub(mask, output)
-    rows, left_out = [], set[int]()
-    for line in output.splitlines():
-        words = line.split()
-        if words[:1] == ["GROUP"]:
-            left_out = {at for at, word in enumerate(words) if word in EPOCHS}
-        rows.append(" ".join(word for at, word in enumerate(words) if at not in left_out))
-    return sorted(row for row in rows if row)
+        jvm = stack.enter_context(tools(kafka_version(), bootstrap, folder))
+        answers = {command: jvm.run(f"{TOOL} {command.split('  ')[0]}") for command in COMMANDS}
+    return {command: f"{answer.out}exit {answer.exit}" for command, answer in answers.items()}
 
 
 Said = dict[str, str]
@@ -212,26 +161,12 @@ Said = dict[str, str]
 def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Said, Said]]:
     """What the tool prints for KafScale, and for Apache Kafka."""
     require_java()
-    ours = Cluster(data_dir=tmp_path_factory.mktemp("kafscale"), env=KAFSCALE_SETTINGS)
-    theirs = ApacheKafka(
-        tmp_path_factory.mktemp("kafka"), flush_before_ack=False, settings=KAFKA_SETTINGS, heap="512m"
-    )
-    with ExitStack() as stack:
-        stack.callback(ours.kill)
-        ours.start()
-        stack.callback(theirs.stop)
-        theirs.start()
-        with ThreadPoolExecutor() as pool:
-            kafscale, kafka = pool.map(outputs, (ours.bootstrap, theirs.bootstrap))
-        keep(tmp_path_factory.getbasetemp(), kafscale=kafscale, kafka=kafka)
+    folder = tmp_path_factory.mktemp("groups")
+    with side_by_side(folder) as both, ThreadPoolExecutor() as pool:
+        kafscale, kafka = pool.map(outputs, both, repeat(folder))
+        for name, found in (("kafscale", kafscale), ("kafka", kafka)):
+            keep(tmp_path_factory.getbasetemp() / f"group-tools-{name}.txt", found)
         yield kafscale, kafka
-
-
-def keep(folder: Path, **said: Said) -> None:
-    """The raw outputs, for whoever looks into a difference."""
-    for name, found in said.items():
-        text = "".join(f"$ {command}\n{output}\n" for command, output in found.items())
-        (folder / f"{name}.txt").write_text(text)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
