@@ -1,0 +1,60 @@
+"""docs/clients.md names the versions that are run: those of the lock files and build files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from bench.tools import kafka_version
+from e2e.harness.clients import CLIENTS
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "e2e" / "clients"
+
+
+def found(pattern: str, path: Path) -> str:
+    versions = re.findall(pattern, path.read_text(), re.MULTILINE)
+    assert len(versions) == 1, f"{pattern} in {path.name}"
+    return str(versions[0])
+
+
+def locked(package: str, lock: str) -> str:
+    return found(rf"^{package}==(\S+)", ROOT / lock)
+
+
+def module(path: str) -> str:
+    return found(rf"^\s+{path} (\S+)$", PROGRAMS / "go" / "go.mod")
+
+
+def installed(package: str) -> str:
+    lock = json.loads((PROGRAMS / "node" / "package-lock.json").read_text())
+    return str(lock["packages"][f"node_modules/{package}"]["version"])
+
+
+def pinned() -> dict[str, str]:
+    return {
+        "java": found("<kafka.version>(.+)</kafka.version>", PROGRAMS / "java" / "pom.xml"),
+        "confluent": locked("confluent-kafka", "requirements.lock"),
+        "kcat": "of the system",
+        "kafka-python": locked("kafka-python", "requirements-dev.lock"),
+        "aiokafka": locked("aiokafka", "requirements-dev.lock"),
+        "franz-go": module("github.com/twmb/franz-go"),
+        "sarama": module("github.com/IBM/sarama"),
+        "kafka-go": module("github.com/segmentio/kafka-go"),
+        "kafkajs": installed("kafkajs"),
+        "platformatic": installed("@platformatic/kafka"),
+        "old confluent": locked("confluent-kafka", "requirements.lock"),
+        "old kafka-python": found(r"^kafka-python==(\S+)", PROGRAMS / "python" / "old-requirements.txt"),
+        "tools": kafka_version(),
+    }
+
+
+def test_the_page_names_the_versions_that_are_run() -> None:
+    page = (ROOT / "docs" / "clients.md").read_text()
+    [table] = re.findall(r"^## Tested versions$(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    assert dict(re.findall(r"^\| `(.+?)` \| (.+?) \|", table, re.MULTILINE)) == pinned()
+
+
+def test_every_client_of_the_matrix_is_on_the_page() -> None:
+    assert {client.name for client in CLIENTS} <= set(pinned())
