@@ -163,6 +163,15 @@ async def test_only_version_1_dates_its_offsets_itself(one: Coordinator, version
     assert {offset.expire_ms for offset in stored.values()} == {NO_EXPIRY}
 
 
+async def test_the_longest_retention_there_is_ends_at_the_last_time_there_is(one: Coordinator) -> None:
+    request = commit_request(retention_time_ms=2**63 - 1)
+    answer = await one.ask(offset_commit, commit_schema, request, 2)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    stored = await one.context.commits.read(one.context.groups.slot("g"), "g")
+    assert isinstance(stored, Mapping)
+    assert stored[(T, 0)].expire_ms == 2**63 - 1
+
+
 async def test_a_commit_does_not_overtake_one_that_looks_its_topics_up(one: Coordinator) -> None:
     late = commit_request(offset=1)
     late.topics.insert(

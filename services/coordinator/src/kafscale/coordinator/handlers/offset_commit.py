@@ -42,6 +42,8 @@ from kafscale.wire.schema.offset_commit import (
 TOPIC_IDS_FROM = 10
 MISSING_GROUPS_FROM = 9
 DEFAULT_RETENTION = -1
+LATEST_MS = 2**63 - 1
+"""The last time that can be written: a retention may ask for a later one."""
 NOW = -1
 
 
@@ -103,7 +105,9 @@ def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, now_ms: 
         leader_epoch=partition.committed_leader_epoch,
         metadata=partition.committed_metadata or "",
         commit_ms=now_ms if partition.commit_timestamp == NOW else partition.commit_timestamp,
-        expire_ms=NO_EXPIRY if retention_ms == DEFAULT_RETENTION else now_ms + max(retention_ms, 0),
+        expire_ms=NO_EXPIRY
+        if retention_ms == DEFAULT_RETENTION
+        else min(now_ms + max(retention_ms, 0), LATEST_MS),
     )
 
 
