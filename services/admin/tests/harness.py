@@ -62,6 +62,10 @@ class Admin:
     async def ask(self, api: ModuleType, schema: ModuleType, request: Any, version: int) -> Any:
         """The decoded answer of one handler to one request."""
         body = b"".join(schema.encode_request(request, version))
+        return await self.ask_bytes(api, schema, body, version)
+
+    async def ask_bytes(self, api: ModuleType, schema: ModuleType, body: bytes, version: int) -> Any:
+        """The same for a request that no codec of ours would write."""
         answer = b"".join(await api.handler(self.context)(FakeInbound(body, schema.API_KEY, version)))
         return schema.decode_response(answer, version)
 

@@ -18,7 +18,7 @@ from kafscale.admin.plan import NewTopic
 from kafscale.storage.heads import OwnerRecord, encode_owner
 from kafscale.storage.membership import Listener
 from kafscale.storage.topics import Topic
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import alter_configs as alter_schema
 from kafscale.wire.schema import create_partitions as partitions_schema
 from kafscale.wire.schema import create_topics as create_schema
@@ -37,6 +37,23 @@ async def ask_metadata(
     topics = None if everything else [metadata_schema.MetadataRequestTopic(name=name) for name in names]
     request = metadata_schema.MetadataRequest(topics=topics, allow_auto_topic_creation=create)
     return await admin.ask(metadata, metadata_schema, request, version)
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+async def test_librdkafkas_padded_question_for_all_topics_is_answered(admin: Admin, version: int) -> None:
+    await admin.register(1)
+    await ask_metadata(admin, version, "there")
+    cluster_flag = b"\x00" if version <= 10 else b""
+    body = b"\x00\x00\x00\x00" + b"\x01" + cluster_flag + b"\x00" + b"\x00"
+    answer = await admin.ask_bytes(metadata, metadata_schema, body, version)
+    assert [topic.name for topic in answer.topics] == ["there"]
+
+
+async def test_only_that_padding_is_forgiven(admin: Admin) -> None:
+    await admin.register(1)
+    for body in (b"\x00\x00\x00\x00\x01\x00\x00\x00", b"\x00\x00\x01\x00\x01\x00\x00", b"\x00" * 6):
+        with pytest.raises(WireError):
+            await admin.ask_bytes(metadata, metadata_schema, body, 12)
 
 
 @pytest.mark.parametrize("version", range(14))
