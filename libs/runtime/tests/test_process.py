@@ -11,7 +11,6 @@ import urllib.request
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import grpc.aio
@@ -26,6 +25,8 @@ from kafscale.storage.membership import Instance, InstanceState, LiveView
 from kafscale.testkit.etcd import etcd_program
 
 SERVICE = Path(__file__).with_name("echo_service.py")
+WAIT_S = 60
+"""Most of a process start is importing, which a busy machine makes ten times as long."""
 ECHO, HELD = 0, 1
 
 
@@ -47,7 +48,7 @@ class Running:
         self._news.set()
 
     async def logged(self, event: str) -> dict[str, object]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 for line in self.lines:
                     if line["event"] == event:
@@ -61,7 +62,7 @@ class Running:
         return await asyncio.to_thread(fetch, f"http://{address}{path}")
 
     async def ended(self) -> int:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             code = await self.process.wait()
             await self._reader
             return code
@@ -80,13 +81,11 @@ def fetch(url: str) -> tuple[int, str]:
 async def service(settings: Mapping[str, str], *flags: str) -> AsyncIterator[Running]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")}
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(SERVICE),
-        *flags,
+        # Tests that a shell runs in the background inherit SIGINT as ignored, and so would the service.
+        *("env", "--default-signal=INT"),
+        *(sys.executable, str(SERVICE), *flags),
         env={**environment, **settings},
         stderr=PIPE,
-        # Tests that a shell runs in the background inherit SIGINT as ignored, and so would the service.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     running = Running(process)
     try:
@@ -120,7 +119,7 @@ async def live_view(etcd: EtcdClient, keyspace: Keyspace) -> AsyncIterator[LiveV
 
 async def until_instances(view: LiveView, *states: InstanceState) -> tuple[Instance, ...]:
     """Returns when exactly these states are registered."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         changed = asyncio.Event()
         unsubscribe = view.subscribe(changed.set)
         try:
