@@ -35,7 +35,7 @@ NO_ID = bytes(16)
 CREATIONS_AT_ONCE = 16
 UNKNOWN_EPOCH = -1
 NULL_PADDED = 4
-PADDED_LENGTH = {9: 8, 10: 8, 11: 7, 12: 7, 13: 7}
+PADDED_LENGTH = {9: 8, 10: 8, 11: 7, 12: 7, 13: 7}  # by version: that null, two or three flags, no tags
 # Bit n stands for AclOperation n. Without an authorizer everything is allowed (KIP-430).
 TOPIC_OPERATIONS = 0b1101_1111_1000
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
