@@ -42,7 +42,7 @@ from kafscale.wire.schema.metadata import (
 NO_ID = bytes(16)
 CREATIONS_AT_ONCE = 16
 NULL_PADDED = 4
-PADDED_LENGTH = {9: 8, 10: 8, 11: 7, 12: 7, 13: 7}
+PADDED_LENGTH = {9: 8, 10: 8, 11: 7, 12: 7, 13: 7}  # by version: that null, two or three flags, no tags
 
 
 def handler(context: AdminContext) -> AsyncHandler:
