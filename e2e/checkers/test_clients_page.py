@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from bench.tools import kafka_version
 from e2e.harness.clients import CLIENTS
+from e2e.harness.kafka_tools import VERSIONS
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "e2e" / "clients"
@@ -46,7 +46,7 @@ def pinned() -> dict[str, str]:
         "platformatic": installed("@platformatic/kafka"),
         "old confluent": locked("confluent-kafka", "requirements.lock"),
         "old kafka-python": found(r"^kafka-python==(\S+)", PROGRAMS / "python" / "old-requirements.txt"),
-        "tools": kafka_version(),
+        "tools": ", ".join(VERSIONS),
     }
 
 
