@@ -88,9 +88,15 @@ def kafka_python_write(case: Case, value: Any) -> bytes:
     return bytes(value.encode(version=case.version))
 
 
+# It declares the list of partitions as one number. The next version has the same layout, and an oracle.
+WRONG_IN_OLD = "DescribeLogDirsRequest-v0"
+
+
 @cache
 def old_class(case: Case) -> Any | None:
     """kafka-python's hand-written class of an old version."""
+    if str(case) == WRONG_IN_OLD:
+        return None
     for module in pkgutil.iter_modules(importlib.import_module("kafka.protocol.old").__path__):
         package = importlib.import_module(f"kafka.protocol.old.{module.name}")
         cls = getattr(package, f"{case.name}_v{case.version}", None)
