@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 
 from kafscale.produce.log import contents
 from kafscale.produce.log.contents import Contents
-from kafscale.produce.log.model import Reply, Writer
+from kafscale.produce.log.model import Reply
+from kafscale.produce.log.writer import PartitionWriter
 
 OPENED_AT_ONCE_MAX = 2
 """Of the whole instance."""
@@ -45,7 +46,7 @@ class Opener:
         self._slots = asyncio.Semaphore(OPENED_AT_ONCE_MAX)
 
     async def open_all(
-        self, line: deque[Request], writer: Writer, feed: Callable[[Request, Contents | None], None]
+        self, line: deque[Request], writer: PartitionWriter, feed: Callable[[Request, Contents | None], None]
     ) -> None:
         """Feeds a partition's requests in their order until the line is empty; more may come meanwhile.
 

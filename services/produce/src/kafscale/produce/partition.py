@@ -38,9 +38,9 @@ from kafscale.produce.log.model import (
     StepDownReason,
     SteppedDown,
     TakeCheckpoint,
-    Writer,
 )
 from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opening import Opener, Request, Waiter
 from kafscale.produce.overtaking import REPEATED, RefusedFirsts
@@ -111,7 +111,7 @@ class Partition:
     def __init__(self, id_: PartitionId, tools: Tools) -> None:
         self.id = id_
         self.phase = Phase.CLAIMING
-        self.writer: Writer | None = None
+        self.writer: PartitionWriter | None = None
         self.held_since_ms = 0  # of the oldest held request; 0: none
         self._tools = tools
         self.key = (id_.topic_id, id_.partition)
@@ -160,7 +160,7 @@ class Partition:
         self._feed(self.writer, request, now)
         self._tools.pump.touch(self)
 
-    def serve(self, writer: Writer, producers: ProducerTable) -> None:
+    def serve(self, writer: PartitionWriter, producers: ProducerTable) -> None:
         """The log is loaded: the held requests go first, in their order."""
         assert self.phase is Phase.LOADING, self.phase
         self.phase = Phase.SERVING
@@ -176,14 +176,14 @@ class Partition:
                 self._feed_late(writer, request)
         self._tools.pump.touch(self)
 
-    def _line_up(self, writer: Writer, request: Request) -> None:
+    def _line_up(self, writer: PartitionWriter, request: Request) -> None:
         """Records are opened first, or those of an earlier request are: take turns."""
         self._unread.append(request)
         if len(self._unread) == 1:
             opener = self._tools.opener
             self._tools.begin(opener.open_all(self._unread, writer, partial(self._feed_late, writer)))
 
-    def _feed_late(self, writer: Writer, request: Request, contents: Contents | None = None) -> None:
+    def _feed_late(self, writer: PartitionWriter, request: Request, contents: Contents | None = None) -> None:
         """What nobody waits for any more must not be appended late."""
         now = self._tools.now()
         if request.waiter.abandoned or request.deadline_ms < now.mono_ms:
@@ -192,7 +192,9 @@ class Partition:
             self._feed(writer, request, now, contents)
         self._tools.pump.touch(self)
 
-    def _feed(self, writer: Writer, request: Request, now: Instant, contents: Contents | None = None) -> None:
+    def _feed(
+        self, writer: PartitionWriter, request: Request, now: Instant, contents: Contents | None = None
+    ) -> None:
         if self._tools.refused_firsts.is_behind(self.key, request.records, self.producers):
             self._behind.append(request.token)
             return
@@ -241,7 +243,7 @@ class Partition:
             actions = writer.take_actions()
         self._arm(writer, now)
 
-    def _arm(self, writer: Writer, now: Instant) -> None:
+    def _arm(self, writer: PartitionWriter, now: Instant) -> None:
         """One timer: an armed one that is early enough stays, and looks again when it fires."""
         due_ms = writer.next_deadline()
         if due_ms is None:
@@ -259,7 +261,7 @@ class Partition:
         if not self._tools.pump.stopped:
             self.drive(self._tools.now())
 
-    def _perform(self, writer: Writer, action: Action) -> None:
+    def _perform(self, writer: PartitionWriter, action: Action) -> None:
         match action:
             case Reply():
                 self._answer(action)
@@ -295,7 +297,7 @@ class Partition:
         if done.old_snap_key:
             self._tools.begin(self._tools.checkpointer.drop_snapshot(done.old_snap_key))
 
-    def _commit(self, writer: Writer, action: CommitHead) -> None:
+    def _commit(self, writer: PartitionWriter, action: CommitHead) -> None:
         self._tools.committer.submit(self._txn(action), lambda answer: self._settled(writer, action, answer))
 
     def _answer(self, reply: Reply) -> None:
@@ -313,7 +315,7 @@ class Partition:
         self.refuse_held(reason.error)  # before anybody may claim: none may be passed by a later one
         self._tools.stepped_down(self, reason)
 
-    def _seal_wanted(self, writer: Writer, action: SealWanted) -> None:
+    def _seal_wanted(self, writer: PartitionWriter, action: SealWanted) -> None:
         now = self._tools.now()
         if self._tools.governor.admit(self, action.bytes_waiting, now.mono_ms):
             writer.grant_seal(now)
@@ -322,7 +324,7 @@ class Partition:
 
     # --- I/O -------------------------------------------------------------------------------
 
-    async def _put(self, writer: Writer, action: PutObject) -> None:
+    async def _put(self, writer: PartitionWriter, action: PutObject) -> None:
         tools = self._tools
         tools.metrics.puts.inc()
         started_ms = tools.clock.now_ms()
@@ -349,7 +351,7 @@ class Partition:
             writer.upload_done(base, part, etag, now)
         tools.pump.touch(self)
 
-    async def _head(self, writer: Writer, action: HeadObject) -> None:
+    async def _head(self, writer: PartitionWriter, action: HeadObject) -> None:
         tools = self._tools
         try:
             async with asyncio.timeout(HEAD_TIMEOUT_S):
@@ -362,7 +364,7 @@ class Partition:
             writer.object_found(action.base, action.part, found, tools.now())
         tools.pump.touch(self)
 
-    async def _checkpoint(self, writer: Writer, action: TakeCheckpoint) -> None:
+    async def _checkpoint(self, writer: PartitionWriter, action: TakeCheckpoint) -> None:
         ready = await self._tools.checkpointer.upload(self.id, action)
         now = self._tools.now()
         if ready is None:
@@ -383,7 +385,7 @@ class Partition:
             puts.append(Put(meta_key, action.meta.value))
         return Txn(compare=tuple(compares), success=tuple(puts), failure=(Range(key),))
 
-    def _settled(self, writer: Writer, action: CommitHead, answer: Answer) -> None:
+    def _settled(self, writer: PartitionWriter, action: CommitHead, answer: Answer) -> None:
         now = self._tools.now()
         if not isinstance(answer, Settled):
             writer.commit_rejected(action.txn, now)

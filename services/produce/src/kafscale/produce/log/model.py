@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, TopicId
@@ -20,9 +20,6 @@ from kafscale.storage.manifests import Manifest
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.storage.snapshots import ProducerSnapshot
 from kafscale.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from kafscale.produce.log.contents import Contents
 
 Buffer = bytes | bytearray | memoryview
 Token = int
@@ -328,62 +325,3 @@ Action = (
     | Drained
     | SteppedDown
 )
-
-
-# --- the machine's surface -------------------------------------------------------------------
-
-
-class Writer(Protocol):
-    """What the shell may rely on. `writer.PartitionWriter` is the one implementation:
-
-    PartitionWriter(partition: PartitionId, head: Head, revision: int, *, producers: ProducerTable,
-                    log_start: int, limits: Limits, names: ObjectNames, ids: IdSource)
-
-    `head` is the value this instance just claimed and `revision` its mod_revision; `producers` is
-    the table recovered up to `head.next` (`ProducerTable.restore` then `replay`). One object per
-    (partition, epoch), never reused after it stepped down.
-    """
-
-    @property
-    def state(self) -> State: ...
-    @property
-    def head(self) -> Head: ...  # as last committed
-    @property
-    def revision(self) -> int: ...  # of that head
-    @property
-    def bytes_held(self) -> int: ...  # record bytes in the open buffer and the pipeline
-
-    opens_records: bool  # an append reads its records, unless it is given their `contents`
-
-    def next_deadline(self) -> int | None: ...  # mono_ms at which tick is due
-    def take_actions(self) -> list[Action]: ...
-
-    def append(
-        self,
-        token: Token | None,  # None: acks=0, no reply
-        record_set: memoryview | None,
-        *,
-        deadline_ms: int,  # mono_ms; an unresolved request gets REQUEST_TIMED_OUT then
-        now: Instant,
-        zstd_allowed: bool = True,  # Produce v7+
-        contents: Contents | None = None,  # what `contents.read` found; None: not read
-    ) -> None: ...
-    def upload_done(self, base: int, part: Part, etag: str, now: Instant) -> None: ...
-    def upload_conflict(self, base: int, part: Part, now: Instant) -> None: ...
-    def upload_unknown(self, base: int, part: Part, now: Instant) -> None: ...
-    def upload_failed(self, base: int, part: Part, failure: PutFailure, now: Instant) -> None: ...
-    def object_found(self, base: int, part: Part, found: FoundObject | None, now: Instant) -> None: ...
-    def committed(self, txn: int, revision: int, now: Instant) -> None: ...
-    def commit_refused(
-        self, txn: int, current: Head | None, revision: int, *, ambiguous: bool, now: Instant
-    ) -> None: ...
-    def commit_rejected(self, txn: int, now: Instant) -> None: ...
-    def checkpoint_ready(self, plan: int, snap_key: str, meta: MetaWrite, now: Instant) -> None: ...
-    def checkpoint_failed(self, plan: int, now: Instant) -> None: ...
-    def grant_seal(self, now: Instant) -> None: ...
-    def tick(self, now: Instant) -> None: ...
-    def configure(self, limits: Limits, now: Instant) -> None: ...
-    def moved_log_start(self, log_start: int) -> None: ...
-    def begin_handoff(self, now: Instant) -> None: ...
-    def released_head(self, handoff_to: str) -> Head: ...
-    def step_down(self, reason: StepDownReason, now: Instant) -> None: ...

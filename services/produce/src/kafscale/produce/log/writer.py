@@ -59,7 +59,7 @@ _OPEN = (State.SERVING, State.DRAINING, State.DRAINED)
 
 
 class PartitionWriter:
-    """See `model.Writer` for what each event means and `model` for the actions."""
+    """`head` was just claimed, at `revision`; `producers` knows the log up to `head.next`. Actions: see `model`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class PartitionWriter:
         self._partition = partition
         self._limits = limits
         self._seal_bytes = limits.seal_bytes
-        self.opens_records = limits.keys_required
+        self.opens_records = limits.keys_required  # by an append that is not given their `contents`
         self._names = names
         self._ids = ids
         self._actions: list[Action] = []
@@ -104,7 +104,7 @@ class PartitionWriter:
 
     @property
     def bytes_held(self) -> int:
-        return self._intake.open.bytes + self._uploads.bytes_held
+        return self._intake.open.bytes + self._uploads.bytes_held  # that one fills, those on their way
 
     def take_actions(self) -> list[Action]:
         """What is to be done now, in order; each is handed out once."""
@@ -124,13 +124,13 @@ class PartitionWriter:
 
     def append(
         self,
-        token: Token | None,
+        token: Token | None,  # None: acks=0, no reply
         record_set: memoryview | None,
         *,
-        deadline_ms: int,
+        deadline_ms: int,  # mono_ms; an unresolved request gets REQUEST_TIMED_OUT then
         now: Instant,
-        zstd_allowed: bool = True,
-        contents: Contents | None = None,
+        zstd_allowed: bool = True,  # Produce v7+
+        contents: Contents | None = None,  # what `contents.read` found; None: not read
     ) -> None:
         """Answer `token` now or when the commit decides; see `Reply`."""
         if self._state is not State.SERVING:
