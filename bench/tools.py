@@ -38,10 +38,13 @@ def kafka_version() -> str:
 
 @cache
 def kafka_classpath(version: str) -> str:
-    """The jars of Apache Kafka and its tools."""
+    """The jars of Apache Kafka and its tools. Maven is not asked again until the pom changes: it takes seconds."""
     folder = BUILT / f"kafka-{version}"
-    options = [f"-DbuildDirectory={folder}", f"-Dkafka.version={version}"]
-    run(["mvn", "-q", "-B", "-f", str(KAFKA_POM), "package", *options])
+    made_of = folder / "made-of.xml"
+    if not made_of.exists() or made_of.read_bytes() != KAFKA_POM.read_bytes():
+        options = [f"-DbuildDirectory={folder}", f"-Dkafka.version={version}"]
+        run(["mvn", "-q", "-B", "-f", str(KAFKA_POM), "package", *options])
+        made_of.write_bytes(KAFKA_POM.read_bytes())
     return f"{folder}/lib/*"
 
 
