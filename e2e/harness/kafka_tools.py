@@ -57,6 +57,10 @@ def require_java() -> None:
     require("a tool of Kafka's", "java", "mvn")
 
 
+def kafka_jars(version: str) -> list[Path]:
+    return list(Path(kafka_classpath(version)).parent.glob("*.jar"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     exit: int
