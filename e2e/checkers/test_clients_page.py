@@ -1,4 +1,4 @@
-"""docs/clients.md names the versions that are run: those of the lock files and build files."""
+"""docs/clients.md names the versions that are run, those of the lock files and build files, and every tool of Kafka."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from e2e.harness.clients import CLIENTS
-from e2e.harness.kafka_tools import VERSIONS
+from e2e.harness.kafka_tools import MAINS, VERSIONS
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "e2e" / "clients"
@@ -50,11 +50,21 @@ def pinned() -> dict[str, str]:
     }
 
 
-def test_the_page_names_the_versions_that_are_run() -> None:
+def section(heading: str, end: str) -> str:
     page = (ROOT / "docs" / "clients.md").read_text()
-    [table] = re.findall(r"^## Tested versions$(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    [text] = re.findall(rf"^## {heading}$(.*?)^{end}", page, re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
+def test_the_page_names_the_versions_that_are_run() -> None:
+    table = section("Tested versions", "## ")
     assert dict(re.findall(r"^\| `(.+?)` \| (.+?) \|", table, re.MULTILINE)) == pinned()
 
 
 def test_every_client_of_the_matrix_is_on_the_page() -> None:
     assert {client.name for client in CLIENTS} <= set(pinned())
+
+
+def test_each_of_kafkas_tools_that_is_run_is_on_the_page() -> None:
+    before_the_table = section("Apache Kafka's tools", r"\|")
+    assert sorted(re.findall(r"`(kafka-[a-z-]+)`", before_the_table)) == sorted(MAINS)
