@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+from unittest.mock import Mock
 
 import grpc.aio
 import pytest
@@ -9,7 +10,8 @@ import structlog
 from kafscale.runtime.stream.client import BackendLost
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.runtime.stream.options import BULK_METHOD
-from kafscale.runtime.stream.server import InboundRequest, StreamLimits, task_handler
+from kafscale.runtime.stream.outbox import Outbox
+from kafscale.runtime.stream.server import InboundRequest, StreamLimits, StreamServer, task_handler
 from kafscale.wire.errors import WireError
 from stream_harness import (
     FETCH,
@@ -199,6 +201,47 @@ async def test_a_bad_frame_closes_its_stream_and_cancels_what_is_open_on_it() ->
         assert not held[0].cancelled
         held[0].reply((b"ok",))
         assert bytes((await open_one.future).body) == b"ok"
+
+
+class LeavingClient:
+    """The service's view of a client that sent one request, and leaves when told to."""
+
+    def __init__(self) -> None:
+        outbox = Outbox()
+        outbox.put_request(1, meta(), (b"1",), lane=0, expires_ms=0)
+        self._request = outbox.take(0)
+        self.leaves = asyncio.Event()
+
+    async def send_initial_metadata(self, _metadata: object) -> None:
+        pass
+
+    async def read(self) -> object:
+        if self._request is not None:
+            request, self._request = self._request, None
+            return request
+        await self.leaves.wait()
+        return grpc.aio.EOF
+
+    async def write(self, _message: bytes) -> None:
+        pass
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_reply_while_the_client_leaves_harms_nobody(turns: int) -> None:
+    """Between the end of the reader and that of its stream it must not wake a writer that was cancelled."""
+    held: list[InboundRequest] = []
+    server, grpc_server = StreamServer(bulk={PRODUCE: held.append}, control={}), Mock()
+    server.add_to(grpc_server)
+    ((handlers,),) = (call.args[0] for call in grpc_server.add_generic_rpc_handlers.call_args_list)
+    client = LeavingClient()
+    serving = asyncio.create_task(handlers.service(Mock(method=BULK_METHOD)).stream_stream(None, client))
+    await until(lambda: has_more_than(held, 0))
+    client.leaves.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    held[0].reply((b"late",))
+    await serving
+    assert server.open_requests == 0
 
 
 @on_uvloop

@@ -226,7 +226,7 @@ class Partition:
     # --- the writer ------------------------------------------------------------------------
 
     def drive(self, now: Instant) -> None:
-        """Let time pass for the writer and perform its actions. Called by the pump and the timer."""
+        """Let time pass for the writer and perform its actions. Called by the pump."""
         writer = self.writer
         if writer is None:
             return
@@ -258,8 +258,7 @@ class Partition:
 
     def _fired(self) -> None:
         self._timer = None
-        if not self._tools.pump.stopped:
-            self.drive(self._tools.now())
+        self._tools.pump.touch(self)
 
     def _perform(self, writer: PartitionWriter, action: Action) -> None:
         match action:

@@ -2,6 +2,9 @@
 
 The law: whatever arrived in one turn is seen together. Sixty-four requests that came in one frame,
 or four commits that one answer settled, cost one pass over their partition and share its flush.
+
+A drive that raises is our bug, and leaves actions that were taken and not performed: nobody would ever do them,
+nor drive the partitions behind it. It ends the process, as it would from a task; the log is what etcd says.
 """
 
 from __future__ import annotations
@@ -26,14 +29,21 @@ class Pump:
         self._touched: dict[Partition, None] = {}
         self._scheduled = False
         self._grants: asyncio.TimerHandle | None = None
+        self._broken = asyncio.Event()
+        self._surprise: Exception | None = None
         self.stopped = False
 
     async def run(self) -> None:
-        """Drives until cancelled: what the loop calls after that must start nothing any more."""
+        """Drives until cancelled: what the loop calls after that must start nothing any more.
+
+        Raises what a drive raised.
+        """
         try:
-            await asyncio.Event().wait()
+            await self._broken.wait()
         finally:
             self.stopped = True
+        assert self._surprise is not None, "this is what broke it"
+        raise self._surprise
 
     def touch(self, partition: Partition) -> None:
         self._touched[partition] = None
@@ -71,5 +81,10 @@ class Pump:
         if self.stopped:
             return
         now = self.instant()
-        for partition in touched:
-            partition.drive(now)
+        try:
+            for partition in touched:
+                partition.drive(now)
+        except Exception as surprise:  # noqa: BLE001 - `run` raises it
+            self.stopped = True
+            self._surprise = surprise
+            self._broken.set()

@@ -203,7 +203,8 @@ class _ServerStream:
         wanted = self._write_wanted
         if wanted is not None:
             self._write_wanted = None
-            wanted.set_result(None)
+            if not wanted.done():  # cancelled: the client has gone, and the stream is about to end
+                wanted.set_result(None)
 
     @property
     def held_bytes(self) -> int:
