@@ -29,6 +29,8 @@ STOP_TIMEOUT_S = 60.0
 DEATH_TIMEOUT_S = 10.0
 ROW_TRIES = 100
 KAFSCALE = (sys.executable, "-m", "kafscale.cli")
+SURPRISES = ("Exception in callback", "was never retrieved")
+"""What asyncio says of an exception that nobody handled: work was lost, and the process goes on."""
 
 
 class NotReady(Exception):
@@ -124,6 +126,12 @@ class Cluster:
         lines = ((log, line) for log in logs for line in log.read_text(errors="replace").splitlines())
         return [f"{log.name}: {line[:500]}" for log, line in lines if _is_error(line)]
 
+    def surprises(self) -> list[str]:
+        """What no scenario may leave in a log, whatever its faults were."""
+        logs = sorted((self.data_dir / "run" / "log").glob("*.log"))
+        lines = ((log, line) for log in logs for line in log.read_text(errors="replace").splitlines())
+        return [f"{log.name}: {line}" for log, line in lines if any(each in line for each in SURPRISES)]
+
     def restart(self) -> float:
         """Stops and starts; seconds of the start."""
         self.stop()
@@ -153,6 +161,8 @@ class Cluster:
         self._process = None
         while (line := self._lines.get(timeout=timeout_s)) is not None:
             self.output.append(line)
+        surprises = self.surprises()
+        assert surprises == [], surprises
         return code
 
     def _tree(self) -> list[int]:
