@@ -39,6 +39,11 @@ MAINS: Mapping[str, str] = {
     "kafka-broker-api-versions": f"{_TOOLS}.BrokerApiVersionsCommand",
     "kafka-cluster": f"{_TOOLS}.ClusterTool",
     "kafka-leader-election": f"{_TOOLS}.LeaderElectionCommand",
+    "kafka-acls": f"{_TOOLS}.AclCommand",
+    "kafka-reassign-partitions": f"{_TOOLS}.reassign.ReassignPartitionsCommand",
+    "kafka-metadata-quorum": f"{_TOOLS}.MetadataQuorumCommand",
+    "kafka-features": f"{_TOOLS}.FeatureCommand",
+    "kafka-transactions": f"{_TOOLS}.TransactionsCommand",
     "kafka-console-producer": f"{_TOOLS}.ConsoleProducer",
     "kafka-console-consumer": f"{_TOOLS}.consumer.ConsoleConsumer",
 }
@@ -47,6 +52,7 @@ OLDER_MAINS: Mapping[str, str] = {
     "kafka-consumer-groups": "kafka.admin.ConsumerGroupCommand",
     "kafka-broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
     "kafka-cluster": "kafka.tools.ClusterTool",
+    "kafka-acls": "kafka.admin.AclCommand",
     "kafka-console-producer": "kafka.tools.ConsoleProducer",
     "kafka-console-consumer": "kafka.tools.ConsoleConsumer",
 }

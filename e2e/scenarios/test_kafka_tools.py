@@ -113,7 +113,7 @@ RECORDS = (
     f"{READ} --topic notes --partition 0 --offset 2 --max-messages 3",
     f"{READ} --topic orders --group readers --from-beginning --max-messages 6 {SHOWN}",
 )
-DELETED_RECORDS = (
+DELETED = (
     "kafka-delete-records --offset-json-file two.json",
     "kafka-get-offsets --topic notes --time -2  after records were deleted",
     f"{READ} --topic notes --partition 0 --offset earliest --max-messages 3",
@@ -153,16 +153,7 @@ DELETIONS = (
     "kafka-topics --delete --topic '(notes|timed|bills|ledger|placed|orders)'",
     "kafka-topics --list --exclude-internal  in the end",
 )
-COMMANDS = (
-    *TOPICS,
-    *TOPIC_CONFIGS,
-    *CLUSTER,
-    *RECORDS,
-    *DELETED_RECORDS,
-    *WITH_A_MEMBER,
-    *GROUPS,
-    *DELETIONS,
-)
+COMMANDS = (*TOPICS, *TOPIC_CONFIGS, *CLUSTER, *RECORDS, *DELETED, *WITH_A_MEMBER, *GROUPS, *DELETIONS)
 """In this order. Words after two spaces tell a command from the same one before."""
 
 EXAMPLES = {
@@ -223,7 +214,7 @@ def story(jvm: Tools) -> Said:
     for name, offset in DELETIONS_OF_RECORDS.items():
         wish = {"topic": "notes", "partition": 0, "offset": offset}
         (jvm.folder / f"{name}.json").write_text(json.dumps({"version": 1, "partitions": [wish]}))
-    said |= ask((*RECORDS, *DELETED_RECORDS))
+    said |= ask((*RECORDS, *DELETED))
     with jvm.reading(READ_ORDERS, records=6):
         said |= ask(WITH_A_MEMBER)
     return said | ask((*GROUPS, *DELETIONS))
@@ -385,7 +376,19 @@ def test_log_dirs_tell_each_partitions_bytes(stage: Stage, topic: str) -> None:
     assert "do not exist" in stage.kafscale.run("kafka-log-dirs --describe --broker-list 7").text
 
 
-def test_a_call_that_is_not_served_is_named(stage: Stage) -> None:
-    answer = stage.kafscale.run("kafka-configs --describe --entity-type users")
+NOT_SERVED = {
+    "kafka-configs --describe --entity-type users": "DESCRIBE_CLIENT_QUOTAS",
+    "kafka-acls --list": "DESCRIBE_ACLS",
+    "kafka-reassign-partitions --list": "LIST_PARTITION_REASSIGNMENTS",
+    "kafka-metadata-quorum describe --status": "DESCRIBE_QUORUM",
+    "kafka-features upgrade --feature metadata.version=7": "UPDATE_FEATURES",
+    "kafka-transactions list": "LIST_TRANSACTIONS",
+}
+
+
+@pytest.mark.parametrize("command", NOT_SERVED)
+def test_a_call_that_is_not_served_is_named(stage: Stage, command: str) -> None:
+    answer = stage.kafscale.run(command)
     assert answer.exit == 1
-    assert "UnsupportedVersionException: The node does not support DESCRIBE_CLIENT_QUOTAS" in answer.text
+    assert f"The node does not support {NOT_SERVED[command]} " in answer.text
+    assert "The supported range is [-1,-1]." in answer.text, "as ApiVersions lists what is not served"
