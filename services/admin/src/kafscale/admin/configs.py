@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from kafscale.admin.config_values import (
     INT32_MAX,
@@ -54,8 +55,14 @@ class ConfigKey:
         return self.check is None
 
 
-def _at_once(
-    name: str, kind: ConfigType, default: object, check: Check, doc: str, broker_name: str | None = None
+def _settable(
+    acts: Acts,
+    name: str,
+    kind: ConfigType,
+    default: object,
+    check: Check,
+    doc: str,
+    broker_name: str | None = None,
 ) -> ConfigKey:
     return ConfigKey(
         name=name,
@@ -64,22 +71,12 @@ def _at_once(
         doc=doc,
         broker_name=broker_name,
         check=check,
-        acts=Acts.AT_ONCE,
+        acts=acts,
     )
 
 
-def _in_runs(
-    name: str, kind: ConfigType, default: object, check: Check, doc: str, broker_name: str
-) -> ConfigKey:
-    return ConfigKey(
-        name=name,
-        type=kind,
-        default=str(default),
-        doc=doc,
-        broker_name=broker_name,
-        check=check,
-        acts=Acts.IN_RUNS,
-    )
+_at_once = partial(_settable, Acts.AT_ONCE)
+_in_runs = partial(_settable, Acts.IN_RUNS)
 
 
 def _fixed(name: str, kind: ConfigType, value: object, doc: str, broker_name: str | None = None) -> ConfigKey:
