@@ -1,6 +1,7 @@
 """The frame codec: what is put in an Outbox comes out of an Inbox, and nothing else is accepted."""
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from kafscale.runtime.stream.frame import (
     RequestMeta,
 )
 from kafscale.runtime.stream.inbox import Inbox
+from kafscale.runtime.stream.known_texts import KNOWN_MAX
 from kafscale.runtime.stream.outbox import Outbox, cut
 
 texts = st.none() | st.text(max_size=40)
@@ -316,6 +318,27 @@ def test_a_trace_is_kept_though_the_texts_of_a_connection_are_cached() -> None:
     frames = received(inbox, drained(outbox))
     assert [f.meta.traceparent for f in frames if isinstance(f, RequestFrame)] == traces
     assert {f.meta.client_id for f in frames if isinstance(f, RequestFrame)} == {"me"}
+
+
+def test_texts_of_connections_that_come_and_go_take_bounded_memory_at_both_ends() -> None:
+    outbox, inbox = Outbox(), Inbox("service")
+
+    def talk(number: int, client_id: str) -> None:
+        meta = RequestMeta(
+            connection_id=number, api_key=0, api_version=9, peer=f"h:{number}", client_id=client_id
+        )
+        outbox.put_request(number, meta, (), lane=0, expires_ms=0)
+        received(inbox, drained(outbox))
+
+    long = "long" * 4_000
+    tracemalloc.start()
+    try:
+        for number in range(8 * KNOWN_MAX - 1):
+            talk(number, long if number % 2 else "short")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1 << 20
 
 
 @given(st.binary(max_size=120), st.sampled_from(["service", "frontdoor"]))

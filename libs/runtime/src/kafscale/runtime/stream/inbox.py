@@ -28,10 +28,10 @@ from kafscale.runtime.stream.frame import (
     RequestMeta,
     decode_strings,
 )
+from kafscale.runtime.stream.known_texts import KnownTexts
 
 BODY_BYTES_MAX: Final = 128 << 20
 OPEN_BODIES_MAX: Final = 16
-TEXTS_CACHED_MAX: Final = 4096
 # A view keeps its whole message: what is this small and came in a message this large is copied out.
 SMALL_BODY_BYTES: Final = 4 << 10
 LARGE_MESSAGE_BYTES: Final = 32 << 10
@@ -59,7 +59,7 @@ class Inbox:
         self._open_bodies_max = open_bodies_max
         self._message_is_large = False
         self._open: dict[int, _OpenBody] = {}
-        self._texts: dict[bytes, tuple[str | None, ...]] = {}
+        self._texts: KnownTexts[bytes, tuple[str | None, ...]] = KnownTexts()
 
     @property
     def open_bodies(self) -> int:
@@ -199,7 +199,5 @@ class Inbox:
             return texts
         texts = decode_strings(extra)
         if int.from_bytes(extra[-2:], "big") == NULL_LENGTH:
-            if len(self._texts) >= TEXTS_CACHED_MAX:
-                self._texts.clear()
-            self._texts[extra] = texts
+            self._texts.learn(extra, texts, len(extra))
         return texts

@@ -25,8 +25,8 @@ from kafscale.runtime.stream.frame import (
     body_size,
     encode_string,
 )
+from kafscale.runtime.stream.known_texts import KnownTexts
 
-TEXTS_CACHED_MAX: Final = 4096
 TEXTS_BYTES_MAX: Final = 0xFFFF
 # What a frame costs to hold beside its body, so that a queue of empty bodies is bounded too.
 FRAME_COST_BYTES: Final = 256
@@ -84,7 +84,7 @@ class Outbox:
         self._held: dict[Hashable, deque[Waiting]] = {}
         self._open_bodies = 0
         self._large: deque[Waiting] = deque()
-        self._texts: dict[tuple[str | None, ...], bytes] = {}
+        self._texts: KnownTexts[tuple[str | None, ...], bytes] = KnownTexts()
         self.waiting_bytes = 0
 
     def put_request(
@@ -239,9 +239,7 @@ class Outbox:
         texts = self._texts.get(key)
         if texts is None:
             texts = b"".join(map(encode_string, key))
-            if len(self._texts) >= TEXTS_CACHED_MAX:
-                self._texts.clear()
-            self._texts[key] = texts
+            self._texts.learn(key, texts, len(texts))
         trace = meta.traceparent
         texts += NULL_TEXT if trace is None else encode_string(trace)
         if len(texts) > TEXTS_BYTES_MAX:
