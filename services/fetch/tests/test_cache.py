@@ -2,14 +2,17 @@
 
 import asyncio
 import sys
+import tracemalloc
 from types import FrameType
 from typing import Any
 
 from kafscale.fetch import cache as cache_module
 from kafscale.fetch.cache import CacheLimits, SegmentCache
 from kafscale.runtime.budget import MemoryBudget
-from kafscale.storage.heads import Seg
-from kafscale.storage.objects import MemoryStore, StoreUnavailable
+from kafscale.storage.heads import Head, Seg, decode_head, encode_head
+from kafscale.storage.objects import IfAbsent, MemoryStore, StoreUnavailable
+from kafscale.storage.segment import BatchInfo, build_segment
+from kafscale.wire.records import Record, build_batch
 
 SIZE = 100
 ROOM = SIZE + cache_module.ENTRY_COST_BYTES
@@ -76,3 +79,37 @@ async def steps_to_read_ahead(held: int) -> int:
 async def test_reading_ahead_costs_the_same_however_much_is_held() -> None:
     few, many = await steps_to_read_ahead(10), await steps_to_read_ahead(1_000)
     assert many == few
+
+
+async def committed(store: MemoryStore, base: int) -> bytes:
+    """An object of one small record, and the head that lists it as etcd would give it."""
+    batch = build_batch([Record(timestamp=1_700_000_000_000 + base, value=b"x")], base_offset=base)
+    built = build_segment(base, [BatchInfo(base, base, len(batch), 1)], [batch], created_ms=1_700_000_000_000)
+    etag = await store.put(f"{base}.kfs", built.body, condition=IfAbsent(), metadata={})
+    seg = Seg(
+        base=base, last_delta=0, size=built.size, etag=etag, crc32c=built.crc32c, index_size=len(built.index),
+        index_etag=etag, epoch=1, min_ts=1_700_000_000_000 + base, max_ts=1_700_000_000_000 + base, records=1,
+        batches=1, created_ms=1_700_000_000_000 + base,
+    )  # fmt: skip
+    return encode_head(Head(epoch=1, topic="t", tail=(seg,), next=base + 1, lso=base + 1))
+
+
+async def test_what_tiny_segments_cost_is_what_the_cache_counts() -> None:
+    """The store keeps its own bytes and hands out those, so they are added to what the cache is seen to take."""
+    store, count = MemoryStore(), 500
+    heads = [await committed(store, base) for base in range(1_000, 1_000 + count)]
+    async with asyncio.TaskGroup() as tasks:
+        cache = SegmentCache(store, CacheLimits(keep_bytes=1 << 30), tasks, MemoryBudget(1 << 30))
+        tracemalloc.start()
+        try:
+            for head in heads:
+                (found,) = decode_head(head).tail
+                lease = cache.lease()
+                await lease.want(f"{found.base}.kfs", found)
+                lease.release()
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    objects = sum(seg.size for head in heads for seg in decode_head(head).tail)
+    assert len(heads) * cache_module.ENTRY_COST_BYTES + objects == cache.held_bytes
+    assert cache.held_bytes / 2 < taken + objects <= cache.held_bytes

@@ -1,6 +1,7 @@
 """Segments in memory: read ahead, bounded, pinned by answers; and what is not the committed object is never served."""
 
 import pytest
+from kafscale.fetch.cache import ENTRY_COST_BYTES
 from kafscale.fetch.logstate import LogTable, PartitionKey
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -80,7 +81,7 @@ async def test_what_is_read_ahead_and_not_asked_for_takes_half_of_the_memory_at_
 ) -> None:
     for n in range(12):
         await log.append(records(10, size=1_000, label=f"s{n}-"))
-    size = log.segments[0].size + 1_024
+    size = log.segments[0].size + ENTRY_COST_BYTES
     async with serve(etcd, keyspace, store, cache_bytes=8 * size, readahead_segments=10) as client:
         await client.fetch(topic, 0, partition_max_bytes=1)
         assert client.service.cache.counters.readaheads == 4
@@ -94,7 +95,7 @@ async def test_what_is_read_ahead_and_not_asked_for_takes_half_of_the_memory_at_
 async def test_what_was_read_longest_ago_goes_first(etcd, keyspace, store, topic, log, serve, gets) -> None:
     for n in range(4):
         await log.append(records(10, size=1_000, label=f"s{n}-"))
-    size = log.segments[0].size + 1_024
+    size = log.segments[0].size + ENTRY_COST_BYTES
     async with serve(etcd, keyspace, store, cache_bytes=3 * size, readahead_segments=0) as client:
         for offset in (0, 10, 0, 20, 30, 0, 10):
             await client.fetch(topic, offset, partition_max_bytes=1)

@@ -27,8 +27,8 @@ from kafscale.storage.segment import SegmentError, parse_index
 
 INDEX_WORTH_BATCHES: Final = 4_096
 """A segment of more batches than this is read with its index: walking all its headers costs more."""
-ENTRY_COST_BYTES: Final = 1_024
-"""What an entry holds beside its object, so that a cache of tiny segments is bounded too."""
+ENTRY_COST_BYTES: Final = 2_048
+"""What an entry holds beside its object, as measured, so that a cache of tiny segments is bounded too."""
 HOLD_SHARE: Final = 0.75
 READS_OF_CORRUPT: Final = 2
 """A damaged transfer is read once more before the object is called corrupt."""
