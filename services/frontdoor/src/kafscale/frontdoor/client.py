@@ -209,8 +209,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         for exchange in exchanges.values():
             exchange.unanswered = False
             self._gateway.forget(exchange)
-            if exchange.call is not None:
-                exchange.call.abandon()
+            call, exchange.call = exchange.call, None  # they hold each other, and with them this connection
+            if call is not None:
+                call.abandon()
 
     def abort(self) -> None:
         if self._transport is not None:
