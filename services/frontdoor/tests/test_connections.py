@@ -263,3 +263,35 @@ async def test_a_connection_that_has_ended_is_gone_at_once_without_the_collector
             assert connection() is None
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("ending", ["left", "answered", "refused", "held"])
+async def test_a_producer_that_has_ended_is_gone_at_once_without_the_collector(ending: str) -> None:
+    async with Cluster.running() as cluster:
+        topic = cluster.topics.add("t", 1, 2)
+        if ending != "held":
+            cluster.serve(Backend.PRODUCE, 1)
+            cluster.own(topic, 0, 1)
+            cluster.own(topic, 1, 1)
+        gc.disable()
+        try:
+            client = cluster.client()
+            client.produce(("t", 0, b"abc"))
+            client.produce(("t", 0, b"abc"), ("t", 1, b"abc"))
+            await settled()
+            for sent in list(cluster.producer(1).sent):
+                if ending == "answered":
+                    sent.append()
+                elif ending == "refused":
+                    sent.reply(status=ReplyStatus.FAILED)
+            await settled()
+            connection = weakref.ref(client.connection)
+            if not client.hung_up:
+                client.leave()
+            await settled()
+            client.transport.protocol = None
+            del client
+            await settled()
+            assert connection() is None
+        finally:
+            gc.enable()

@@ -160,6 +160,12 @@ class ProduceCall:
             exchange.hang_up("a record with acks=0 was not taken")
         else:
             exchange.silence()
+        self.ended()
+
+    def ended(self) -> None:
+        """Lets go of the parts, which hold this call: else only the collector frees them, and the connection."""
+        self.parts = []
+        self.shares = []
 
     def joined(self) -> list[Buffer]:
         topics: dict[TopicKey, ProduceResponseTopic] = {}

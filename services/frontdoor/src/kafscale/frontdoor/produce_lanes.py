@@ -59,6 +59,7 @@ class SentCall(ProduceCall):
         for share in self.shares:
             if share.pending is not None:
                 share.pending.cancel()
+        self.ended()
 
     def expire(self) -> None:
         self._sender.expire(self._producer, self)
@@ -103,6 +104,7 @@ class LaneSender:
         if producer.timer is not None:
             producer.timer.cancel()
             producer.timer = None
+        producer.lanes = Lanes(self._limits)  # its parts lead back to the producer
 
     # ---- out
 
@@ -201,6 +203,7 @@ class LaneSender:
         for part in share.parts:
             producer.lanes.settled(part)
         call.exchange.answer([reply.body])
+        call.ended()
         return True
 
     def _merge(self, producer: Producer, share: Share, reply: Reply) -> None:
