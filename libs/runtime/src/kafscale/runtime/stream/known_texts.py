@@ -7,7 +7,8 @@ when a connection has ended, so all is forgotten when there is too much of it; w
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-KNOWN_MAX: Final = 512
+KNOWN_MAX: Final = 2_048
+"""As many clients of a stream as talk at a time."""
 KNOWN_BYTES_MAX: Final = 256
 """Encoded; a longer text, such as a client id of 32 KiB, is coded each time."""
 
