@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.runtime.stream.frame import (
+    CLIENTS_KNOWN,
     FRAME_VERSION,
     CancelFrame,
     Frame,
@@ -19,7 +20,6 @@ from kafscale.runtime.stream.frame import (
     RequestMeta,
 )
 from kafscale.runtime.stream.inbox import Inbox
-from kafscale.runtime.stream.known_texts import KNOWN_MAX
 from kafscale.runtime.stream.outbox import Outbox, cut
 
 texts = st.none() | st.text(max_size=40)
@@ -333,7 +333,7 @@ def test_texts_of_connections_that_come_and_go_take_bounded_memory_at_both_ends(
     long = "long" * 4_000
     tracemalloc.start()
     try:
-        for number in range(8 * KNOWN_MAX - 1):
+        for number in range(8 * CLIENTS_KNOWN):
             talk(number, long if number % 2 else "short")
         kept, _ = tracemalloc.get_traced_memory()
     finally:

@@ -21,6 +21,10 @@ PAYLOAD_BYTES_MAX: Final = 1 << 20
 MESSAGE_BYTES_MAX: Final = 1 << 20
 NULL_LENGTH: Final = 0xFFFF
 STRINGS: Final = 5
+CLIENTS_KNOWN: Final = 2_048
+"""The texts of so many connections are remembered by a process, and not coded anew with each request."""
+CLIENT_TEXTS_MAX: Final = 256
+"""Longer ones, such as a client id of 32 KiB, are coded each time: memory must not grow with them."""
 
 COMMON: Final = struct.Struct(">BBBBIQ")
 REPLY_HEADER: Final = struct.Struct(">BBBBIQQ")

@@ -4,9 +4,12 @@ It accepts only what its side of the stream may receive, only well-formed frames
 bytes of unfinished bodies as it was told; everything else is a FrameError.
 """
 
+from functools import lru_cache
 from typing import Final, Literal
 
 from kafscale.runtime.stream.frame import (
+    CLIENT_TEXTS_MAX,
+    CLIENTS_KNOWN,
     COMMON,
     FLAG_MORE,
     FRAME_VERSION,
@@ -28,7 +31,6 @@ from kafscale.runtime.stream.frame import (
     RequestMeta,
     decode_strings,
 )
-from kafscale.runtime.stream.known_texts import KnownTexts
 
 BODY_BYTES_MAX: Final = 128 << 20
 OPEN_BODIES_MAX: Final = 16
@@ -59,7 +61,6 @@ class Inbox:
         self._open_bodies_max = open_bodies_max
         self._message_is_large = False
         self._open: dict[int, _OpenBody] = {}
-        self._texts: KnownTexts[bytes, tuple[str | None, ...]] = KnownTexts()
 
     @property
     def open_bodies(self) -> int:
@@ -134,7 +135,7 @@ class Inbox:
         if texts_end > len(view):
             raise FrameError("the texts of a request pass its end")
         start = position + REQUEST_HEADER.size
-        listener, principal, peer, client_id, traceparent = self._decode_texts(message[start : start + extra])
+        listener, principal, peer, client_id, traceparent = _decode_texts(message[start : start + extra])
         meta = RequestMeta(
             connection_id=connection_id,
             api_key=api_key,
@@ -192,12 +193,12 @@ class Inbox:
             return RequestFrame(head, whole)
         return ReplyFrame(head[0], Reply(head[1], head[2], whole))
 
-    def _decode_texts(self, extra: bytes) -> tuple[str | None, ...]:
-        """Texts without a trace are those of a connection and come again with its next request."""
-        texts = self._texts.get(extra)
-        if texts is not None:
-            return texts
-        texts = decode_strings(extra)
-        if int.from_bytes(extra[-2:], "big") == NULL_LENGTH:
-            self._texts.learn(extra, texts, len(extra))
-        return texts
+
+def _decode_texts(extra: bytes) -> tuple[str | None, ...]:
+    """Texts without a trace are those of a connection and come again with its next request."""
+    if len(extra) > CLIENT_TEXTS_MAX or int.from_bytes(extra[-2:], "big") != NULL_LENGTH:
+        return decode_strings(extra)
+    return _connection_texts(extra)
+
+
+_connection_texts = lru_cache(maxsize=CLIENTS_KNOWN)(decode_strings)

@@ -7,9 +7,12 @@ waits has its turn, except later frames of the same lane: they must not be whole
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 from kafscale.runtime.stream.frame import (
+    CLIENT_TEXTS_MAX,
+    CLIENTS_KNOWN,
     COMMON,
     FLAG_MORE,
     FRAME_VERSION,
@@ -25,7 +28,6 @@ from kafscale.runtime.stream.frame import (
     body_size,
     encode_string,
 )
-from kafscale.runtime.stream.known_texts import KnownTexts
 
 TEXTS_BYTES_MAX: Final = 0xFFFF
 # What a frame costs to hold beside its body, so that a queue of empty bodies is bounded too.
@@ -84,7 +86,6 @@ class Outbox:
         self._held: dict[Hashable, deque[Waiting]] = {}
         self._open_bodies = 0
         self._large: deque[Waiting] = deque()
-        self._texts: KnownTexts[tuple[str | None, ...], bytes] = KnownTexts()
         self.waiting_bytes = 0
 
     def put_request(
@@ -233,18 +234,23 @@ class Outbox:
             + extra
         )
 
-    def _encode_texts(self, meta: RequestMeta) -> bytes:
+    @staticmethod
+    def _encode_texts(meta: RequestMeta) -> bytes:
         """The four texts of a connection are the same in each of its requests; the trace is not."""
-        key = (meta.listener, meta.principal, meta.peer, meta.client_id)
-        texts = self._texts.get(key)
-        if texts is None:
-            texts = b"".join(map(encode_string, key))
-            self._texts.learn(key, texts, len(texts))
+        client_id = meta.client_id
+        long = client_id is not None and len(client_id) > CLIENT_TEXTS_MAX
+        encode = _connection_texts.__wrapped__ if long else _connection_texts
+        texts = encode(meta.listener, meta.principal, meta.peer, client_id)
         trace = meta.traceparent
         texts += NULL_TEXT if trace is None else encode_string(trace)
         if len(texts) > TEXTS_BYTES_MAX:
             raise FrameError(f"{len(texts)} bytes of texts do not fit in a frame header")
         return texts
+
+
+@lru_cache(maxsize=CLIENTS_KNOWN)
+def _connection_texts(*texts: str | None) -> bytes:
+    return b"".join(map(encode_string, texts))
 
 
 def age_left_ms(expires_ms: int, now_ms: int) -> int:
