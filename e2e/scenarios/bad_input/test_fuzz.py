@@ -73,6 +73,11 @@ def is_there(raw: Raw, topic: str) -> bool:
     return create(raw, topic) in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
+@pytest.fixture(autouse=True)
+def bystander() -> None:
+    """Here it is `steady`: a connection with nothing to say would be closed for that in a long run."""
+
+
 @pytest.fixture
 def steady(cluster: Cluster) -> Iterator[Steady]:
     steady = Steady(cluster.bootstrap, STEADY)

@@ -28,6 +28,7 @@ from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
+from kafscale.storage.claims import rendezvous
 from kafscale.storage.membership import Instance, InstanceState, Listener
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.buffers import Buffer
@@ -35,6 +36,7 @@ from kafscale.wire.headers import decode_response_header, encode_request_header
 from kafscale.wire.schema import fetch, produce
 
 SETTLE_TURNS = 8
+NODES = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -256,3 +258,11 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+def split_over_two(cluster: Cluster) -> tuple[int, int]:
+    """Two partitions whose fetch instances differ: the first for node 1, the second for node 2."""
+    topic = cluster.topics.add("t", 1, 16)
+    cluster.serve(Backend.FETCH, *NODES)
+    by_node = {rendezvous(topic.topic_id, p, NODES): p for p in range(16)}
+    return by_node[1], by_node[2]

@@ -2,21 +2,10 @@
 
 import pytest
 from door_fakes import Sent
-from door_harness import Cluster, FakeClient, settled, until
+from door_harness import NODES, Cluster, FakeClient, settled, split_over_two, until
 from kafscale.frontdoor.handlers.fetch import max_wait_ms
 from kafscale.frontdoor.routes import Backend
-from kafscale.storage.claims import rendezvous
 from kafscale.wire.schema import fetch
-
-NODES = (1, 2)
-
-
-def split_over_two(cluster: Cluster) -> tuple[int, int]:
-    """Two partitions whose fetch instances differ: the first for node 1, the second for node 2."""
-    topic = cluster.topics.add("t", 1, 16)
-    cluster.serve(Backend.FETCH, *NODES)
-    by_node = {rendezvous(topic.topic_id, p, NODES): p for p in range(16)}
-    return by_node[1], by_node[2]
 
 
 def asked(sent: Sent) -> list[tuple[str, int]]:

@@ -1,6 +1,6 @@
 """Who has deleted records through this front door does not see them again through it."""
 
-from door_harness import Cluster, settled
+from door_harness import NODES, Cluster, settled, split_over_two
 from kafscale.frontdoor.routes import Backend
 from kafscale.wire.schema import delete_records, list_offsets
 
@@ -32,6 +32,19 @@ async def test_the_revision_of_a_deletion_goes_with_every_later_read(cluster: Cl
     (listing,) = [sent.meta for sent in cluster.stream(Backend.FETCH, 1, "control").sent]
     assert [meta.log_start_revision for meta in (*fetches, listing)] == [0, 41, 41]
     assert {meta.revision for meta in (*fetches, listing)} == {0}, "no commit was acknowledged"
+
+
+async def test_each_part_of_a_split_fetch_says_it(cluster: Cluster) -> None:
+    cluster.serve(Backend.ADMIN, 1)
+    first, second = split_over_two(cluster)
+    client = cluster.client()
+    client.ask(DELETE_RECORDS, V, delete_body())
+    (sent,) = cluster.stream(Backend.ADMIN, 1, "control").sent
+    sent.reply(b"done", revision=41)
+    await settled()
+    client.fetch(("t", first), ("t", second))
+    parts = [cluster.fetcher(node).sent[0] for node in NODES]
+    assert [part.meta.log_start_revision for part in parts] == [41, 41]
 
 
 async def test_other_calls_of_admin_move_no_log_start(cluster: Cluster) -> None:
