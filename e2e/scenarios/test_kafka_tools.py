@@ -38,7 +38,7 @@ TOPICS = (
     "kafka-topics --create --topic orders",
     "kafka-topics --create --topic orders --if-not-exists",
     "kafka-topics --create --topic notes",
-    "kafka-topics --create --topic timed --partitions 1",
+    "kafka-topics --create --topic timed --partitions 1 --config retention.ms=-1",  # its records are of 2023
     "kafka-topics --create --topic bills --config retention.ms=1000 --config retention.bytes=2000",
     "kafka-topics --create --topic ledger --config cleanup.policy=compact",
     "kafka-topics --create --topic placed --replica-assignment 1,1",
