@@ -108,13 +108,13 @@ def test_pages_of_topics_together_are_what_metadata_says(python: KafkaAdminClien
     assert len(pages) == sum(TOPICS.values())
 
 
-def sizes(answers: list[dict[str, object]]) -> list[tuple[str, int, int]]:
+def sizes(answers: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     """Topic, partition and bytes, of all brokers' directories."""
     found = []
     for answer in answers:
-        (directory,) = answer["log_dirs"]  # type: ignore[misc]
-        assert (directory["error_code"], directory["log_dir"]) == (0, "objects")  # type: ignore[has-type]
-        for topic in directory["topics"]:  # type: ignore[has-type]
+        (directory,) = answer["log_dirs"]
+        assert (directory["error_code"], directory["log_dir"]) == (0, "objects")
+        for topic in directory["topics"]:
             found += [
                 (topic["name"], part["partition_index"], part["partition_size"])
                 for part in topic["partitions"]

@@ -219,7 +219,6 @@ class ProduceHandler:
 
     def _convert(self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest) -> None:
         """Enter when the message sets are batches."""
-
         until_ms = max(open_request.deadline_ms, request.arrived_ms + CONVERSION_MS_MIN)
 
         def wanted() -> bool:
