@@ -1,0 +1,150 @@
+"""Where each record of some batches stands: positions of its fields, by numpy, without an object for each.
+
+Records of a batch are a chain: each says where the next begins. Chains of different batches have nothing to do with
+each other, so record k of every batch is found in one step; a few long chains are followed one by one.
+A checksum only proves what the producer sent, so nothing that is read here is believed: every record must end
+where its length says and every batch where its bytes end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from kafscale.lake.heads import CorruptSegment
+from kafscale.lake.varints import BrokenVarint, Bytes, Positions, read_varints
+
+STEP_COST: Final = 60
+"""What a step over all batches costs, in records that are followed one by one in the same time."""
+RECORD_BYTES_MIN: Final = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bodies:
+    """The record bytes of batches in one buffer: batch i has `counts[i]` records in bytes [starts[i], ends[i])."""
+
+    data: Bytes
+    starts: Positions
+    ends: Positions
+    counts: Positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The fields of each record, in order; a length of -1 is null."""
+
+    batch: Positions  # which batch each record is of
+    timestamp_delta: Positions
+    offset_delta: Positions
+    key_at: Positions
+    key_length: Positions
+    value_at: Positions
+    value_length: Positions
+    header_count: Positions
+    headers_at: Positions
+    ends: Positions
+
+
+def read_rows(bodies: Bodies) -> Rows:
+    """Raises CorruptSegment for records that do not fit their batch."""
+    if ((bodies.ends - bodies.starts) < bodies.counts * RECORD_BYTES_MIN).any():
+        raise CorruptSegment("more records than bytes can hold", 0)
+    data = bodies.data
+    try:
+        starts = _starts(bodies)
+        length, at = read_varints(data, starts)
+        ends = at + length
+        timestamp_delta, at = read_varints(data, at + 1)  # behind a byte of attributes that Kafka does not use
+        offset_delta, at = read_varints(data, at)
+        key_length, key_at = read_varints(data, at)
+        value_length, value_at = read_varints(data, key_at + np.maximum(key_length, 0))
+        header_count, headers_at = read_varints(data, value_at + np.maximum(value_length, 0))
+    except BrokenVarint as broken:
+        raise CorruptSegment(str(broken), 0) from broken
+    wrong = (key_length < -1) | (value_length < -1) | (header_count < 0) | (headers_at > ends)
+    wrong |= (header_count == 0) & (headers_at != ends)
+    if wrong.any():
+        raise CorruptSegment("a record does not end where it says", int(starts[np.argmax(wrong)]))
+    return Rows(
+        batch=np.repeat(np.arange(len(bodies.counts)), bodies.counts),
+        timestamp_delta=timestamp_delta,
+        offset_delta=offset_delta,
+        key_at=key_at,
+        key_length=key_length,
+        value_at=value_at,
+        value_length=value_length,
+        header_count=header_count,
+        headers_at=headers_at,
+        ends=ends,
+    )
+
+
+def _starts(bodies: Bodies) -> Positions:
+    """Where each record begins, its length included."""
+    counts = bodies.counts
+    total = int(counts.sum())
+    starts = np.empty(total, np.int64)
+    first = np.cumsum(counts) - counts
+    if not total:
+        return starts
+    if int(counts.max()) * STEP_COST < total:
+        _step(bodies, first, starts)
+    else:
+        _follow(bodies, starts)
+    return starts
+
+
+def _step(bodies: Bodies, first: Positions, starts: Positions) -> None:
+    """One record of each batch at a time; those with most records come first, so that the others drop out behind."""
+    order = np.argsort(-bodies.counts, kind="stable")
+    at, ends = bodies.starts[order], bodies.ends[order]
+    rows, counts = first[order], bodies.counts[order]
+    left = np.searchsorted(-counts, -np.arange(int(counts[0])), side="left")
+    for number, alive in enumerate(left.tolist()):
+        here = at[:alive]
+        starts[rows[:alive] + number] = here
+        length, behind = read_varints(bodies.data, here)
+        behind += length
+        if ((length < 0) | (behind > ends[:alive])).any():
+            raise CorruptSegment("a record does not fit its batch", int(here[0]))
+        at[:alive] = behind
+    if (at != ends).any():
+        raise CorruptSegment("bytes behind a batch's last record", int(at[0]))
+
+
+def _follow(bodies: Bodies, starts: Positions) -> None:
+    data = bodies.data.tobytes() if not bodies.data.flags.c_contiguous else bodies.data.data
+    found: list[int] = []
+    add = found.append
+    for at, end, count in zip(
+        bodies.starts.tolist(), bodies.ends.tolist(), bodies.counts.tolist(), strict=True
+    ):
+        position = at
+        for _ in range(count):
+            add(position)
+            if position >= end:
+                raise CorruptSegment("a record does not fit its batch", position)
+            raw = data[position]
+            position += 1
+            if raw >= 0x80:
+                raw, position = _rest(data, raw & 0x7F, position, end)
+            if raw & 1:
+                raise CorruptSegment("a record of negative length", position)
+            position += raw >> 1
+        if position != end:
+            raise CorruptSegment("bytes behind a batch's last record", position)
+    starts[:] = found
+
+
+def _rest(data: memoryview | bytes, raw: int, position: int, end: int) -> tuple[int, int]:
+    """A varint's second byte and all after it."""
+    shift = 7
+    while position < end and shift < 35:
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return raw, position
+        shift += 7
+    raise CorruptSegment("a record's length does not end", position)
