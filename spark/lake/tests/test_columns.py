@@ -33,7 +33,9 @@ RECORDS = st.builds(
     value=st.none() | st.binary(max_size=9_000),
     headers=HEADERS,
 )
-BATCHES = st.tuples(st.lists(RECORDS, min_size=1, max_size=9), st.sampled_from(list(Codec)), st.integers(0, 3))
+BATCHES = st.tuples(
+    st.lists(RECORDS, min_size=1, max_size=9), st.sampled_from(list(Codec)), st.integers(0, 3)
+)
 SEGMENTS = st.lists(BATCHES, min_size=1, max_size=6)
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
@@ -129,7 +131,9 @@ def test_a_column_alone_is_the_column_among_all(name: str) -> None:
 
 
 def test_a_batch_of_the_logs_time_has_one_time() -> None:
-    header, batch = split_batches(laid([([Record(timestamp=1, value=b"a"), Record(timestamp=9)], Codec.NONE, 0)]))[0]
+    header, batch = split_batches(
+        laid([([Record(timestamp=1, value=b"a"), Record(timestamp=9)], Codec.NONE, 0)])
+    )[0]
     stamped = changed(header, attributes=LOG_APPEND_TIME, max_timestamp=777, body=bytes(batch[BODY:]))
     found = table(stamped)
     assert found["timestamp"].cast(pa.int64()).to_pylist() == [777, 777]

@@ -91,7 +91,9 @@ def _bodies(segment: Buffer, heads: Heads) -> Bodies:
             raise CorruptSegment(str(broken), start) from broken
     sizes = np.fromiter(map(len, parts), np.int64, len(parts))
     ends = np.cumsum(sizes)
-    return Bodies(data=np.frombuffer(b"".join(parts), np.uint8), starts=ends - sizes, ends=ends, counts=counts)
+    return Bodies(
+        data=np.frombuffer(b"".join(parts), np.uint8), starts=ends - sizes, ends=ends, counts=counts
+    )
 
 
 def _batch(bodies: Bodies, rows: Rows, heads: Heads, wanted: Wanted) -> pa.RecordBatch:
@@ -172,4 +174,6 @@ def _headers(data: Bytes, rows: Rows) -> pa.Array:
     except pa.ArrowInvalid as broken:
         raise CorruptSegment(f"a header's name is not UTF-8: {broken}", 0) from broken
     items = pa.StructArray.from_arrays([texts, values], fields=list(HEADER_TYPE.value_type))
-    return pa.ListArray.from_arrays(pa.array(np.append(first, total).astype(np.int32)), items, type=HEADER_TYPE)
+    return pa.ListArray.from_arrays(
+        pa.array(np.append(first, total).astype(np.int32)), items, type=HEADER_TYPE
+    )

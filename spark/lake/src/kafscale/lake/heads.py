@@ -32,7 +32,13 @@ HEADER: Final = np.dtype(
     ]
 )
 """The header as it stands in a segment (Kafka's record batch, magic 2)."""
-HEADS: Final = np.dtype([("position", "i8"), ("size", "i8"), *((name, HEADER[name].newbyteorder("=")) for name in HEADER.names or ())])
+HEADS: Final = np.dtype(
+    [
+        ("position", "i8"),
+        ("size", "i8"),
+        *((name, HEADER[name].newbyteorder("=")) for name in HEADER.names or ()),
+    ]
+)
 """A batch: its place in the buffer, and its header."""
 
 _LENGTH: Final = Struct(">i")
@@ -60,7 +66,9 @@ def scan_heads(segment: Buffer, start: int, end: int) -> Heads:
     for name in HEADER.names or ():
         heads[name] = found[name]
     heads["size"] = heads["length"].astype(np.int64) + LENGTH_OFFSET
-    wrong = np.flatnonzero((heads["magic"] != MAGIC) | (heads["records"] < 0) | (heads["last_offset_delta"] < 0))
+    wrong = np.flatnonzero(
+        (heads["magic"] != MAGIC) | (heads["records"] < 0) | (heads["last_offset_delta"] < 0)
+    )
     if wrong.size:
         raise CorruptSegment("a batch's header says what no batch can", int(heads["position"][wrong[0]]))
     return heads

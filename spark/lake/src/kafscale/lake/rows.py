@@ -55,7 +55,9 @@ def read_rows(bodies: Bodies) -> Rows:
         starts = _starts(bodies)
         length, at = read_varints(data, starts)
         ends = at + length
-        timestamp_delta, at = read_varints(data, at + 1)  # behind a byte of attributes that Kafka does not use
+        timestamp_delta, at = read_varints(
+            data, at + 1
+        )  # behind a byte of attributes that Kafka does not use
         offset_delta, at = read_varints(data, at)
         key_length, key_at = read_varints(data, at)
         value_length, value_at = read_varints(data, key_at + np.maximum(key_length, 0))
