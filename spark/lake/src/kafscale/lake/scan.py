@@ -1,0 +1,88 @@
+"""Records of logs as Arrow batches: which segments a question needs, and those read ahead while others are parsed.
+
+What cannot hold an answer is not read: segments by offset and by their newest timestamp, then batches, then rows.
+A segment's least timestamp is only that of first records (see `heads.Seg`), so nothing is left out by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from kafscale.lake.catalog import Lake, Log
+from kafscale.lake.columns import Wanted, read_columns
+from kafscale.lake.heads import CorruptSegment, Heads, scan_heads
+from kafscale.storage.heads import Seg
+from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, SegmentError, parse_footer
+
+READ_AHEAD: Final = 4
+PLACE: Final = {"topic": pa.string(), "partition": pa.int32()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Which records: offsets [first, end) that are not older than `since_ms`, and which columns of them."""
+
+    wanted: Wanted = field(default_factory=Wanted)
+    since_ms: int | None = None
+
+    def segments(self, log: Log) -> tuple[Seg, ...]:
+        between = log.between(self.wanted.first, self.wanted.end)
+        return tuple(seg for seg in between if self.since_ms is None or seg.max_ts >= self.since_ms)
+
+    def heads(self, heads: Heads) -> Heads:
+        return heads if self.since_ms is None else heads[heads["max_timestamp"] >= self.since_ms]
+
+    def clipped(self, log: Log) -> Wanted:
+        """Never below the log's start nor past its committed end."""
+        wanted = self.wanted
+        return Wanted(
+            columns=wanted.columns, first=max(wanted.first, log.start), end=min(wanted.end, log.end)
+        )
+
+
+def parse(segment: bytes, where: str, seg: Seg) -> Heads:
+    """The batches of a committed object that is whole: what its commit says and what it says of itself agree."""
+    try:
+        footer = parse_footer(segment)
+    except SegmentError as broken:
+        raise CorruptSegment(f"{where}: {broken}", 0) from broken
+    if footer.last_offset != seg.last or len(segment) != seg.size:
+        raise CorruptSegment(f"{where} is not the object that was committed", 0)
+    return scan_heads(segment, HEADER_SIZE, len(segment) - FOOTER_SIZE)
+
+
+async def scan(lake: Lake, log: Log, question: Question) -> AsyncIterator[pa.RecordBatch]:
+    """The records of one log, in its order. Raises StoreError and CorruptSegment."""
+    wanted = question.clipped(log)
+    async for seg, body in _bodies(lake, log, question.segments(log)):
+        heads = question.heads(parse(body, lake.key_of(log, seg), seg))
+        for batch in read_columns(body, heads, wanted):
+            yield batch
+
+
+async def _bodies(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[tuple[Seg, bytes]]:
+    waiting = deque(segments)
+    ahead: deque[tuple[Seg, asyncio.Task[bytes]]] = deque()
+    try:
+        while waiting or ahead:
+            while waiting and len(ahead) < READ_AHEAD:
+                seg = waiting.popleft()
+                ahead.append((seg, asyncio.create_task(lake.fetch(log, seg))))
+            seg, task = ahead.popleft()
+            yield seg, await task
+    finally:
+        for _, task in ahead:
+            task.cancel()
+
+
+def placed(batch: pa.RecordBatch, log: Log) -> pa.RecordBatch:
+    """The batch with its topic and partition in front, once each for all rows."""
+    names = pa.array([log.topic.name]).take(pa.repeat(pa.scalar(0), batch.num_rows))
+    numbers = pa.repeat(pa.scalar(log.partition, pa.int32()), batch.num_rows)
+    columns = [names, numbers, *batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=[*PLACE, *batch.schema.names])
