@@ -63,14 +63,18 @@ class Topic:
         return int(self.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
 
     @property
+    def cleanup_policy(self) -> str:
+        return self.configs.get("cleanup.policy", DEFAULT_CLEANUP_POLICY)
+
+    @property
     def is_compacted(self) -> bool:
         """Compaction keeps the newest record of each key, so that every record must have one."""
-        return COMPACT in self.configs.get("cleanup.policy", DEFAULT_CLEANUP_POLICY)
+        return COMPACT in self.cleanup_policy
 
     @property
     def deletes_records(self) -> bool:
         """Records go by time, by size or on request; without, compaction alone decides what stays."""
-        return DELETE in self.configs.get("cleanup.policy", DEFAULT_CLEANUP_POLICY)
+        return DELETE in self.cleanup_policy
 
     @property
     def takes_append_time(self) -> bool:

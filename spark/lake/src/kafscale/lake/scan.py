@@ -58,8 +58,16 @@ def parse(segment: bytes, where: str, seg: Seg) -> Heads:
 
 async def scan(lake: Lake, log: Log, question: Question) -> AsyncIterator[pa.RecordBatch]:
     """The records of one log, in its order. Raises StoreError and CorruptSegment."""
+    async for batch in scan_segments(lake, log, question.segments(log), question):
+        yield batch
+
+
+async def scan_segments(
+    lake: Lake, log: Log, segments: Iterable[Seg], question: Question
+) -> AsyncIterator[pa.RecordBatch]:
+    """`scan` of these segments, which somebody has chosen already."""
     wanted = question.clipped(log)
-    async for seg, body in _bodies(lake, log, question.segments(log)):
+    async for seg, body in _bodies(lake, log, segments):
         heads = question.heads(parse(body, lake.key_of(log, seg), seg))
         for batch in read_columns(body, heads, wanted):
             yield batch
