@@ -34,6 +34,7 @@ class Log:
     start: int = 0
     end: int = 0
     segments: tuple[Seg, ...] = ()
+    below: tuple[Seg, ...] = ()  # still listed, though all of their records are deleted; their objects may be gone
     meta: Meta = Meta()
     meta_revision: int = 0
 
@@ -89,14 +90,15 @@ async def _read_some(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[Lo
             continue
         head = decode_head(heads[0].value)
         meta = decode_meta(metas[0].value) if metas else Meta()
-        listed = await _listed(lake, meta.chunks)
+        listed = (*await _listed(lake, meta.chunks), *head.tail)
         logs.append(
             Log(
                 topic=topic,
                 partition=partition,
                 start=meta.log_start,
                 end=head.next,
-                segments=tuple(seg for seg in (*listed, *head.tail) if seg.end > meta.log_start),
+                segments=tuple(seg for seg in listed if seg.end > meta.log_start),
+                below=tuple(seg for seg in listed if seg.end <= meta.log_start),
                 meta=meta,
                 meta_revision=metas[0].mod_revision if metas else 0,
             )

@@ -1,0 +1,89 @@
+"""Which segments retention lets go, and why. Pure: Kafka's rules (`UnifiedLog.deleteOldSegments`) over committed segments.
+
+Oldest first, size before time, and each rule stops at the first segment that it does not meet, so what remains is never
+a log with a hole: time when a segment's newest record is older than `retention.ms`; size when what remains without it is still at least
+`retention.bytes`; deleted when all its records lie below the log start. Only topics whose policy holds `delete` lose
+records by time or size. A record without a time is as old as its commit; a time in the future never expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import takewhile
+
+from kafscale.lake.catalog import Log
+from kafscale.storage.heads import Seg
+
+
+class Rule(StrEnum):
+    TIME = "time"
+    SIZE = "size"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """-1: no limit."""
+
+    retention_ms: int
+    retention_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doomed:
+    """A segment that goes, and the first rule that says so."""
+
+    log: Log
+    segment: Seg
+    rule: Rule
+    age_ms: int
+
+
+def plan(logs: Iterable[Log], now_ms: int, limits: Limits | None = None) -> list[Doomed]:
+    """What would go now. `limits`: what if every topic that loses records had these."""
+    return [doomed for log in logs for doomed in _plan_log(log, now_ms, limits)]
+
+
+def start_after(log: Log, doomed: Sequence[Doomed]) -> int:
+    """The log start once these segments of it are gone."""
+    return max([log.start, *(each.segment.end for each in doomed)])
+
+
+def _plan_log(log: Log, now_ms: int, limits: Limits | None) -> Iterator[Doomed]:
+    for seg in log.below:
+        yield Doomed(log=log, segment=seg, rule=Rule.DELETED, age_ms=_age(seg, now_ms))
+    if not log.topic.deletes_records:
+        return
+    chosen = limits or Limits(
+        retention_ms=log.topic.retention_ms, retention_bytes=log.topic.retention_bytes
+    )
+    count = _too_much(log.segments, chosen.retention_bytes)
+    count += _expired(log.segments[count:], now_ms, chosen.retention_ms)
+    for seg in log.segments[:count]:
+        rule = Rule.TIME if _expired([seg], now_ms, chosen.retention_ms) else Rule.SIZE
+        yield Doomed(log=log, segment=seg, rule=rule, age_ms=_age(seg, now_ms))
+
+
+def _expired(segments: Sequence[Seg], now_ms: int, retention_ms: int) -> int:
+    """How many of the oldest segments are too old."""
+    if retention_ms < 0:
+        return 0
+    return sum(1 for _ in takewhile(lambda seg: _age(seg, now_ms) > retention_ms, segments))
+
+
+def _too_much(segments: Sequence[Seg], retention_bytes: int) -> int:
+    """How many of the oldest segments the log can do without."""
+    if retention_bytes < 0:
+        return 0
+    spare = sum(seg.size for seg in segments) - retention_bytes
+    for number, seg in enumerate(segments):
+        spare -= seg.size
+        if spare < 0:
+            return number
+    return len(segments)
+
+
+def _age(seg: Seg, now_ms: int) -> int:
+    return now_ms - (seg.max_ts if seg.max_ts >= 0 else seg.created_ms)
