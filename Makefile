@@ -3,7 +3,7 @@ SHELL := /bin/sh
 PORT ?= 9092
 DATA_DIR ?= data
 BIN := .venv/bin
-MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src
+MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/src
 PYTEST := $(BIN)/pytest -q
 
 .PHONY: help up test check fmt lint types contracts unit gen gen-check e2e chaos fuzz bench mutants deep lock setup setup-dev clean
@@ -30,7 +30,7 @@ fmt-check:
 	$(BIN)/ruff format --check -q .
 lint:
 	$(BIN)/ruff check -q .
-	@test -z "$$(find libs services cli -path '*/src/kafscale/__init__.py')" || { echo 'a src/kafscale/__init__.py breaks the namespace of all members'; exit 1; }
+	@test -z "$$(find libs services cli spark -path '*/src/kafscale/__init__.py')" || { echo 'a src/kafscale/__init__.py breaks the namespace of all members'; exit 1; }
 	@$(BIN)/python tools/module_sizes.py
 	@$(BIN)/python tools/mutants.py --fit
 types:
@@ -39,7 +39,7 @@ contracts:
 	$(BIN)/lint-imports --no-cache > .contracts.log || { cat .contracts.log; exit 1; }
 	@rm -f .contracts.log
 unit: # each member in a process of its own: none may lean on what another has set up
-	@for member in libs/* services/* cli e2e/checkers; do \
+	@for member in libs/* services/* cli spark/lake e2e/checkers; do \
 		[ -d $$member/tests ] || [ $$member = e2e/checkers ] || continue; \
 		echo "unit tests of $$member"; $(PYTEST) -m 'not deep' $$member || exit 1; \
 	done

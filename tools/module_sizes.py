@@ -9,7 +9,7 @@ from pathlib import Path
 
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 40
-CHECKED = ("libs/*/src", "services/*/src", "cli/src", "tools", "bench", "e2e")
+CHECKED = ("libs/*/src", "services/*/src", "cli/src", "spark/*/src", "tools", "bench", "e2e")
 GENERATED = ("_pb2", "/schema/", "/.venv/", "/node_modules/", "/.git/")
 
 

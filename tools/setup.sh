@@ -22,7 +22,7 @@ done
 locks="requirements.lock"
 [ "$kind" = dev ] && locks="requirements.lock requirements-dev.lock"
 # shellcheck disable=SC2086 -- the list is meant to be split
-want=$(cat $locks libs/*/pyproject.toml services/*/pyproject.toml cli/pyproject.toml tools/setup.sh | cksum)
+want=$(cat $locks libs/*/pyproject.toml services/*/pyproject.toml cli/pyproject.toml spark/*/pyproject.toml tools/setup.sh | cksum)
 stamp=.venv/.kafscale-$kind
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then exit 0; fi
 if [ "$kind" = run ] && [ -f .venv/.kafscale-dev ]; then
@@ -39,7 +39,7 @@ set -- --quiet
 for lock in $locks; do set -- "$@" -r "$lock"; done
 VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install --require-hashes "$@" || fail "the locked packages could not be installed"
 set --
-for member in libs/wire libs/storage libs/rpc libs/runtime services/* cli; do set -- "$@" -e "./$member"; done
+for member in libs/wire libs/storage libs/rpc libs/runtime services/* cli spark/lake; do set -- "$@" -e "./$member"; done
 [ "$kind" = dev ] && set -- "$@" -e ./libs/testkit
 VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install --quiet --no-deps "$@" || fail "the workspace could not be installed"
 printf '%s' "$want" > "$stamp"

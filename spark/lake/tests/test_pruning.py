@@ -73,8 +73,12 @@ def rows() -> pa.Table:
     )
 
 
-@pytest.mark.parametrize(("condition", "segments"), CONDITIONS, ids=[str(each)[:60] for each, _ in CONDITIONS])
-def test_no_row_of_the_answer_is_pruned_and_little_else_is_kept(condition: pc.Expression, segments: int) -> None:
+@pytest.mark.parametrize(
+    ("condition", "segments"), CONDITIONS, ids=[str(each)[:60] for each, _ in CONDITIONS]
+)
+def test_no_row_of_the_answer_is_pruned_and_little_else_is_kept(
+    condition: pc.Expression, segments: int
+) -> None:
     kept = prune(LOGS, condition)
     assert sum(len(some) for _, some in kept) == segments
     held = {
@@ -95,5 +99,5 @@ def test_without_a_condition_all_is_kept_but_empty_logs() -> None:
 def test_deleted_records_are_not_kept_for_their_segment_alone() -> None:
     cut = log("cut", 0, start=25)
     assert prune([cut], F("offset") < 25) == []
-    (_, kept), = prune([cut], F("offset") == 25)
+    ((_, kept),) = prune([cut], F("offset") == 25)
     assert [seg.base for seg in kept] == [20]

@@ -74,7 +74,9 @@ async def test_partitions_that_nobody_wrote_to_are_empty_logs(lake: Lake) -> Non
     assert await read_lake(lake, ["other"]) == []
 
 
-async def test_nothing_below_the_start_or_behind_the_committed_end_is_read(lake: Lake, store: CountingStore) -> None:
+async def test_nothing_below_the_start_or_behind_the_committed_end_is_read(
+    lake: Lake, store: CountingStore
+) -> None:
     builder = await built(lake)
     await builder.retain_from(23)
     log = await only(lake)

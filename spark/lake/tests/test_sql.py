@@ -57,7 +57,11 @@ def segments_read(lake: Lake) -> int:
         ("select count(*) as n from records where topic like 'a-%'", [{"n": 100}], None),
         ('select "offset" from records where topic = \'b\' and "offset" between 18 and 20', None, 2),
         ("select count(*) as n from records where timestamp >= '1970-01-01 00:00:45Z'", [{"n": 15}], 3),
-        ("select sum(octet_length(value)) as n from records where topic = 'b' and key = 'k3'::blob", [{"n": 40}], 5),
+        (
+            "select sum(octet_length(value)) as n from records where topic = 'b' and key = 'k3'::blob",
+            [{"n": 40}],
+            5,
+        ),
         ("select topic, segments from partitions order by 1 limit 1", [{"topic": "a-1", "segments": 5}], 0),
         ("select max(last_offset) as n from segments where topic = 'b'", [{"n": 49}], 0),
         ("select count(*) as n from topics", [{"n": 3}], 0),

@@ -34,7 +34,9 @@ class Log:
     start: int = 0
     end: int = 0
     segments: tuple[Seg, ...] = ()
-    below: tuple[Seg, ...] = ()  # still listed, though all of their records are deleted; their objects may be gone
+    below: tuple[
+        Seg, ...
+    ] = ()  # still listed, though all of their records are deleted; their objects may be gone
     meta: Meta = Meta()
     meta_revision: int = 0
 

@@ -130,7 +130,7 @@ def _timestamps(rows: Rows, heads: Heads) -> pa.Array:
 
 
 def _binary(data: Bytes, at: Positions, lengths: Positions, kind: pa.DataType = FIELDS["value"]) -> pa.Array:
-    """Slices of the data, null where a length is -1. The places rise, so one array of slices and gaps holds them all."""
+    """Slices of the data, null where a length is -1. Places rise, so one array of slices and gaps holds them all."""
     offsets = np.empty(2 * len(at) + 1, np.int32)
     offsets[0:-1:2] = at
     offsets[1::2] = at + np.maximum(lengths, 0)

@@ -57,7 +57,7 @@ class CorruptSegment(Exception):
 
 
 def scan_heads(segment: Buffer, start: int, end: int) -> Heads:
-    """The headers of all batches in bytes [start, end), which begin and end with batches. Checksums are not looked at."""
+    """The headers of all batches in bytes [start, end), which begin and end with batches; checksums are not read."""
     positions = list(_positions(segment, start, end))
     data = np.frombuffer(segment, np.uint8)
     found = data[np.asarray(positions, np.int64)[:, None] + np.arange(HEADER_SIZE)].view(HEADER)[:, 0]

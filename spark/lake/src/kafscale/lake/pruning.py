@@ -1,8 +1,8 @@
 """Which segments can hold a row for which a condition is true.
 
 Arrow decides it: a log or a segment is a fragment whose guarantee says what is known of all of its rows, and Arrow
-simplifies the condition under that guarantee. So every condition that Arrow can say prunes as far as it can, and one that
-says nothing of the known columns prunes nothing. Nothing is opened for it: the fragments are names.
+simplifies the condition under that guarantee. So every condition that Arrow can say prunes as far as it can, and
+one that says nothing of the known columns prunes nothing. Nothing is opened for it: the fragments are names.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which segments retention lets go, and why. Pure: Kafka's rules (`UnifiedLog.deleteOldSegments`) over committed segments.
+"""Which segments retention lets go, and why. Pure: Kafka's rules (`UnifiedLog.deleteOldSegments`).
 
-Oldest first, size before time, and each rule stops at the first segment that it does not meet, so what remains is never
-a log with a hole: time when a segment's newest record is older than `retention.ms`; size when what remains without it is still at least
-`retention.bytes`; deleted when all its records lie below the log start. Only topics whose policy holds `delete` lose
-records by time or size. A record without a time is as old as its commit; a time in the future never expires.
+Oldest first, size before time, and each rule stops at the first segment that it does not meet, so what remains is
+never a log with a hole: time when a segment's newest record is older than `retention.ms`; size when what remains
+without it is still at least `retention.bytes`; deleted when all its records lie below the log start. Only topics
+whose policy holds `delete` lose records by time or size. A record without a time is as old as its commit.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ def _plan_log(log: Log, now_ms: int, limits: Limits | None) -> Iterator[Doomed]:
         yield Doomed(log=log, segment=seg, rule=Rule.DELETED, age_ms=_age(seg, now_ms))
     if not log.topic.deletes_records:
         return
-    chosen = limits or Limits(
-        retention_ms=log.topic.retention_ms, retention_bytes=log.topic.retention_bytes
-    )
+    chosen = limits or Limits(retention_ms=log.topic.retention_ms, retention_bytes=log.topic.retention_bytes)
     count = _too_much(log.segments, chosen.retention_bytes)
     count += _expired(log.segments[count:], now_ms, chosen.retention_ms)
     for seg in log.segments[:count]:

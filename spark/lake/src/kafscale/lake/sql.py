@@ -7,7 +7,7 @@ left is read while the query runs. Small questions cost less than a JVM's start;
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 import duckdb
@@ -80,7 +80,9 @@ class Records(ds.Dataset):  # type: ignore[misc]
         batches = self._pulled(self._scan(tuple(read), filter))
         return ds.Scanner.from_batches(batches, schema=schema, columns=names, filter=filter)
 
-    async def _scan(self, names: tuple[str, ...], condition: pc.Expression | None) -> AsyncIterator[pa.RecordBatch]:
+    async def _scan(
+        self, names: tuple[str, ...], condition: pc.Expression | None
+    ) -> AsyncIterator[pa.RecordBatch]:
         own = tuple(name for name in names if name in FIELDS)
         question = Question(wanted=Wanted(columns=own or ("offset",)))
         for log, segments in prune(self._logs, condition):
@@ -115,5 +117,3 @@ def _says(condition: pc.Expression | None, name: str) -> bool:
     except pa.ArrowInvalid:
         return True
     return False
-
-

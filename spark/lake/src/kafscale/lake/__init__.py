@@ -1,0 +1,1 @@
+"""Topics as they stand in etcd and the object store, read as Arrow columns: no broker, no JVM."""
