@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from kafscale.cli import spark
 from kafscale.cli.datadir import DataDir, DataDirBusy
 from kafscale.cli.options import ROLES, Codec, StoreKind
+from kafscale.cli.terminal import DataDirOption, NamespaceOption, StoreOption, fail, report
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -29,23 +31,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option("--data-dir", envvar="KAFSCALE_DATA_DIR", help="Where `kafscale up` keeps everything."),
-]
+app.add_typer(spark.app)
+
 BootstrapOption = Annotated[
     str | None,
     typer.Option(
         "--bootstrap-server", "-b", envvar="KAFSCALE_BOOTSTRAP_SERVERS", help="host:port of a front door."
     ),
 ]
-
-
-def _fail(message: str) -> typer.Exit:
-    from rich.console import Console
-
-    Console(stderr=True, highlight=False).print(f"[red]kafscale:[/red] {message}", soft_wrap=True)
-    return typer.Exit(1)
 
 
 def _bootstrap(given: str | None, data_dir: Path | None) -> str:
@@ -100,9 +93,9 @@ def up(
         # Children are spawned by fork and exec; gRPC's own fork handlers would only complain.
         os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
         try:
-            asyncio.run(Up(plan, _report).run())
+            asyncio.run(Up(plan, report).run())
         except (CannotStart, DataDirBusy, EtcdMissing, EtcdFailed) as trouble:
-            raise _fail(str(trouble)) from trouble
+            raise fail(str(trouble)) from trouble
 
 
 @contextmanager
@@ -117,20 +110,14 @@ def _passing() -> Iterator[Path]:
         yield Path(folder)
 
 
-def _report(line: str) -> None:
-    typer.echo(line)
-
-
 @app.command()
 def fsck(
     data_dir: DataDirOption = None,
-    namespace: Annotated[str, typer.Option(help="Name of the cluster within the store.")] = "default",
-    store: Annotated[
-        StoreKind, typer.Option(help="Where the records of the data directory's cluster are, as given to up.")
-    ] = StoreKind.DIR,
+    namespace: NamespaceOption = "default",
+    store: StoreOption = StoreKind.DIR,
 ) -> None:
     """Check that etcd and the object store agree; exits 1 when they do not."""
-    from kafscale.cli.fsck.command import NothingToCheck
+    from kafscale.cli.clusters import NoCluster
     from kafscale.cli.fsck.command import fsck as run_fsck
     from kafscale.storage.etcd import EtcdError
     from kafscale.storage.objects import StoreError
@@ -144,23 +131,23 @@ def fsck(
             bar.update(task, description=partition, completed=done, total=total)
 
         try:
-            verdict = asyncio.run(run_fsck(data_dir, namespace, _report, show, store=store.value))
-        except (NothingToCheck, DataDirBusy, EtcdError, StoreError, EtcdMissing, EtcdFailed) as trouble:
-            raise _fail(str(trouble)) from trouble
-    _report(
+            verdict = asyncio.run(run_fsck(data_dir, namespace, report, show, store=store.value))
+        except (NoCluster, DataDirBusy, EtcdError, StoreError, EtcdMissing, EtcdFailed) as trouble:
+            raise fail(str(trouble)) from trouble
+    report(
         f"{verdict.topics} topics, {verdict.partitions} partitions, {verdict.segments} segments, "
         f"{verdict.records} records, {verdict.bytes} bytes, {len(verdict.orphans)} orphans (legal)"
     )
     if verdict.deleted:
-        _report(
+        report(
             f"{verdict.deleted} segments of deleted records below a log start (legal), "
             f"{verdict.deleted_stored} of them still stored"
         )
     for problem in verdict.problems:
-        _report(f"PROBLEM {problem.where}: {problem.what}")
+        report(f"PROBLEM {problem.where}: {problem.what}")
     if not verdict.clean:
-        raise _fail(f"{len(verdict.problems)} problems: etcd and the object store do not agree")
-    _report("clean: etcd and the object store agree")
+        raise fail(f"{len(verdict.problems)} problems: etcd and the object store do not agree")
+    report("clean: etcd and the object store agree")
 
 
 @app.command()
@@ -189,7 +176,7 @@ def produce(
     delivered = records.produce_lines(_bootstrap(bootstrap_server, data_dir), plan, sys.stdin.buffer)
     typer.echo(f"{delivered.acknowledged} records acknowledged", err=True)
     if delivered.failures:
-        raise _fail(f"{len(delivered.failures)} failed, the first: {delivered.failures[0]}")
+        raise fail(f"{len(delivered.failures)} failed, the first: {delivered.failures[0]}")
 
 
 @app.command()
@@ -228,7 +215,7 @@ def consume(
             sys.stdout.buffer.write(line + b"\n")
             sys.stdout.buffer.flush()
     except records.ClientTrouble as trouble:
-        raise _fail(str(trouble)) from trouble
+        raise fail(str(trouble)) from trouble
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
