@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.commits import read_commits
-from kafscale.lake.lag import Lag, measure, worst
+from kafscale.lake.lag.commits import read_commits
+from kafscale.lake.lag.measure import Lag, measure, worst
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from kafscale.cli import spark
 from kafscale.cli.datadir import DataDir, DataDirBusy
 from kafscale.cli.options import ROLES, Codec, StoreKind
+from kafscale.cli.spark.app import app as spark_app
 from kafscale.cli.terminal import DataDirOption, NamespaceOption, StoreOption, fail, report
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
@@ -31,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.add_typer(spark.app)
+app.add_typer(spark_app)
 
 BootstrapOption = Annotated[
     str | None,

@@ -13,7 +13,7 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, by_place
 from kafscale.lake.columns import Wanted, read_columns
-from kafscale.lake.commits import Commit
+from kafscale.lake.lag.commits import Commit
 from kafscale.lake.scan import parse
 from kafscale.storage.heads import Seg
 

@@ -1,0 +1,15 @@
+"""The commands of `kafscale spark`, a module each."""
+
+from __future__ import annotations
+
+import typer
+from kafscale.cli.spark.lag import lag
+from kafscale.cli.spark.sql import sql
+
+app = typer.Typer(
+    name="spark",
+    help="Query topics straight from the object store: no broker is asked.",
+    no_args_is_help=True,
+)
+app.command()(lag)
+app.command()(sql)

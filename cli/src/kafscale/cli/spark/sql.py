@@ -1,0 +1,34 @@
+"""`kafscale spark sql`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from kafscale.cli.options import StoreKind
+from kafscale.cli.spark.running import on_lake
+from kafscale.cli.terminal import DataDirOption, NamespaceOption, Output, OutputOption, StoreOption, show_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from kafscale.lake.catalog import Lake
+
+
+def sql(
+    text: Annotated[str, typer.Argument(help="One query over records, segments, partitions and topics.")],
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = "default",
+    store: StoreOption = StoreKind.DIR,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Ask topics a question in SQL, of a cluster that runs or one that is stopped."""
+    found = on_lake(partial(_query, text), data_dir, namespace, store)
+    show_rows(found.column_names, found.to_pylist(), output)
+
+
+async def _query(text: str, lake: Lake) -> pa.Table:
+    from kafscale.lake.catalog import read_lake
+    from kafscale.lake.sql import query
+
+    return await query(lake, await read_lake(lake), text)
