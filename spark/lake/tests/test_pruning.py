@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from kafscale.lake.catalog import Log
-from kafscale.lake.pruning import SCHEMA, prune
+from kafscale.lake.pruning import HEADERS, SCHEMA, prune
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
@@ -101,3 +102,34 @@ def test_deleted_records_are_not_kept_for_their_segment_alone() -> None:
     assert prune([cut], F("offset") < 25) == []
     ((_, kept),) = prune([cut], F("offset") == 25)
     assert [seg.base for seg in kept] == [20]
+
+
+def test_a_segment_whose_times_no_calendar_has_is_kept_for_rows_without_a_time() -> None:
+    """Nanoseconds taken for milliseconds: such rows have no time, and their segment must not hide them."""
+    odd = replace(log("odd", 0), segments=(replace(segment(0), max_ts=1 << 60),))
+    assert prune([odd], F("timestamp").is_null())
+    assert prune([odd], F("timestamp") > moment(0))
+
+
+BATCH_CONDITIONS = [
+    (F("topic") == "b", 10),
+    ((F("topic") == "b") & (F("partition") == 0) & (F("base_offset") < 20), 2),
+    ((F("topic") == "b") & (F("partition") == 0) & (F("last_offset") >= 20), 3),
+    (F("max_timestamp") >= moment(39), 12),
+    (F("max_timestamp").is_null(), 30),
+    (F("codec") == "zstd", 30),
+]
+
+
+@pytest.mark.parametrize(
+    ("condition", "segments"), BATCH_CONDITIONS, ids=[str(each)[:60] for each, _ in BATCH_CONDITIONS]
+)
+def test_batches_are_pruned_by_what_is_known_of_them(condition: pc.Expression, segments: int) -> None:
+    assert sum(len(some) for _, some in prune(LOGS, condition, HEADERS)) == segments
+
+
+def test_a_batch_that_the_logs_start_cuts_is_kept() -> None:
+    cut = log("cut", 0, start=25)
+    ((_, kept),) = prune([cut], F("base_offset") == 20, HEADERS)
+    assert [seg.base for seg in kept] == [20]
+    assert prune([cut], F("last_offset") < 25, HEADERS) == []

@@ -54,7 +54,11 @@ def segments_read(lake: Lake) -> int:
     [
         ("select count(*) as n from records", [{"n": 150}], 15),
         ("select count(*) as n from records where topic = 'b'", [{"n": 50}], 5),
-        ("select count(*) as n from records where topic like 'a-%'", [{"n": 100}], None),
+        ("select count(*) as n from records where topic like 'a-%'", [{"n": 100}], 10),
+        ("select count(*) as n from records where upper(topic) = 'B' and partition = 0", [{"n": 50}], 5),
+        ("select count(*) as n from batches where topic = 'b' and last_offset < 20", [{"n": 2}], 2),
+        ("select sum(records) as n, min(codec) as codec from batches", [{"n": 150, "codec": "gzip"}], 15),
+        ("select count(*) as n from groups", [{"n": 0}], 0),
         ('select "offset" from records where topic = \'b\' and "offset" between 18 and 20', None, 2),
         ("select count(*) as n from records where timestamp >= '1970-01-01 00:00:45Z'", [{"n": 15}], 3),
         (
@@ -92,6 +96,37 @@ async def test_headers_and_nulls_come_through(lake: Lake) -> None:
 async def test_what_is_no_sql_is_told_in_words(lake: Lake) -> None:
     with pytest.raises(QueryFailed, match="nothing"):
         await ask(lake, "select nothing from records")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "select * from nowhere",
+            "There are the tables records, batches, segments, partitions, topics, groups",
+        ),
+        ("select nothing from records", "Columns of records: topic, partition, offset, timestamp,"),
+        ("select offset from records", '"offset" has to stand in double quotes'),
+    ],
+)
+async def test_whoever_errs_is_told_what_there_is(lake: Lake, text: str, told: str) -> None:
+    with pytest.raises(QueryFailed) as refused:
+        await ask(lake, text)
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("apart", [0, 256])
+async def test_topics_in_one_table_or_each_in_its_own_answer_alike(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, apart: int
+) -> None:
+    monkeypatch.setattr("kafscale.lake.sql.BY_TOPIC_MAX", apart)
+    text = (
+        'select r.topic, partition, r."offset", codec from records r join batches b using (topic, partition) '
+        'where r."offset" between b.base_offset and b.last_offset and topic like \'a%\' and r."offset" = 12'
+    )
+    assert await ask(lake, text) == [
+        {"topic": name, "partition": 0, "offset": 12, "codec": "gzip"} for name in ("a-1", "a-2")
+    ]
 
 
 async def test_files_of_the_machine_are_not_within_reach(lake: Lake) -> None:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from kafscale.cli.options import StoreKind
 from kafscale.cli.spark.running import on_lake
-from kafscale.cli.terminal import DataDirOption, NamespaceOption, Output, OutputOption, StoreOption, show_rows
+from kafscale.cli.terminal import (
+    DataDirOption,
+    NamespaceOption,
+    Output,
+    OutputOption,
+    StoreOption,
+    fail,
+    show_rows,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,14 +24,25 @@ if TYPE_CHECKING:
 
 
 def sql(
-    text: Annotated[str, typer.Argument(help="One query over records, segments, partitions and topics.")],
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            help="One query over records, batches, segments, partitions, topics, groups, commits, lag."
+        ),
+    ] = None,
+    file: Annotated[
+        typer.FileText | None,
+        typer.Option("--file", "-f", help="Where the query stands instead; - is standard input."),
+    ] = None,
     data_dir: DataDirOption = None,
     namespace: NamespaceOption = "default",
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Ask topics a question in SQL, of a cluster that runs or one that is stopped."""
-    found = on_lake(partial(_query, text), data_dir, namespace, store)
+    if (text is None) == (file is None):
+        raise fail("give one query: as an argument, or with --file")
+    found = on_lake(partial(_query, text or (file.read() if file else "")), data_dir, namespace, store)
     show_rows(found.column_names, found.to_pylist(), output)
 
 

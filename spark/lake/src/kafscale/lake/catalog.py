@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafscale.storage.etcd import EtcdClient, Range
-from kafscale.storage.heads import ManifestRef, Meta, Seg, decode_head, decode_meta
+from kafscale.storage.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore
@@ -20,6 +20,7 @@ from kafscale.storage.topics import Topic, TopicState, decode_topic
 LOGS_PER_READ = 60
 """Head and meta of each: under etcd's default of 128 operations in a transaction."""
 MANIFESTS_AT_ONCE = 8
+NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +34,23 @@ class Log:
     partition: int
     start: int = 0
     end: int = 0
+    unstable: int = NEVER  # offset of the first record of a transaction that is under way
     segments: tuple[Seg, ...] = ()
     below: tuple[
         Seg, ...
     ] = ()  # still listed, though all of their records are deleted; their objects may be gone
     meta: Meta = Meta()
     meta_revision: int = 0
+
+    @property
+    def stable_end(self) -> int:
+        """Where readers of committed records stop."""
+        return min(self.end, self.unstable)
+
+    @property
+    def aborted(self) -> tuple[Aborted, ...]:
+        """The transactions whose records nobody is to see. Each is told of by the segment with its marker."""
+        return tuple(each for seg in self.segments for each in seg.aborted)
 
     def between(self, first: int, end: int) -> tuple[Seg, ...]:
         """The segments that hold any of these offsets."""
@@ -99,6 +111,7 @@ async def _read_some(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[Lo
                 partition=partition,
                 start=meta.log_start,
                 end=head.next,
+                unstable=head.lso if head.lso < head.next else NEVER,
                 segments=tuple(seg for seg in listed if seg.end > meta.log_start),
                 below=tuple(seg for seg in listed if seg.end <= meta.log_start),
                 meta=meta,

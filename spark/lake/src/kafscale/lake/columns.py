@@ -5,19 +5,20 @@ Keys, values and headers are copied once, by Arrow, out of the bytes that the ob
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from kafscale.lake.heads import CorruptSegment, Heads, check_crcs
-from kafscale.lake.rows import Bodies, Rows, read_rows
+from kafscale.lake.rows import Bodies, Rows, read_rows, skipped
 from kafscale.lake.varints import BrokenVarint, Bytes, Positions, read_varints
 from kafscale.wire.batches import CODEC_MASK, CONTROL, HEADER_SIZE, LOG_APPEND_TIME
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.compression import Codec, decompress
 from kafscale.wire.errors import WireError
+from numpy.typing import NDArray
 
 HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 FIELDS: Final = {
@@ -28,9 +29,13 @@ FIELDS: Final = {
     "value": pa.binary(),
     "headers": HEADER_TYPE,
 }
+TIME_MIN_MS: Final = -62_135_596_800_000
+TIME_MAX_MS: Final = 253_402_300_799_999
 ROWS_MAX: Final = 65_536
-BYTES_MAX: Final = 256 << 20
-"""Of record bytes in one Arrow batch, so that its offsets fit 32 bits."""
+BYTES_MAX: Final = 64 << 20
+"""Of record bytes behind one Arrow batch. A record batch alone may hold more rows, and as many bytes as codecs give."""
+SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
+"""Arrow's offsets have 32 bits; a commit has as many for a segment's size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,49 +56,61 @@ def read_columns(segment: Buffer, heads: Heads, wanted: Wanted) -> Iterator[pa.R
 
     Raises CorruptSegment, also for a checksum that does not fit.
     """
+    assert len(segment) <= SEGMENT_BYTES_MAX, len(segment)
     last = heads["base_offset"] + heads["last_offset_delta"]
     chosen = (last >= wanted.first) & (heads["base_offset"] < wanted.end)
     chosen &= (heads["attributes"] & CONTROL) == 0
     heads = heads[chosen & (heads["records"] > 0)]
     check_crcs(segment, heads)
-    for some in _chunks(heads):
-        bodies = _bodies(segment, some)
+    for bodies, some in _opened(segment, heads):
         yield _batch(bodies, read_rows(bodies), some, wanted)
 
 
-def _chunks(heads: Heads) -> Iterator[Heads]:
-    """Whole batches that together make one Arrow batch."""
+def _opened(segment: Buffer, heads: Heads) -> Iterator[tuple[Bodies, Heads]]:
+    """Whole batches that together make one Arrow batch. What is compressed is opened when its turn comes, since a
+    segment may hold a thousand times its size."""
     begin, rows, size = 0, 0, 0
-    for index, (records, each) in enumerate(
-        zip(heads["records"].tolist(), heads["size"].tolist(), strict=True)
-    ):
-        if index > begin and (rows + records > ROWS_MAX or size + each > BYTES_MAX):
-            yield heads[begin:index]
-            begin, rows, size = index, 0, 0
+    parts: list[Buffer] = []
+    for index, part in enumerate(_parts(segment, heads)):
+        records = int(heads["records"][index])
+        if parts and (rows + records > ROWS_MAX or size + len(part) > BYTES_MAX):
+            yield _bodies(segment, heads[begin:index], parts), heads[begin:index]
+            begin, rows, size, parts = index, 0, 0, []
+        parts.append(part)
         rows += records
-        size += each
-    if begin < len(heads):
-        yield heads[begin:]
+        size += len(part)
+    if parts:
+        yield _bodies(segment, heads[begin:], parts), heads[begin:]
 
 
-def _bodies(segment: Buffer, heads: Heads) -> Bodies:
-    counts = heads["records"].astype(np.int64)
-    starts, ends = heads["position"] + HEADER_SIZE, heads["position"] + heads["size"]
-    codecs = heads["attributes"] & CODEC_MASK
-    if not codecs.any():
-        return Bodies(data=np.frombuffer(segment, np.uint8), starts=starts, ends=ends, counts=counts)
+def _parts(segment: Buffer, heads: Heads) -> Iterator[Buffer]:
+    """The record bytes of each batch, opened."""
     view = memoryview(segment)
-    parts = []
-    for codec, start, end in zip(codecs.tolist(), starts.tolist(), ends.tolist(), strict=True):
+    ends = heads["position"] + heads["size"]
+    codecs = heads["attributes"] & CODEC_MASK
+    for codec, start, end in zip(
+        codecs.tolist(), (heads["position"] + HEADER_SIZE).tolist(), ends.tolist(), strict=True
+    ):
         try:
-            parts.append(decompress(Codec(codec), view[start:end]) if codec else view[start:end])
+            yield decompress(Codec(codec), view[start:end]) if codec else view[start:end]
         except (WireError, ValueError) as broken:
             raise CorruptSegment(str(broken), start) from broken
+
+
+def _bodies(segment: Buffer, heads: Heads, parts: Sequence[Buffer]) -> Bodies:
+    """Nothing is copied where nothing was compressed."""
+    counts = heads["records"].astype(np.int64)
+    if not (heads["attributes"] & CODEC_MASK).any():
+        return Bodies(
+            data=np.frombuffer(segment, np.uint8),
+            starts=heads["position"] + HEADER_SIZE,
+            ends=heads["position"] + heads["size"],
+            counts=counts,
+        )
     sizes = np.fromiter(map(len, parts), np.int64, len(parts))
     ends = np.cumsum(sizes)
-    return Bodies(
-        data=np.frombuffer(b"".join(parts), np.uint8), starts=ends - sizes, ends=ends, counts=counts
-    )
+    data = np.frombuffer(b"".join(parts), np.uint8)
+    return Bodies(data=data, starts=ends - sizes, ends=ends, counts=counts)
 
 
 def _batch(bodies: Bodies, rows: Rows, heads: Heads, wanted: Wanted) -> pa.RecordBatch:
@@ -126,7 +143,18 @@ def _timestamps(rows: Rows, heads: Heads) -> pa.Array:
     appended = (heads["attributes"] & LOG_APPEND_TIME) != 0
     base = np.where(appended, heads["max_timestamp"], heads["base_timestamp"])
     times = base[rows.batch] + np.where(appended[rows.batch], 0, rows.timestamp_delta)
-    return pa.array(times).cast(FIELDS["timestamp"])
+    return timestamps(times)
+
+
+def timestamps(times_ms: Positions, told: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Times as SQL, Spark and Python can all say them; null outside of years 1 to 9999, and where it was not told.
+
+    Producers that mean seconds or nanoseconds do send such times, and they must not end every query of a topic.
+    """
+    unknown = (times_ms < TIME_MIN_MS) | (times_ms > TIME_MAX_MS)
+    if told is not None:
+        unknown |= ~told
+    return pa.array(times_ms, mask=unknown if unknown.any() else None).cast(FIELDS["timestamp"])
 
 
 def _binary(data: Bytes, at: Positions, lengths: Positions, kind: pa.DataType = FIELDS["value"]) -> pa.Array:
@@ -144,36 +172,39 @@ def _binary(data: Bytes, at: Positions, lengths: Positions, kind: pa.DataType = 
 def _headers(data: Bytes, rows: Rows) -> pa.Array:
     counts = rows.header_count
     total = int(counts.sum())
-    if total * 2 > int((rows.ends - rows.headers_at).sum()):
-        raise CorruptSegment("more headers than bytes can hold", 0)
-    ends = np.cumsum(counts)
-    first = ends - counts
+    first = np.cumsum(counts) - counts
     places = np.empty((4, total), np.int64)  # of key and value: where, how long
     active = np.flatnonzero(counts)
     at = rows.headers_at[active]
     number = 0
     try:
         while active.size:
+            ends = rows.ends[active]
             key_length, key_at = read_varints(data, at)
-            value_length, value_at = read_varints(data, key_at + np.maximum(key_length, 0))
-            at = value_at + np.maximum(value_length, 0)
-            if ((key_length < 0) | (value_length < -1) | (at > rows.ends[active])).any():
-                raise CorruptSegment("a header does not fit its record", int(rows.headers_at[active[0]]))
+            value_length, value_at = read_varints(data, skipped(key_length, key_at, ends))
+            if (key_length < 0).any():
+                raise CorruptSegment("a header without a name", int(at[0]))
+            at = skipped(value_length, value_at, ends)
             places[:, first[active] + number] = key_at, key_length, value_at, value_length
             number += 1
             done = counts[active] == number
-            if (at[done] != rows.ends[active[done]]).any():
+            if (at[done] != ends[done]).any():
                 raise CorruptSegment("bytes behind a record's last header", int(at[done][0]))
             active, at = active[~done], at[~done]
     except BrokenVarint as broken:
         raise CorruptSegment(str(broken), 0) from broken
-    keys = _binary(data, places[0], places[1], pa.binary())
+    names = _texts(_binary(data, places[0], places[1]))
     values = _binary(data, places[2], places[3])
-    try:
-        texts = keys.cast(pa.string())
-    except pa.ArrowInvalid as broken:
-        raise CorruptSegment(f"a header's name is not UTF-8: {broken}", 0) from broken
-    items = pa.StructArray.from_arrays([texts, values], fields=list(HEADER_TYPE.value_type))
+    items = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE.value_type))
     return pa.ListArray.from_arrays(
         pa.array(np.append(first, total).astype(np.int32)), items, type=HEADER_TYPE
     )
+
+
+def _texts(names: pa.Array) -> pa.Array:
+    """Names that are no UTF-8 have U+FFFD where they are not, as Java's clients read them: one such header must not
+    make a topic unreadable."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())

@@ -5,11 +5,13 @@ What a query can learn from the headers costs 61 bytes a batch, and no record is
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
 import numpy as np
-from kafscale.wire.batches import HEADER_SIZE, LENGTH_OFFSET, MAGIC
+from kafscale.storage.heads import Aborted
+from kafscale.wire.batches import HEADER_SIZE, LENGTH_OFFSET, MAGIC, TRANSACTIONAL
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.crc import crc32c
 from numpy.typing import NDArray
@@ -87,6 +89,28 @@ def _positions(segment: Buffer, start: int, end: int) -> list[int]:
         positions.append(position)
         position += size
     return positions
+
+
+def check_offsets(heads: Heads, first: int, last: int) -> None:
+    """Batches follow each other within offsets [first, last]. Their checksums do not cover where they stand."""
+    bases = heads["base_offset"]
+    wrong = (bases < first) | (heads["last_offset_delta"] > last - bases)
+    wrong[1:] |= bases[1:] - bases[:-1] <= heads["last_offset_delta"][:-1]
+    if wrong.any():
+        raise CorruptSegment("a batch's offset is not its place's", int(heads["position"][np.argmax(wrong)]))
+
+
+def without_aborted(heads: Heads, aborted: Iterable[Aborted]) -> Heads:
+    """Those that readers of committed records are given: no batch of a transaction that was aborted."""
+    inside = (heads["attributes"] & TRANSACTIONAL) != 0
+    if not inside.any():
+        return heads
+    gone = np.zeros(len(heads), np.bool_)
+    for each in aborted:
+        bases = heads["base_offset"]
+        gone |= (heads["producer_id"] == each.producer_id) & (bases >= each.first) & (bases <= each.last)
+    kept: Heads = heads[~(inside & gone)]
+    return kept
 
 
 def check_crcs(segment: Buffer, heads: Heads) -> None:

@@ -7,13 +7,15 @@ one that says nothing of the known columns prunes nothing. Nothing is opened for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from kafscale.lake.batches import BATCHES
 from kafscale.lake.catalog import Log
-from kafscale.lake.columns import FIELDS
+from kafscale.lake.columns import FIELDS, TIME_MAX_MS
 from kafscale.lake.scan import PLACE
 from kafscale.storage.heads import Seg
 from pyarrow.fs import LocalFileSystem
@@ -21,46 +23,87 @@ from pyarrow.fs import LocalFileSystem
 SCHEMA = pa.schema({**PLACE, **FIELDS})
 _FORMAT = ds.ParquetFileFormat()
 _NOWHERE = LocalFileSystem()
-_TIME = FIELDS["timestamp"]
 
 
-def prune(logs: Sequence[Log], condition: pc.Expression | None) -> list[tuple[Log, tuple[Seg, ...]]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """What is known of the rows of some segments: offsets [first, end), of batches from `base` on, none newer."""
+
+    base: int
+    first: int
+    end: int
+    newest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A table whose rows lie in segments, and what an extent guarantees of them."""
+
+    schema: pa.Schema
+    guarantee: Callable[[Extent], pc.Expression]
+
+
+def _of_records(known: Extent) -> pc.Expression:
+    offset = pc.field("offset")
+    return (offset >= known.first) & (offset < known.end) & _not_newer("timestamp", known)
+
+
+def _of_batches(known: Extent) -> pc.Expression:
+    """A batch may begin below the log's start, if it ends behind it."""
+    base, last = pc.field("base_offset"), pc.field("last_offset")
+    placed = (base >= known.base) & (base < known.end) & (last >= known.first) & (last < known.end)
+    return placed & _not_newer("max_timestamp", known)
+
+
+def _not_newer(column: str, known: Extent) -> pc.Expression:
+    """Times that no calendar has are null."""
+    newest = pa.scalar(min(known.newest_ms, TIME_MAX_MS), FIELDS["timestamp"])
+    return (pc.field(column) <= newest) | pc.field(column).is_null()
+
+
+RECORDS = Subject(SCHEMA, _of_records)
+HEADERS = Subject(BATCHES, _of_batches)
+
+
+def prune(
+    logs: Sequence[Log], condition: pc.Expression | None, subject: Subject = RECORDS
+) -> list[tuple[Log, tuple[Seg, ...]]]:
     """The logs that can hold such rows, in their order, with the segments that can."""
     if condition is None:
         return [(log, log.segments) for log in logs if log.segments]
-    chosen = _possible([_of_log(log) for log in logs], condition)
+    held = [log for log in logs if log.segments]
+    chosen = possible([_of_log(log, subject) for log in held], condition, subject.schema)
     found = []
-    for log in (logs[number] for number in chosen):
+    for log in (held[number] for number in chosen):
         segments = log.between(0, log.end)
-        possible = _possible([_of_segment(log, seg) for seg in segments], condition)
-        if possible:
-            found.append((log, tuple(segments[number] for number in possible)))
+        kept = possible([_of_segment(log, seg, subject) for seg in segments], condition, subject.schema)
+        if kept:
+            found.append((log, tuple(segments[number] for number in kept)))
     return found
 
 
-def _of_log(log: Log) -> pc.Expression:
-    newest = max((seg.max_ts for seg in log.segments), default=-1)
-    return _place(log) & _rows(log.start, log.end, newest)
+def _of_log(log: Log, subject: Subject) -> pc.Expression:
+    newest = max(seg.max_ts for seg in log.segments)
+    known = Extent(base=log.segments[0].base, first=log.start, end=log.end, newest_ms=newest)
+    return at(log.topic.name, log.partition) & subject.guarantee(known)
 
 
-def _of_segment(log: Log, seg: Seg) -> pc.Expression:
-    return _place(log) & _rows(max(seg.base, log.start), min(seg.end, log.end), seg.max_ts)
+def _of_segment(log: Log, seg: Seg, subject: Subject) -> pc.Expression:
+    first, end = max(seg.base, log.start), min(seg.end, log.end)
+    known = Extent(base=seg.base, first=first, end=end, newest_ms=seg.max_ts)
+    return at(log.topic.name, log.partition) & subject.guarantee(known)
 
 
-def _place(log: Log) -> pc.Expression:
-    partition = pa.scalar(log.partition, PLACE["partition"])
-    return (pc.field("topic") == log.topic.name) & (pc.field("partition") == partition)
+def at(topic: str, partition: int) -> pc.Expression:
+    number = pa.scalar(partition, PLACE["partition"])
+    return (pc.field("topic") == topic) & (pc.field("partition") == number)
 
 
-def _rows(first: int, end: int, newest_ms: int) -> pc.Expression:
-    offset = pc.field("offset")
-    return (offset >= first) & (offset < end) & (pc.field("timestamp") <= pa.scalar(newest_ms, _TIME))
-
-
-def _possible(guarantees: Iterable[pc.Expression], condition: pc.Expression) -> list[int]:
+def possible(guarantees: Iterable[pc.Expression], condition: pc.Expression, schema: pa.Schema) -> list[int]:
+    """Which of these guarantees leave room for a row of the schema that the condition is true of."""
     fragments = [
         _FORMAT.make_fragment(str(number), filesystem=_NOWHERE, partition_expression=guarantee)
         for number, guarantee in enumerate(guarantees)
     ]
-    dataset = ds.FileSystemDataset(fragments, SCHEMA, _FORMAT, _NOWHERE)
+    dataset = ds.FileSystemDataset(fragments, schema, _FORMAT, _NOWHERE)
     return [int(fragment.path) for fragment in dataset.get_fragments(condition)]

@@ -18,6 +18,7 @@ from kafscale.lake.varints import BrokenVarint, Bytes, Positions, read_varints
 STEP_COST: Final = 60
 """What a step over all batches costs, in records that are followed one by one in the same time."""
 RECORD_BYTES_MIN: Final = 7
+HEADER_BYTES_MIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +61,13 @@ def read_rows(bodies: Bodies) -> Rows:
         )  # behind a byte of attributes that Kafka does not use
         offset_delta, at = read_varints(data, at)
         key_length, key_at = read_varints(data, at)
-        value_length, value_at = read_varints(data, key_at + np.maximum(key_length, 0))
-        header_count, headers_at = read_varints(data, value_at + np.maximum(value_length, 0))
+        value_length, value_at = read_varints(data, skipped(key_length, key_at, ends))
+        header_count, headers_at = read_varints(data, skipped(value_length, value_at, ends))
     except BrokenVarint as broken:
         raise CorruptSegment(str(broken), 0) from broken
-    wrong = (key_length < -1) | (value_length < -1) | (header_count < 0) | (headers_at > ends)
+    wrong = (
+        (headers_at > ends) | (header_count < 0) | (header_count > (ends - headers_at) // HEADER_BYTES_MIN)
+    )
     wrong |= (header_count == 0) & (headers_at != ends)
     if wrong.any():
         raise CorruptSegment("a record does not end where it says", int(starts[np.argmax(wrong)]))
@@ -80,6 +83,17 @@ def read_rows(bodies: Bodies) -> Rows:
         headers_at=headers_at,
         ends=ends,
     )
+
+
+def skipped(lengths: Positions, at: Positions, ends: Positions) -> Positions:
+    """The places behind fields of these lengths, -1 for null, none of which reaches past its end.
+
+    A length is compared before it is added: a sum of 64 bits may come around to a place that looks right.
+    """
+    wrong = (lengths < -1) | (lengths > ends - at)
+    if wrong.any():
+        raise CorruptSegment("a field does not fit its record", int(at[np.argmax(wrong)]))
+    return at + np.maximum(lengths, 0)
 
 
 def _starts(bodies: Bodies) -> Positions:
@@ -107,10 +121,9 @@ def _step(bodies: Bodies, first: Positions, starts: Positions) -> None:
         here = at[:alive]
         starts[rows[:alive] + number] = here
         length, behind = read_varints(bodies.data, here)
-        behind += length
-        if ((length < 0) | (behind > ends[:alive])).any():
+        if ((length < 0) | (length > ends[:alive] - behind)).any():
             raise CorruptSegment("a record does not fit its batch", int(here[0]))
-        at[:alive] = behind
+        at[:alive] = behind + length
     if (at != ends).any():
         raise CorruptSegment("bytes behind a batch's last record", int(at[0]))
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log
 from kafscale.lake.columns import Wanted, read_columns
-from kafscale.lake.heads import CorruptSegment, Heads, scan_heads
+from kafscale.lake.heads import CorruptSegment, Heads, check_offsets, scan_heads, without_aborted
 from kafscale.storage.heads import Seg
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, SegmentError, parse_footer
 
@@ -38,11 +38,9 @@ class Question:
         return heads if self.since_ms is None else heads[heads["max_timestamp"] >= self.since_ms]
 
     def clipped(self, log: Log) -> Wanted:
-        """Never below the log's start nor past its committed end."""
+        """Never below the log's start, nor past what is committed."""
         wanted = self.wanted
-        return Wanted(
-            columns=wanted.columns, first=max(wanted.first, log.start), end=min(wanted.end, log.end)
-        )
+        return replace(wanted, first=max(wanted.first, log.start), end=min(wanted.end, log.stable_end))
 
 
 def parse(segment: bytes, where: str, seg: Seg) -> Heads:
@@ -53,11 +51,13 @@ def parse(segment: bytes, where: str, seg: Seg) -> Heads:
         raise CorruptSegment(f"{where}: {broken}", 0) from broken
     if footer.last_offset != seg.last or len(segment) != seg.size:
         raise CorruptSegment(f"{where} is not the object that was committed", 0)
-    return scan_heads(segment, HEADER_SIZE, len(segment) - FOOTER_SIZE)
+    heads = scan_heads(segment, HEADER_SIZE, len(segment) - FOOTER_SIZE)
+    check_offsets(heads, seg.base, seg.last)
+    return heads
 
 
 async def scan(lake: Lake, log: Log, question: Question) -> AsyncIterator[pa.RecordBatch]:
-    """The records of one log, in its order. Raises StoreError and CorruptSegment."""
+    """The records of one log that are committed, in its order. Raises StoreError and CorruptSegment."""
     async for batch in scan_segments(lake, log, question.segments(log), question):
         yield batch
 
@@ -67,13 +67,15 @@ async def scan_segments(
 ) -> AsyncIterator[pa.RecordBatch]:
     """`scan` of these segments, which somebody has chosen already."""
     wanted = question.clipped(log)
-    async for seg, body in _bodies(lake, log, segments):
+    aborted = log.aborted
+    async for seg, body in bodies(lake, log, segments):
         heads = question.heads(parse(body, lake.key_of(log, seg), seg))
-        for batch in read_columns(body, heads, wanted):
+        for batch in read_columns(body, without_aborted(heads, aborted), wanted):
             yield batch
 
 
-async def _bodies(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[tuple[Seg, bytes]]:
+async def bodies(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[tuple[Seg, bytes]]:
+    """The objects of these segments, the next ones on their way while one is looked at."""
     waiting = deque(segments)
     ahead: deque[tuple[Seg, asyncio.Task[bytes]]] = deque()
     try:
@@ -88,9 +90,14 @@ async def _bodies(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterato
             task.cancel()
 
 
+def places(log: Log, rows: int) -> pa.RecordBatch:
+    """The log's topic and partition, so many times."""
+    names = pa.repeat(pa.scalar(log.topic.name, PLACE["topic"]), rows)
+    numbers = pa.repeat(pa.scalar(log.partition, PLACE["partition"]), rows)
+    return pa.RecordBatch.from_arrays([names, numbers], names=list(PLACE))
+
+
 def placed(batch: pa.RecordBatch, log: Log) -> pa.RecordBatch:
     """The batch with its topic and partition in front, once each for all rows."""
-    names = pa.array([log.topic.name]).take(pa.repeat(pa.scalar(0), batch.num_rows))
-    numbers = pa.repeat(pa.scalar(log.partition, pa.int32()), batch.num_rows)
-    columns = [names, numbers, *batch.columns]
+    columns = [*places(log, batch.num_rows).columns, *batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=[*PLACE, *batch.schema.names])

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 from kafscale.lake.catalog import Log
+from kafscale.lake.columns import TIME_MAX_MS
 from kafscale.storage.topics import Topic
 
 TIME: Final = pa.timestamp("ms", "UTC")
@@ -102,7 +103,7 @@ def segments_table(logs: Iterable[Log]) -> pa.Table:
             "leader_epoch": seg.epoch,
             "oldest": _time([seg.min_ts]),
             "newest": _time([seg.max_ts]),
-            "committed": seg.created_ms,
+            "committed": _time([seg.created_ms]),
             "etag": seg.etag,
         }
         for log in logs
@@ -112,6 +113,6 @@ def segments_table(logs: Iterable[Log]) -> pa.Table:
 
 
 def _time(times: Sequence[int]) -> int | None:
-    """The newest of these; records without a time have -1."""
+    """The newest of these; records without a time have -1, and times outside of the calendar are none."""
     newest = max(times, default=-1)
-    return newest if newest >= 0 else None
+    return newest if 0 <= newest <= TIME_MAX_MS else None

@@ -1,0 +1,92 @@
+"""Tables that are read while a query runs, as much of them as it needs.
+
+To DuckDB they are Arrow datasets. Of one it only asks the schema and a scanner: for which columns, and under which
+condition. So nothing of a table that a query does not name is read. It pulls in a thread of its own; reading stays in
+the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+_END: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Columns in the table's order, those of the condition among them, and the condition if there is one."""
+
+    columns: tuple[str, ...]
+    condition: pc.Expression | None
+
+
+Read = Callable[[Asked], AsyncGenerator[pa.RecordBatch, None]]
+"""Rows with the columns that were asked for. Rows for which the condition is not true may be among them."""
+
+
+class Pulled(ds.Dataset):  # type: ignore[misc]
+    """A table behind a reading function."""
+
+    def __init__(self, schema: pa.Schema, read: Read, loop: asyncio.AbstractEventLoop) -> None:
+        self._schema = schema
+        self._read = read
+        self._loop = loop
+        self._open: list[AsyncGenerator[pa.RecordBatch, None]] = []
+        self.failure: Exception | None = None  # of reading; DuckDB only tells its words
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - Arrow's name
+        **_how: Any,
+    ) -> ds.Scanner:
+        """Rows that the condition is true of; whoever asks does not look at it again."""
+        names = list(self._schema.names if columns is None else columns)
+        read = [name for name in self._schema.names if name in names or _says(filter, name, self._schema)]
+        schema = pa.schema([self._schema.field(name) for name in read])
+        batches = self._read(Asked(tuple(read), filter))
+        self._open.append(batches)
+        return ds.Scanner.from_batches(self._pulled(batches), schema=schema, columns=names, filter=filter)
+
+    async def close(self) -> None:
+        """Ends what a query has not read to its end."""
+        for batches in self._open:
+            await batches.aclose()
+
+    def _pulled(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> Iterator[pa.RecordBatch]:
+        while True:
+            try:
+                batch = asyncio.run_coroutine_threadsafe(_next(batches), self._loop).result()
+            except Exception as failure:
+                self.failure = failure
+                raise
+            if batch is _END:
+                return
+            yield batch
+
+
+async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> object:
+    return await anext(batches, _END)
+
+
+def _says(condition: pc.Expression | None, name: str, schema: pa.Schema) -> bool:
+    """Whether a condition is about a column: it cannot be asked of a table without it."""
+    if condition is None:
+        return False
+    without = schema.remove(schema.get_field_index(name)).empty_table()
+    try:
+        without.filter(condition)
+    except pa.ArrowInvalid:
+        return True
+    return False

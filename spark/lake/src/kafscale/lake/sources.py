@@ -1,0 +1,102 @@
+"""The tables of a lake and how each is read, with what a query needs of it and no more.
+
+`records` and `batches` are no copies: the condition prunes logs and segments, and what is left is read while the query
+runs. Groups are asked of etcd, and their lag is measured, only for a query that names them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from kafscale.lake.batches import BATCHES, scan_batches
+from kafscale.lake.catalog import Lake, Log
+from kafscale.lake.columns import FIELDS, Wanted
+from kafscale.lake.counting import scan_places
+from kafscale.lake.datasets import Asked
+from kafscale.lake.group_tables import COMMITS, GROUPS, LAG, commits_table, groups_table, lag_table
+from kafscale.lake.lag.commits import Commit, read_commits, read_groups
+from kafscale.lake.lag.measure import measure
+from kafscale.lake.pruning import HEADERS, SCHEMA, at, possible, prune
+from kafscale.lake.scan import Question, placed, scan_segments
+from kafscale.lake.tables import PARTITIONS, SEGMENTS, TOPICS, partitions_table, segments_table, topics_table
+
+TABLES: Final[Mapping[str, pa.Schema]] = {
+    "records": SCHEMA,
+    "batches": BATCHES,
+    "segments": SEGMENTS,
+    "partitions": PARTITIONS,
+    "topics": TOPICS,
+    "groups": GROUPS,
+    "commits": COMMITS,
+    "lag": LAG,
+}
+
+
+class Source:
+    """Reads each table of TABLES: a method for each, under its name."""
+
+    def __init__(self, lake: Lake, logs: Sequence[Log]) -> None:
+        self._lake = lake
+        self._logs = logs
+        self._topics = list({log.topic.name: log.topic for log in logs}.values())
+
+    async def records(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
+        own = tuple(name for name in asked.columns if name in FIELDS)
+        question = Question(wanted=Wanted(columns=own))
+        for log, segments in prune(self._logs, asked.condition):
+            if own:
+                async for batch in scan_segments(self._lake, log, segments, question):
+                    yield placed(batch, log).select(asked.columns)
+            else:
+                async for batch in scan_places(self._lake, log, segments):
+                    yield batch.select(asked.columns)
+
+    async def batches(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
+        for log, segments in prune(self._logs, asked.condition, HEADERS):
+            async for batch in scan_batches(self._lake, log, segments):
+                yield batch.select(asked.columns)
+
+    def segments(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
+        return _all(segments_table(self._logs), asked)
+
+    def partitions(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
+        return _all(partitions_table(self._logs), asked)
+
+    def topics(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
+        return _all(topics_table(self._topics), asked)
+
+    async def groups(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
+        table = groups_table(await read_groups(self._lake), await self._commits())
+        async for batch in _all(table, asked):
+            yield batch
+
+    async def commits(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
+        async for batch in _all(commits_table(await self._commits()), asked):
+            yield batch
+
+    async def lag(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
+        commits = await self._commits()
+        if asked.condition is not None:
+            kept = possible([_of_commit(commit) for commit in commits], asked.condition, LAG)
+            commits = [commits[number] for number in kept]
+        lags = await measure(self._lake, self._logs, commits, int(time.time() * 1000))
+        async for batch in _all(lag_table(lags), asked):
+            yield batch
+
+    async def _commits(self) -> list[Commit]:
+        return await read_commits(self._lake, self._topics)
+
+
+def _of_commit(commit: Commit) -> pc.Expression:
+    """What is known of a row of `lag` before it is measured."""
+    group = pc.field("group_id") == commit.group
+    return group & at(commit.topic, commit.partition) & (pc.field("committed") == commit.offset.offset)
+
+
+async def _all(table: pa.Table, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
+    for batch in table.select(asked.columns).to_batches():
+        yield batch

@@ -1,0 +1,104 @@
+"""Groups, their offsets and their lag as tables: joined with the others, and measured only for who asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.sql import query
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.groups import (
+    ClassicGroup,
+    ClassicMember,
+    ClassicPhase,
+    CommittedOffset,
+    ConsumerGroup,
+    GroupState,
+    encode_committed,
+    encode_group,
+)
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.slots import slot_of
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+
+T0 = 1_700_000_000_000
+
+
+class CountingStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    async def get(self, key: str, **how: object) -> bytes:
+        self.read.append(key)
+        return await super().get(key, **how)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def lake(etcd: EtcdClient, keyspace: Keyspace) -> Lake:
+    """A topic of twenty records in two segments; of three groups one is classic, one new, one of offsets alone."""
+    lake = Lake(etcd, keyspace, CountingStore())
+    topic = await create_topic(etcd, keyspace, "orders")
+    log = LogBuilder(etcd, keyspace, lake.store, topic)
+    for number in range(2):
+        await log.append(records(10, timestamp=T0 + 10_000 * number, step_ms=1_000))
+    member = ClassicMember(id="m", session_timeout_ms=1, rebalance_timeout_ms=1)
+    states = {
+        "old": ClassicGroup(generation=3, protocol="range", phase=ClassicPhase.STABLE, members=(member,)),
+        "new": ConsumerGroup(group_epoch=7, assignment_epoch=7),
+    }
+    for name, state in states.items():
+        value = GroupState(group=name, state=state, empty_since_ms=-1 if state.members else T0)
+        await etcd.put(keyspace.group(slot_of(name), name), encode_group(value))
+    for name, offset in (("old", 20), ("new", 13), ("alone", 4)):
+        key = keyspace.committed(slot_of(name), name, topic.topic_id, 0)
+        await etcd.put(key, encode_committed(CommittedOffset(offset=offset, commit_ms=T0, metadata="m")))
+    return lake
+
+
+async def ask(lake: Lake, text: str) -> list[dict[str, Any]]:
+    logs = await read_lake(lake)
+    lake.store.read.clear()  # type: ignore[attr-defined]
+    return (await query(lake, logs, text)).to_pylist()
+
+
+async def test_every_group_is_there_with_its_state(lake: Lake) -> None:
+    text = "select group_id, type, state, members, generation, protocol from groups order by 1"
+    assert [tuple(row.values()) for row in await ask(lake, text)] == [
+        ("alone", "classic", "empty", 0, None, None),
+        ("new", "consumer", "empty", 0, 7, None),
+        ("old", "classic", "stable", 1, 3, "range"),
+    ]
+
+
+async def test_offsets_join_the_records_at_which_they_stand(lake: Lake) -> None:
+    text = (
+        'select c.group_id, r.timestamp::varchar as at from commits c left join records r on r."offset" = committed '
+        "and r.topic = c.topic and r.partition = c.partition order by 1"
+    )
+    assert [tuple(row.values()) for row in await ask(lake, text)] == [
+        ("alone", "2023-11-14 22:13:24+00"),
+        ("new", "2023-11-14 22:13:33+00"),
+        ("old", None),
+    ]
+
+
+async def test_lag_is_measured_for_who_names_it(lake: Lake) -> None:
+    text = (
+        "select group_id, records, lost, time_ms > 0 as behind, expires_in_ms from lag order by records desc"
+    )
+    assert [tuple(row.values()) for row in await ask(lake, text)] == [
+        ("alone", 16, 0, True, 0),
+        ("new", 7, 0, True, 0),
+        ("old", 0, 0, None, None),
+    ]
+    assert len(lake.store.read) == 2  # type: ignore[attr-defined]
+    await ask(lake, "select * from groups join commits using (group_id)")
+    assert lake.store.read == []  # type: ignore[attr-defined]
+
+
+async def test_lag_of_one_group_costs_what_that_group_costs(lake: Lake) -> None:
+    assert len(await ask(lake, "select * from lag where group_id = 'alone'")) == 1
+    assert len(lake.store.read) == 1  # type: ignore[attr-defined]
