@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from kafscale.cli.fsck.run import Fsck, Verdict
 from kafscale.storage.etcd import EtcdClient
-from kafscale.storage.heads import encode_head
+from kafscale.storage.heads import encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
@@ -155,6 +155,38 @@ async def test_deleted_records_that_are_still_stored_are_counted_and_not_read(
     assert verdict.orphans == []
     await lose_segment_at(log, store, 4)
     assert not (await check(etcd, keyspace, store)).clean, "its last records are visible"
+
+
+async def test_a_log_that_was_swept_is_clean(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    """The one chunk there was is gone, and the objects below the start."""
+    store = MemoryStore()
+    log = await build(etcd, keyspace, store)
+    await log.retain_from(log.segments[3].base + 1)
+    await log.sweep(log.segments[3].base)
+    verdict = await check(etcd, keyspace, store)
+    assert verdict.problems == []
+    assert (verdict.segments, verdict.deleted, log.meta.chunks) == (3, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ({"log_start": 0}, "the first segment listed at 540"),
+        ({"swept": 1_000}, "swept up to 1000"),
+        ({"epochs_key": "nowhere"}, "nowhere"),
+    ],
+)
+async def test_sweeping_too_much_is_a_problem(
+    etcd: EtcdClient, keyspace: Keyspace, damage: dict[str, object], sentence: str
+) -> None:
+    store = MemoryStore()
+    log = await build(etcd, keyspace, store)
+    await log.retain_from(log.segments[3].base)
+    await log.sweep(log.segments[3].base)
+    meta = replace(log.meta, **damage)  # type: ignore[arg-type]
+    await etcd.put(keyspace.meta(log.topic.topic_id, 0), encode_meta(meta))
+    problems = (await check(etcd, keyspace, store)).problems
+    assert any(sentence in problem.what for problem in problems), problems
 
 
 @pytest.mark.parametrize("beyond", [1, -1])

@@ -114,6 +114,8 @@ def test_the_joined_encoding_is_plain_protobuf(head: Head) -> None:
             st.builds(ManifestRef, key=text, first=i64, last=i64, count=i32, level=i32), max_size=4
         ).map(tuple),
         gc_seq=i64,
+        swept=i64,
+        epochs_key=text,
     )
 )
 def test_a_meta_reads_back_as_written(meta: Meta) -> None:

@@ -33,6 +33,7 @@ def test_keys_are_written_as_documented() -> None:
     assert KEYS.meta(TOPIC, 7) == b"/kafscale/prod/m/000102030405060708090a0b0c0d0e0f/7"
     assert KEYS.owner(TOPIC, 7) == b"/kafscale/prod/o/000102030405060708090a0b0c0d0e0f/7"
     assert KEYS.epoch_floor("a") == b"/kafscale/prod/e/a"
+    assert KEYS.job_run("retention") == b"/kafscale/prod/job/retention"
     assert KEYS.pid_next() == b"/kafscale/prod/pid/next"
     assert KEYS.slot_claim(SlotId(7)) == b"/kafscale/prod/cs/07"
     assert KEYS.group(SlotId(7), "a/b c") == b"/kafscale/prod/g/07/a%2Fb%20c"

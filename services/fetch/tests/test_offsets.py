@@ -237,6 +237,31 @@ async def test_the_whole_history_is_known_beyond_what_the_head_keeps(
             assert (end.leader_epoch, end.end_offset) == (epoch, 2 * (epoch - 2)), epoch
 
 
+async def test_epochs_of_which_no_record_is_left_end_where_they_ended(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    """KAFKA-19902: consumers that ask for such an epoch would otherwise be reset to the log start."""
+    for epoch in range(3, 43):
+        await log.claim(epoch)
+        await log.append(records(2))
+        if epoch % 8 == 0:
+            await log.checkpoint(keep=2)
+    for start in (20, 50, 74):  # one chunk goes, then three, then the last
+        await log.retain_from(start)
+        await log.sweep(start)
+        async with serve(etcd, keyspace, store) as client:
+            for epoch in range(3, 43):
+                end = await client.epoch_end(topic, epoch)
+                assert (end.error_code, end.leader_epoch, end.end_offset) == (0, epoch, 2 * (epoch - 2)), (
+                    epoch
+                )
+            assert (await client.list_offsets(topic, EARLIEST)).offset == start
+            answer = await client.fetch(topic, start)
+            assert bytes(answer.records).startswith(log.expected(start, start))
+            assert (await client.fetch(topic, start - 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.meta.chunks == ()
+
+
 async def test_no_epoch_has_no_end(etcd, keyspace, store, topic, log, serve) -> None:
     await log.append(records(2))
     async with serve(etcd, keyspace, store) as client:

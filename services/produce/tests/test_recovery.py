@@ -58,6 +58,16 @@ async def test_what_retention_took_below_the_start_is_not_missed(
     ]
 
 
+async def test_what_is_known_to_be_gone_is_not_even_looked_for(
+    log: LogBuilder, store: MemoryStore, keyspace: Keyspace
+) -> None:
+    """A writer of old may still put an object under the name of a segment that retention deleted."""
+    await log.retain_from(4)
+    await log.sweep(4)
+    await store.put(log.segment_key(log.segments[0]), [b"late"])
+    assert 2 in await recovered(log, store, keyspace)
+
+
 async def test_a_segment_that_is_visible_in_part_must_be_there(
     log: LogBuilder, store: MemoryStore, keyspace: Keyspace
 ) -> None:

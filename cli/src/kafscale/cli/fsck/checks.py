@@ -1,7 +1,8 @@
 """What must hold between a partition's head, its manifests and its objects. Pure.
 
-    0 <= log_start <= next; manifest_end <= next; manifests and tail contiguous; each listed object exists with
-    the etag, size, checksum, header, footer and index that the commit record says; epochs never fall.
+    0 <= swept <= log_start <= next; manifest_end <= next; manifests and tail contiguous, and beginning at or
+    before the log start; each listed object exists with the etag, size, checksum, header, footer and index
+    that the commit record says; epochs never fall.
 An object that no record names is an orphan: legal (a crash leaves them), counted, never an error. So is a
 segment whose records are all below the log start, whether its objects are still there or not.
 """
@@ -45,6 +46,8 @@ def check_offsets(part: Partition) -> Iterator[Problem]:
         yield Problem(
             part.name, f"the tail starts at {head.tail[0].base}, the manifests end at {meta.manifest_end}"
         )
+    if not 0 <= meta.swept <= meta.log_start:
+        yield Problem(part.name, f"swept up to {meta.swept}, the log starts at {meta.log_start}")
     yield from _check_chain(part)
     yield from _check_epochs(part)
 
@@ -55,6 +58,11 @@ def _check_chain(part: Partition) -> Iterator[Problem]:
             yield Problem(
                 part.name, f"segment {after.base} does not follow the one that ends at {before.last}"
             )
+    first = part.segments[0].base if part.segments else part.meta.manifest_end
+    if first > part.meta.log_start:
+        yield Problem(
+            part.name, f"the log starts at {part.meta.log_start}, the first segment listed at {first}"
+        )
     end = part.segments[-1].end if part.segments else part.meta.manifest_end
     if end != part.head.next:
         yield Problem(part.name, f"the segments end at {end}, the high watermark is {part.head.next}")

@@ -144,6 +144,8 @@ class Fsck:
             segments: list[Seg] = []
             for chunk in meta.chunks:
                 segments += decode_manifest(await self._store.get(chunk.key)).segments
+            if meta.epochs_key:
+                decode_manifest(await self._store.get(meta.epochs_key))
         except (CorruptValue, UnknownSchema, ObjectNotFound) as broken:
             self._problem(name, str(broken))
             return None

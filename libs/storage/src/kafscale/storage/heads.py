@@ -124,6 +124,8 @@ class Meta:
     manifest_end: int = 0  # first offset that no manifest covers
     chunks: tuple[ManifestRef, ...] = ()
     gc_seq: int = 0
+    swept: int = 0  # objects of segments that end at or below it are deleted
+    epochs_key: str = ""  # a manifest without segments: the epochs of chunks that are gone; "" for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +192,12 @@ def _known_or_new(message: pb.Seg, known: Seg | None) -> Seg:
 
 def encode_meta(meta: Meta) -> bytes:
     message = pb.Meta(
-        schema=SCHEMA, log_start=meta.log_start, manifest_end=meta.manifest_end, gc_seq=meta.gc_seq
+        schema=SCHEMA,
+        log_start=meta.log_start,
+        manifest_end=meta.manifest_end,
+        gc_seq=meta.gc_seq,
+        swept=meta.swept,
+        epochs_key=meta.epochs_key,
     )
     for chunk in meta.chunks:
         message.chunks.add(
@@ -210,6 +217,8 @@ def decode_meta(data: bytes) -> Meta:
             for c in message.chunks
         ),
         gc_seq=message.gc_seq,
+        swept=message.swept,
+        epochs_key=message.epochs_key,
     )
 
 
@@ -246,6 +255,7 @@ Stored = (
     | pb.Slot
     | pb.GroupState
     | pb.CommittedOffset
+    | pb.JobRun
 )
 
 

@@ -18,6 +18,7 @@ neighbour. Segments and indexes have the specification's names; everything else 
     cs/{slot}                         who coordinates the groups of the slot
     g/{slot}/{group}                  a group: its generation or epoch, its members
     c/{slot}/{group}/{topic_id}/{partition}   an offset that the group has committed
+    job/{name}                        when a job of upkeep last ended well
 """
 
 from __future__ import annotations
@@ -168,6 +169,9 @@ class Keyspace:
         assert slot is not None or group is None, "a group is in a slot"
         group_part = b"" if group is None else f"{quote(group, safe='')}/".encode()
         return self._etcd + b"c/" + _slot_part(slot) + group_part
+
+    def job_run(self, job: str) -> bytes:
+        return self._etcd + b"job/" + quote(job, safe="").encode()
 
     # -- and back --------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 Names are unique (a uuid each), so a manifest is never written twice and any that `Meta` refers to
 is exactly what its writer uploaded. `Meta.chunks` is contiguous and in offset order; merging keeps
-it short: `MERGE_WIDTH` chunks of one level become one of the next.
+it short: `MERGE_WIDTH` chunks of one level become one of the next. Chunks whose records retention let go leave
+the list; the epochs that they told of are in a manifest without segments, `Meta.epochs_key`.
 """
 
 from __future__ import annotations
@@ -75,6 +76,11 @@ def epoch_starts(segments: Sequence[Seg]) -> tuple[EpochStart, ...]:
 def ref_to(key: str, manifest: Manifest, level: int = 0) -> ManifestRef:
     first, last = manifest.segments[0], manifest.segments[-1]
     return ManifestRef(key=key, first=first.base, last=last.last, count=len(manifest.segments), level=level)
+
+
+def epochs_ref(key: str) -> ManifestRef:
+    """To a manifest that lists no segments, only epochs of which no record is left: it covers no offset."""
+    return ManifestRef(key=key, first=0, last=-1, count=0)
 
 
 def merged(manifests: Sequence[Manifest]) -> Manifest:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from kafscale.storage.etcd import EtcdClient, Put, Txn
 from kafscale.storage.heads import EpochStart, Head, ManifestRef, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
-from kafscale.storage.manifests import Manifest, encode_manifest, ref_to
+from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest, ref_to
 from kafscale.storage.objects import IfAbsent, ObjectStore
 from kafscale.storage.segment import BatchInfo, build_segment
 from kafscale.storage.topics import Topic, encode_topic
@@ -191,6 +191,28 @@ class LogBuilder:
             for seg in self.segments:
                 if seg.last < log_start:
                     await self._store.delete(self.segment_key(seg))
+
+    async def sweep(self, end: int) -> None:
+        """Retention has deleted all objects of the segments that end at or below `end`: chunks that list nothing else
+        go, with their objects, and leave their epochs behind."""
+        gone = [chunk for chunk in self.meta.chunks if chunk.last < end]
+        starts = {start.epoch: start for start in await self._epochs_of(gone)}
+        if gone:
+            body = encode_manifest(Manifest(segments=(), epochs=tuple(starts.values())))
+            key = self._keyspace.manifest_key(self.topic.topic_id, self.partition, 0, uuid.uuid4().hex)
+            await self._store.put(key, [body], condition=IfAbsent())
+            self.meta = replace(self.meta, epochs_key=key)
+        left = tuple(chunk for chunk in self.meta.chunks if chunk not in gone)
+        self.meta = replace(self.meta, swept=end, chunks=left, gc_seq=self.meta.gc_seq + 1)
+        await self._put_both()
+        for chunk in gone:
+            await self._store.delete(chunk.key)
+
+    async def _epochs_of(self, chunks: Sequence[ManifestRef]) -> list[EpochStart]:
+        """Newest first, and last what was known before."""
+        keys = [chunk.key for chunk in reversed(chunks)] + [self.meta.epochs_key] * bool(self.meta.epochs_key)
+        manifests = [decode_manifest(await self._store.get(key)) for key in keys]
+        return [start for manifest in manifests for start in reversed(manifest.epochs)]
 
     async def remove_objects(self) -> None:
         """Every segment and index that was committed, as after the topic's deletion."""

@@ -14,7 +14,7 @@ from typing import Final
 from kafscale.fetch.logstate import LogState
 from kafscale.fetch.plan import choose, expected_bytes, first_at
 from kafscale.storage.heads import CorruptValue, ManifestRef, Seg
-from kafscale.storage.manifests import Manifest, decode_manifest
+from kafscale.storage.manifests import Manifest, decode_manifest, epochs_ref
 from kafscale.storage.objects import ObjectStore, StoreError, StoreUnavailable
 
 DECODE_IN_THREAD: Final = 2_000
@@ -153,7 +153,8 @@ class Locator:
         starts: dict[int, int] = {}
         head_epochs = state.head.epochs if state.head else ()
         inline_from = head_epochs[0].start if head_epochs else state.next
-        for ref in state.chunks:
+        gone = [epochs_ref(state.meta.epochs_key)] if state.meta.epochs_key else []
+        for ref in (*gone, *state.chunks):
             if ref.first >= inline_from:
                 break
             manifest = await self._manifests.get(ref)
@@ -166,11 +167,8 @@ class Locator:
 
 def _check(ref: ManifestRef, manifest: Manifest) -> None:
     segments = manifest.segments
-    if not segments or (segments[0].base, segments[-1].last, len(segments)) != (
-        ref.first,
-        ref.last,
-        ref.count,
-    ):
+    listed = (segments[0].base, segments[-1].last, len(segments)) if segments else (0, -1, 0)
+    if listed != (ref.first, ref.last, ref.count):
         raise CorruptValue("manifest", f"{ref.key} does not list the segments its reference promises")
 
 

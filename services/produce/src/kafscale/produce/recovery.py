@@ -50,7 +50,9 @@ class Recovery:
             snapshot = decode_snapshot(await self._get(head.snap_key, None))
         table = ProducerTable.restore(snapshot)
         start = head.snap_offset
-        segments = [seg for seg in await self._listed(head, meta, start) if seg.end > start]
+        known_gone = meta.swept  # what stands under such a name now is nothing that was ever committed
+        listed = await self._listed(head, meta, start)
+        segments = [seg for seg in listed if seg.end > max(start, known_gone)]
         await self._replay(id_, segments, meta.log_start, table)
         return table
 

@@ -36,11 +36,10 @@ class Log:
     end: int = 0
     unstable: int = NEVER  # offset of the first record of a transaction that is under way
     segments: tuple[Seg, ...] = ()
-    below: tuple[
-        Seg, ...
-    ] = ()  # still listed, though all of their records are deleted; their objects may be gone
+    below: tuple[Seg, ...] = ()  # all records deleted, the objects not known to be: those may be gone
     meta: Meta = Meta()
     meta_revision: int = 0
+    head_created: int = 0
 
     @property
     def stable_end(self) -> int:
@@ -69,6 +68,11 @@ class Lake:
     def key_of(self, log: Log, seg: Seg) -> str:
         return seg.key or self.keys.segment_key(log.topic.name, log.partition, seg.base)
 
+    def index_key_of(self, log: Log, seg: Seg) -> str:
+        if seg.key:
+            return seg.key.removesuffix(".kfs") + ".index"
+        return self.keys.index_key(log.topic.name, log.partition, seg.base)
+
     async def fetch(self, log: Log, seg: Seg) -> bytes:
         """The committed bytes. Raises StoreError: ObjectNotFound when retention or a deletion came first."""
         return await self.store.get(self.key_of(log, seg), if_match=seg.etag)
@@ -83,7 +87,11 @@ async def read_topics(lake: Lake) -> list[Topic]:
 
 async def read_logs(lake: Lake, topics: Iterable[Topic]) -> list[Log]:
     """Every partition of these topics, also those that nobody wrote to, by topic and partition."""
-    wanted = [(topic, partition) for topic in topics for partition in range(topic.partitions)]
+    return await read_places(lake, [(topic, part) for topic in topics for part in range(topic.partitions)])
+
+
+async def read_places(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[Log]:
+    """These partitions, in this order. Raises ObjectNotFound when a manifest vanishes under the read."""
     logs: list[Log] = []
     for at in range(0, len(wanted), LOGS_PER_READ):
         logs += await _read_some(lake, wanted[at : at + LOGS_PER_READ])
@@ -113,9 +121,10 @@ async def _read_some(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[Lo
                 end=head.next,
                 unstable=head.lso if head.lso < head.next else NEVER,
                 segments=tuple(seg for seg in listed if seg.end > meta.log_start),
-                below=tuple(seg for seg in listed if seg.end <= meta.log_start),
+                below=tuple(seg for seg in listed if meta.swept < seg.end <= meta.log_start),
                 meta=meta,
                 meta_revision=metas[0].mod_revision if metas else 0,
+                head_created=heads[0].create_revision,
             )
         )
     return logs

@@ -195,18 +195,22 @@ class EpochStart(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., start: _Optional[int] = ...) -> None: ...
 
 class Meta(_message.Message):
-    __slots__ = ("schema", "log_start", "manifest_end", "chunks", "gc_seq")
+    __slots__ = ("schema", "log_start", "manifest_end", "chunks", "gc_seq", "swept", "epochs_key")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_END_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     GC_SEQ_FIELD_NUMBER: _ClassVar[int]
+    SWEPT_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_KEY_FIELD_NUMBER: _ClassVar[int]
     schema: int
     log_start: int
     manifest_end: int
     chunks: _containers.RepeatedCompositeFieldContainer[ManifestRef]
     gc_seq: int
-    def __init__(self, schema: _Optional[int] = ..., log_start: _Optional[int] = ..., manifest_end: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ManifestRef, _Mapping]]] = ..., gc_seq: _Optional[int] = ...) -> None: ...
+    swept: int
+    epochs_key: str
+    def __init__(self, schema: _Optional[int] = ..., log_start: _Optional[int] = ..., manifest_end: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ManifestRef, _Mapping]]] = ..., gc_seq: _Optional[int] = ..., swept: _Optional[int] = ..., epochs_key: _Optional[str] = ...) -> None: ...
 
 class ManifestRef(_message.Message):
     __slots__ = ("key", "first", "last", "count", "level")
@@ -463,3 +467,11 @@ class CommittedOffset(_message.Message):
     commit_ms: int
     expire_ms: int
     def __init__(self, schema: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., expire_ms: _Optional[int] = ...) -> None: ...
+
+class JobRun(_message.Message):
+    __slots__ = ("schema", "ended_ms")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    ended_ms: int
+    def __init__(self, schema: _Optional[int] = ..., ended_ms: _Optional[int] = ...) -> None: ...

@@ -4,6 +4,8 @@ Oldest first, size before time, and each rule stops at the first segment that it
 never a log with a hole: time when a segment's newest record is older than `retention.ms`; size when what remains
 without it is still at least `retention.bytes`; deleted when all its records lie below the log start. Only topics
 whose policy holds `delete` lose records by time or size. A record without a time is as old as its commit.
+Ages count from our clock, or from the newest commit if that is later: a clock that lags behind the producing
+services' keeps nothing for longer, and by an hour at most, so that no clock of theirs empties a log.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
+from typing import Final
 
 from kafscale.lake.catalog import Log
 from kafscale.storage.heads import Seg
+
+CLOCKS_APART_MAX_MS: Final = 3_600_000
 
 
 class Rule(StrEnum):
@@ -52,6 +57,7 @@ def start_after(log: Log, doomed: Sequence[Doomed]) -> int:
 
 
 def _plan_log(log: Log, now_ms: int, limits: Limits | None) -> Iterator[Doomed]:
+    now_ms = _latest(log, now_ms)
     for seg in log.below:
         yield Doomed(log=log, segment=seg, rule=Rule.DELETED, age_ms=_age(seg, now_ms))
     if not log.topic.deletes_records:
@@ -81,6 +87,11 @@ def _too_much(segments: Sequence[Seg], retention_bytes: int) -> int:
         if spare < 0:
             return number
     return len(segments)
+
+
+def _latest(log: Log, now_ms: int) -> int:
+    committed_ms = max((seg.created_ms for seg in log.segments), default=now_ms)
+    return max(now_ms, min(committed_ms, now_ms + CLOCKS_APART_MAX_MS))
 
 
 def _age(seg: Seg, now_ms: int) -> int:

@@ -1,0 +1,142 @@
+"""What is deleted leaves the books: meta says how far a log is swept, and chunks that list nothing else go.
+
+The laws: `swept` passes a segment only when its objects are known to be gone, so no DELETE is sent twice; a chunk
+goes only when all that it lists is swept, and its epochs are kept, for ever (the end of an epoch whose records are
+gone is still asked for); meta's revision is read before anything is uploaded, `gc_seq` rises with the change, and
+a chunk's object is deleted only after the meta that does not name it is known to stand.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kafscale.lake.catalog import Lake
+from kafscale.lake.retention.starts import Cut
+from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Range, Txn
+from kafscale.storage.heads import EpochStart, ManifestRef, Meta, Seg, decode_head, decode_meta, encode_meta
+from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest
+from kafscale.storage.objects import IfAbsent, ObjectNotFound
+
+TRIES_MAX: Final = 8
+
+Gone = Collection[tuple[int, str]]
+"""Base and etag of the segments whose objects are not there any more."""
+
+
+class SweepOvertaken(Exception):
+    """Checkpoints changed the log's meta under every try; the next run goes on from here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """Head and meta at one revision, and what they list below a cut."""
+
+    meta: Meta
+    meta_revision: int
+    head_created: int
+    listed: tuple[Seg, ...]
+    manifests: dict[str, Manifest]  # of the chunks that begin below the cut
+
+
+def swept_end(meta: Meta, listed: Iterable[Seg], gone: Gone, start: int) -> int:
+    """How far all objects of the log are gone. Pure."""
+    end = meta.swept
+    for seg in listed:
+        if seg.end <= end:
+            continue
+        if seg.end > start or (seg.base, seg.etag) not in gone:
+            break
+        end = seg.end
+    return end
+
+
+def known_epochs(manifests: Iterable[Manifest]) -> tuple[EpochStart, ...]:
+    """The first offset of each epoch, from manifests in the order of the log. Pure."""
+    starts: dict[int, int] = {}
+    for manifest in manifests:
+        for start in manifest.epochs:
+            starts.setdefault(start.epoch, start.start)
+    return tuple(EpochStart(epoch=epoch, start=start) for epoch, start in sorted(starts.items()))
+
+
+async def sweep(lake: Lake, cut: Cut, gone: Gone) -> list[str]:
+    """Writes down what is gone. The objects that meta named before and names no more, to be deleted."""
+    for _ in range(TRIES_MAX):
+        try:
+            books = await _read(lake, cut)
+            if books is None:
+                return []  # the topic is gone
+            end = swept_end(books.meta, books.listed, gone, cut.start)
+            dropped = [chunk for chunk in books.meta.chunks if chunk.last < end]
+            if end == books.meta.swept and not dropped:
+                return []
+            meta = await _without(lake, cut, books, dropped)
+        except ObjectNotFound:  # a manifest was replaced under the read
+            continue
+        meta = replace(meta, swept=end, gc_seq=meta.gc_seq + 1)
+        if await _write(lake, cut, books, meta):
+            named = {*(chunk.key for chunk in meta.chunks), meta.epochs_key}
+            before = [*(chunk.key for chunk in dropped), books.meta.epochs_key]
+            return [key for key in before if key and key not in named]
+    raise SweepOvertaken(f"{cut.topic.name}/{cut.partition}")
+
+
+async def _read(lake: Lake, cut: Cut) -> Books | None:
+    where = (cut.topic.topic_id, cut.partition)
+    heads, metas = await lake.etcd.ranges([Range(lake.keys.head(*where)), Range(lake.keys.meta(*where))])
+    if not heads.kvs or not metas.kvs:
+        return None
+    head, meta = decode_head(heads.kvs[0].value), decode_meta(metas.kvs[0].value)
+    manifests = {}
+    listed: list[Seg] = []
+    for chunk in meta.chunks:
+        if chunk.first < cut.start:
+            manifests[chunk.key] = await _manifest(lake, chunk.key)
+            listed += manifests[chunk.key].segments
+    return Books(
+        meta=meta,
+        meta_revision=metas.kvs[0].mod_revision,
+        head_created=heads.kvs[0].create_revision,
+        listed=(*listed, *head.tail),
+        manifests=manifests,
+    )
+
+
+async def _manifest(lake: Lake, key: str) -> Manifest:
+    return decode_manifest(await lake.store.get(key))
+
+
+async def _without(lake: Lake, cut: Cut, books: Books, dropped: Sequence[ManifestRef]) -> Meta:
+    """Meta without these chunks. What they alone told of epochs is in a new object then."""
+    meta = books.meta
+    if not dropped:
+        return meta
+    known = [await _manifest(lake, meta.epochs_key)] if meta.epochs_key else []
+    epochs = known_epochs([*known, *(books.manifests[chunk.key] for chunk in dropped)])
+    if not known or known[0].epochs != epochs:
+        meta = replace(meta, epochs_key=await _put_epochs(lake, cut, epochs))
+    return replace(meta, chunks=tuple(chunk for chunk in meta.chunks if chunk not in dropped))
+
+
+async def _put_epochs(lake: Lake, cut: Cut, epochs: tuple[EpochStart, ...]) -> str:
+    key = lake.keys.manifest_key(cut.topic.topic_id, cut.partition, 0, uuid.uuid4().hex)
+    body = encode_manifest(Manifest(segments=(), epochs=epochs))
+    await lake.store.put(key, [body], condition=IfAbsent())
+    return key
+
+
+async def _write(lake: Lake, cut: Cut, books: Books, meta: Meta) -> bool:
+    """False: another was first, or nobody knows. Then the books are read again, and show which."""
+    meta_key = lake.keys.meta(cut.topic.topic_id, cut.partition)
+    compare = (
+        Compare(lake.keys.head(cut.topic.topic_id, cut.partition), "create", "=", books.head_created),
+        Compare(meta_key, "mod", "=", books.meta_revision),
+    )
+    try:
+        answer = await lake.etcd.txn(Txn(compare=compare, success=(Put(meta_key, encode_meta(meta)),)))
+    except EtcdUnknown:
+        return False
+    return answer.succeeded
