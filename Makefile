@@ -3,7 +3,7 @@ SHELL := /bin/sh
 PORT ?= 9092
 DATA_DIR ?= data
 BIN := .venv/bin
-MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/src
+MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/src spark/upkeep/src
 PYTEST := $(BIN)/pytest -q
 
 .PHONY: help up test check fmt lint types contracts unit gen gen-check e2e chaos fuzz bench mutants deep lock setup setup-dev clean
@@ -39,7 +39,7 @@ contracts:
 	$(BIN)/lint-imports --no-cache > .contracts.log || { cat .contracts.log; exit 1; }
 	@rm -f .contracts.log
 unit: # each member in a process of its own: none may lean on what another has set up
-	@for member in libs/* services/* cli spark/lake e2e/checkers; do \
+	@for member in libs/* services/* cli spark/lake spark/upkeep e2e/checkers; do \
 		[ -d $$member/tests ] || [ $$member = e2e/checkers ] || continue; \
 		echo "unit tests of $$member"; $(PYTEST) -m 'not deep' $$member || exit 1; \
 	done

@@ -17,7 +17,13 @@ from kafscale.runtime.process_metrics import STREAM_TEXTS
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "metrics.md"
 RUNTIME = ROOT / "libs" / "runtime" / "src"
-SERVICES = ("frontdoor", "produce", "fetch", "coordinator", "admin")
+SERVICES = {
+    **{
+        name: ROOT / "services" / name / "src"
+        for name in ("frontdoor", "produce", "fetch", "coordinator", "admin")
+    },
+    "upkeep": ROOT / "spark" / "upkeep" / "src",
+}
 KINDS = ("counter", "gauge", "histogram")
 
 INTRODUCTION = """\
@@ -61,8 +67,8 @@ def page() -> str:
     shared = list(metrics_in(RUNTIME))
     shared += [(f"stream_{name}", "counter", f"{text} By kind.") for name, text in STREAM_TEXTS.items()]
     lines = [INTRODUCTION, "## Every service", "", *rows("<service>", shared)]
-    for service in SERVICES:
-        found = list(metrics_in(ROOT / "services" / service / "src"))
+    for service, source in SERVICES.items():
+        found = list(metrics_in(source))
         if found:
             lines += ["", f"## {service}", "", *rows(service, found)]
     return "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "settings.md"
-SERVICES = ("frontdoor", "produce", "fetch", "coordinator", "admin")
+SERVICES = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep")
 NAMES: dict[object, str] = {str: "text", int: "whole number", float: "number", bool: "0 or 1", Path: "path"}
 
 INTRODUCTION = """\

@@ -23,7 +23,7 @@ services ([settings.md](settings.md)) and cannot be altered.
 ## Can be set
 
 Running services know a change within a second. What is felt at runs of retention or compaction is kept and shown
-for them: no job runs yet, so that nothing expires and nothing is compacted.
+for them. [Retention](retention.md) runs hourly; no compaction runs yet.
 """
 SHOWN = """
 ## Shown

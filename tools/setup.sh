@@ -39,7 +39,7 @@ set -- --quiet
 for lock in $locks; do set -- "$@" -r "$lock"; done
 VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install --require-hashes "$@" || fail "the locked packages could not be installed"
 set --
-for member in libs/wire libs/storage libs/rpc libs/runtime services/* cli spark/lake; do set -- "$@" -e "./$member"; done
+for member in libs/wire libs/storage libs/rpc libs/runtime services/* cli spark/lake spark/upkeep; do set -- "$@" -e "./$member"; done
 [ "$kind" = dev ] && set -- "$@" -e ./libs/testkit
 VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install --quiet --no-deps "$@" || fail "the workspace could not be installed"
 printf '%s' "$want" > "$stamp"

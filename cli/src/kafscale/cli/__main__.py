@@ -72,12 +72,13 @@ def up(
         StoreKind, typer.Option(help="Records: in the data directory or in S3.")
     ] = StoreKind.DIR,
     scale: Annotated[list[str] | None, typer.Option(help="ROLE=N: so many processes of a service.")] = None,
+    upkeep: Annotated[bool, typer.Option(help="Run retention and the other jobs, hourly.")] = True,
     in_memory: Annotated[
         bool,
         typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Keep nothing: all state is removed at exit."),
     ] = False,
 ) -> None:
-    """Start KafScale on this machine: etcd, five services, records in a directory."""
+    """Start KafScale on this machine: etcd, five services, upkeep, records in a directory."""
     from kafscale.cli.up import CannotStart, Up, UpPlan
 
     with _lasting(data_dir) if not in_memory else _passing() as folder:
@@ -89,6 +90,7 @@ def up(
             namespace=namespace,
             store=store,
             scale=_scale(scale or []),
+            upkeep=upkeep,
         )
         # Children are spawned by fork and exec; gRPC's own fork handlers would only complain.
         os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"

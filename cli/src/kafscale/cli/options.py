@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
+SERVICES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
+"""What clients need, in the order in which it starts."""
+UPKEEP = "upkeep"
+ROLES = (*SERVICES, UPKEEP)
 
 
 class StoreKind(StrEnum):

@@ -1,9 +1,10 @@
 """`kafscale up`: the whole system on one machine, without containers.
 
-A real etcd, the five services as processes of their own and the object store in a directory.
+A real etcd, the five services and upkeep as processes of their own, and the object store in a directory.
 The supervisor holds the data directory's lock, so every registration that it finds in etcd at the
 start belongs to a process that is dead: it removes them, and the new processes need not wait for
-leases to run out. It says "ready" only after a Kafka client's first question was answered.
+leases to run out. It says "ready" only after a Kafka client's first question was answered; clients
+do not wait for upkeep.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from kafscale.cli.datadir import DataDir, Endpoints
 from kafscale.cli.greeting import answers_as_kafka
-from kafscale.cli.options import ROLES, StoreKind
+from kafscale.cli.options import ROLES, SERVICES, UPKEEP, StoreKind
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdProcess, find_etcd
 from kafscale.runtime.malloc import MALLOC_ENV
@@ -46,6 +47,7 @@ class UpPlan:
     namespace: str = "default"
     store: StoreKind = StoreKind.DIR
     scale: Mapping[str, int] = field(default_factory=dict)
+    upkeep: bool = True
 
     @property
     def bootstrap(self) -> str:
@@ -53,7 +55,8 @@ class UpPlan:
 
     def instances(self) -> list[tuple[str, int]]:
         """(role, node id) of every process, in the order in which they start."""
-        return [(role, node_id) for role in ROLES for node_id in range(1, self.scale.get(role, 1) + 1)]
+        roles = [role for role in ROLES if role != UPKEEP or self.upkeep]
+        return [(role, node_id) for role in roles for node_id in range(1, self.scale.get(role, 1) + 1)]
 
 
 Report = Callable[[str], None]
@@ -233,7 +236,7 @@ class Up:
             )
             if ready:
                 supervisor.mark_running(supervisor.children[f"{role}-{node_id}"])
-            else:
+            elif role in SERVICES:
                 waiting += 1
         return waiting == 0
 

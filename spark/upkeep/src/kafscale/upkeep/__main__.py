@@ -1,0 +1,10 @@
+"""Runs upkeep: `python -m kafscale.upkeep`."""
+
+import sys
+
+from kafscale.runtime.process import run_service
+from kafscale.upkeep.service import ROLE, build
+from kafscale.upkeep.settings import UpkeepSettings
+
+if __name__ == "__main__":
+    sys.exit(run_service(ROLE, UpkeepSettings, build))

@@ -1,0 +1,18 @@
+"""The jobs, a row each: what it is called, how often it runs, what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafscale.lake.catalog import Lake
+from kafscale.runtime.process import Runtime
+from kafscale.upkeep.retention import RetentionJob
+from kafscale.upkeep.schedule import Job
+from kafscale.upkeep.settings import UpkeepSettings
+
+
+def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
+    settings = runtime.settings
+    lake = Lake(runtime.etcd, runtime.keyspace, runtime.store)
+    retention = RetentionJob(lake, runtime.metrics, runtime.clock, settings.retention_grace_ms / 1000)
+    return (Job(name="retention", every_ms=settings.retention_every_ms, run=retention.run),)

@@ -1,0 +1,70 @@
+"""Retention as a job, by a clock that does not leap.
+
+A clock that was set ahead would make every record look expired at once. So from one run to the next time passes
+as the monotonic clock says and at most an hour more, and it never goes back: whoever set the clock has hours to see it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+from kafscale.lake.catalog import Lake
+from kafscale.lake.retention.apply import Retention
+from kafscale.lake.retention.deletes import Fate
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+LEAP_MAX_MS: Final = 3_600_000
+
+
+class SteadyClock:
+    """Wall time, with at most LEAP_MAX_MS more between two looks than passed on the monotonic clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen_ms = clock.now_ms()
+        self._wall_ms = clock.wall_ms()
+
+    def look(self) -> int:
+        now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
+        latest_ms = self._wall_ms + (now_ms - self._seen_ms) + LEAP_MAX_MS
+        if wall_ms > latest_ms:
+            log.warning("the clock leapt; retention follows slowly", ahead_ms=wall_ms - latest_ms)
+        self._seen_ms, self._wall_ms = now_ms, max(self._wall_ms, min(wall_ms, latest_ms))
+        return self._wall_ms
+
+
+class RetentionJob:
+    def __init__(self, lake: Lake, metrics: Metrics, clock: Clock, grace_s: float) -> None:
+        self._lake = lake
+        self._clock = SteadyClock(clock)
+        self._grace_s = grace_s
+        self._moved = metrics.counter("log_starts_moved", "Logs that retention let start later")
+        self._segments = metrics.counter("retention_deleted_segments", "Segments that retention deleted")
+        self._bytes = metrics.counter("retention_deleted_bytes", "Their bytes, with the indexes")
+        self._failed = metrics.counter(
+            "retention_failed_deletes", "Deletions that failed; the next run tries again"
+        )
+
+    async def run(self) -> None:
+        now_ms = self._clock.look()
+        run = Retention(self._lake, grace_s=self._grace_s, now_ms=lambda: now_ms)
+        try:
+            await run.run()
+        finally:
+            done = run.report
+            self._moved.inc(done.moved)
+            self._segments.inc(done.segments)
+            self._bytes.inc(done.bytes)
+            self._failed.inc(done.fates[Fate.FAILED])
+            log.info(
+                "retention",
+                logs=done.logs,
+                moved=done.moved,
+                segments=done.segments,
+                bytes=done.bytes,
+                objects={fate.value: count for fate, count in done.fates.items()},
+            )

@@ -1,0 +1,148 @@
+"""Jobs that run again and again, each by itself, on one of several instances.
+
+The laws: of the instances that are ready the one with the lowest node id works, and jobs are safe should two
+think so at once; a job is due `every_ms` after its last run that ended well, whichever instance ran it; a run has
+a deadline; what fails is told and tried again, and neither ends the process nor holds up another job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+from kafscale.runtime.clock import Clock
+from kafscale.storage.etcd import EtcdClient, EtcdError
+from kafscale.storage.job_runs import decode_job_run, encode_job_run
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.membership import LiveView, Registration
+from kafscale.storage.objects import StoreError
+from kafscale.upkeep.metrics import ScheduleMetrics
+
+log = structlog.get_logger(__name__)
+
+RETRY_MS: Final = 60_000
+"""After a run that failed; a job that is due more often waits for its own turn."""
+DEADLINE_MIN_MS: Final = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """`run` may be cut off at any point: the next run finishes what it left."""
+
+    name: str
+    every_ms: int
+    run: Callable[[], Awaitable[None]]
+
+    @property
+    def deadline_ms(self) -> int:
+        return max(self.every_ms, DEADLINE_MIN_MS)
+
+
+class Turn(Protocol):
+    """Whether this instance is the one that works."""
+
+    @property
+    def mine(self) -> bool: ...
+
+    async def changed(self, timeout_s: float | None = None) -> None:
+        """Returns when it may have changed, or after the time."""
+
+
+class LowestNode:
+    """The turn of the ready instance with the lowest node id."""
+
+    def __init__(self, live: LiveView, registration: Registration) -> None:
+        self._live = live
+        self._registration = registration
+        self._changed = asyncio.Event()
+        live.subscribe(self._wake)
+
+    @property
+    def mine(self) -> bool:
+        ready = self._live.ready()
+        return bool(ready) and ready[0].id == self._registration.instance.id
+
+    async def changed(self, timeout_s: float | None = None) -> None:
+        changed = self._changed
+        try:
+            await asyncio.wait_for(changed.wait(), timeout_s)
+        except TimeoutError:
+            return
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class Schedule:
+    """See the module's law. `run` it for as long as the process lives."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        *,
+        turn: Turn,
+        etcd: EtcdClient,
+        keys: Keyspace,
+        clock: Clock,
+        metrics: ScheduleMetrics,
+    ) -> None:
+        self._jobs = jobs
+        self._turn = turn
+        self._etcd = etcd
+        self._keys = keys
+        self._clock = clock
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for job in self._jobs:
+                tasks.create_task(self._keep(job), name=job.name)
+
+    async def _keep(self, job: Job) -> None:
+        while True:
+            if not self._turn.mine:
+                await self._turn.changed()
+                continue
+            wait_ms = await self._due_in_ms(job)
+            if wait_ms > 0:
+                await self._turn.changed(wait_ms / 1000)
+            elif not await self._once(job):
+                await self._turn.changed(min(job.every_ms, RETRY_MS) / 1000)
+
+    async def _due_in_ms(self, job: Job) -> int:
+        """Counted in etcd, so that neither a restart nor another instance begins the count again."""
+        now_ms = self._clock.wall_ms()
+        try:
+            kv = await self._etcd.get(self._keys.job_run(job.name))
+            if kv is None:
+                await self._ended(job, now_ms)
+                return job.every_ms
+        except EtcdError as trouble:
+            log.warning("upkeep waits for etcd", job=job.name, why=str(trouble))
+            return min(job.every_ms, RETRY_MS)
+        # A clock that went back must not put a job off for longer than its interval.
+        return min(job.every_ms, decode_job_run(kv.value) + job.every_ms - now_ms)
+
+    async def _once(self, job: Job) -> bool:
+        began_ms = self._clock.now_ms()
+        try:
+            async with asyncio.timeout(job.deadline_ms / 1000):
+                await job.run()
+            await self._ended(job, self._clock.wall_ms())
+        except (EtcdError, StoreError, TimeoutError) as trouble:
+            log.warning("job failed", job=job.name, why=repr(trouble))
+        except Exception:
+            # Our bug. The other jobs do not suffer for it, and this one is tried again like any that failed.
+            log.exception("job failed", job=job.name)
+        else:
+            self._metrics.ended(job.name, self._clock.now_ms() - began_ms, self._clock.wall_ms())
+            return True
+        self._metrics.failed(job.name)
+        return False
+
+    async def _ended(self, job: Job, at_ms: int) -> None:
+        await self._etcd.put(self._keys.job_run(job.name), encode_job_run(at_ms))

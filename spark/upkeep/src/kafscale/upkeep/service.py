@@ -1,0 +1,37 @@
+"""Composition: whose turn it is, the jobs, and the schedule that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.storage.membership import LiveView
+from kafscale.upkeep.jobs import job_list
+from kafscale.upkeep.metrics import ScheduleMetrics
+from kafscale.upkeep.schedule import LowestNode, Schedule
+from kafscale.upkeep.settings import UpkeepSettings
+
+ROLE: Final = "upkeep"
+
+
+@asynccontextmanager
+async def build(runtime: Runtime[UpkeepSettings]) -> AsyncIterator[ServiceParts]:
+    live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
+    turn = LowestNode(live, runtime.registration)
+    runtime.metrics.watch_gauge("working", "1 if the jobs run here", lambda: turn.mine)
+    schedule = Schedule(
+        job_list(runtime),
+        turn=turn,
+        etcd=runtime.etcd,
+        keys=runtime.keyspace,
+        clock=runtime.clock,
+        metrics=ScheduleMetrics(runtime.metrics),
+    )
+    tasks = [runtime.task_group.create_task(run) for run in (live.run(), schedule.run())]
+    try:
+        yield ServiceParts(before_ready=live.loaded)
+    finally:
+        for task in tasks:
+            task.cancel()

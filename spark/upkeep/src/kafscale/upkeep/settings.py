@@ -1,0 +1,19 @@
+"""Settings of upkeep: what every service has, and how often each job runs."""
+
+from __future__ import annotations
+
+from kafscale.runtime.settings import ServiceSettings
+from pydantic import Field
+
+HOUR_MS = 3_600_000
+
+
+class UpkeepSettings(ServiceSettings):
+    retention_every_ms: int = Field(
+        HOUR_MS, ge=1, description="From the end of a run of retention to the next."
+    )
+    retention_grace_ms: int = Field(
+        300_000,
+        ge=0,
+        description="Between the move of log starts and the deletion of objects: for reads under way.",
+    )
