@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,7 +71,7 @@ def _show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
 
     table = Table(box=None, header_style="bold")
     for name in columns:
-        numbers = bool(rows) and all(isinstance(row[name], int | float) for row in rows)
+        numbers = bool(rows) and all(isinstance(row[name], int | float | Decimal) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in columns))
@@ -85,6 +86,8 @@ def plain(value: Any) -> Any:
                 return value.decode()
             except UnicodeDecodeError:
                 return "\\x" + value.hex()
+        case Decimal():  # DuckDB's sums of integers among them
+            return int(value) if value.as_tuple().exponent == 0 else float(value)
         case datetime():
             return value.isoformat(timespec="milliseconds")
         case dict():

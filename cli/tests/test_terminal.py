@@ -1,0 +1,47 @@
+"""Rows are shown as what they are: text as text, numbers as numbers, nothing as nothing."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from kafscale.cli.terminal import Output, plain, show_rows
+
+ROW = {"key": b"caf\xc3\xa9", "n": Decimal(200), "headers": [{"key": "h", "value": None}], "at": None}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b"text", "text"),
+        (b"\xff\x00", "\\xff00"),
+        (Decimal(1 << 80), 1 << 80),
+        (Decimal("1.50"), 1.5),
+        (datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC), "2026-01-02T03:04:05.678+00:00"),
+        ({"a": (b"b", 1)}, {"a": ["b", 1]}),
+        (None, None),
+    ],
+)
+def test_a_value_as_json_says_it(value: Any, shown: Any) -> None:
+    assert plain(value) == shown
+
+
+def test_the_same_row_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:
+    show_rows(list(ROW), [ROW], Output.JSON)
+    assert json.loads(capsys.readouterr().out) == [
+        {"key": "café", "n": 200, "headers": [{"key": "h", "value": None}], "at": None}
+    ]
+    show_rows(list(ROW), [ROW], Output.CSV)
+    assert capsys.readouterr().out.split() == [
+        "key,n,headers,at",
+        'café,200,"[{""key"":',
+        '""h"",',
+        '""value"":',
+        'null}]",',
+    ]
+    show_rows(list(ROW), [ROW], Output.TABLE)
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.index("n") + len("n") == row.index("200") + len("200"), "numbers stand to the right"
