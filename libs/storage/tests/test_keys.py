@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.storage.keys import (
     Keyspace,
+    LagSamplesName,
     SegmentName,
     SlotId,
     TopicId,
@@ -159,3 +160,29 @@ def test_a_segment_name_is_read_back_and_other_objects_are_none() -> None:
     assert KEYS.parse_segment(KEYS.manifest_key(TOPIC, 1, 5, "u")) is None
     assert KEYS.parse_segment("production/orders/0/segment-00000000000000000000.kfs") is None
     assert KEYS.parse_segment("prod/orders/0/segment-0.kfs") is None
+
+
+def test_a_file_of_lag_samples_says_its_time_in_folders_and_name() -> None:
+    key = KEYS.lag_samples_key(1_700_000_123_456, "whole", "0a1b")
+    assert key == "prod/@kafscale/lag/dt=2023-11-14/hour=22/221523-whole-0a1b.parquet"
+    assert KEYS.parse_segment(key) is None
+
+
+@given(st.integers(0, 4_000_000_000_000), st.sampled_from(("whole", "changes")))
+def test_names_of_lag_samples_come_back_to_the_second(at_ms: int, kind: str) -> None:
+    key = KEYS.lag_samples_key(at_ms, kind, "ff")
+    assert key.startswith(KEYS.lag_hour_prefix(at_ms))
+    assert KEYS.parse_lag_samples(key) == LagSamplesName(at_ms=at_ms // 1000 * 1000, kind=kind)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "other/@kafscale/lag/dt=2023-11-14/hour=22/221523-whole-0a1b.parquet",
+        "prod/@kafscale/lag/dt=2023-11-14/hour=22/notes.txt",
+        "prod/@kafscale/lag/dt=2023-11-44/hour=22/221523-whole-0a1b.parquet",
+        "prod/@kafscale/lag/dt=2023-11-14/hour=22/229923-whole-0a1b.parquet",
+    ],
+)
+def test_what_is_no_file_of_lag_samples_is_none(key: str) -> None:
+    assert KEYS.parse_lag_samples(key) is None

@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from kafscale.cli.options import StoreKind
 from kafscale.cli.spark.running import on_lake
-from kafscale.cli.terminal import DataDirOption, NamespaceOption, Output, OutputOption, StoreOption, show_rows
+from kafscale.cli.terminal import (
+    DataDirOption,
+    NamespaceOption,
+    Output,
+    OutputOption,
+    StoreOption,
+    fail,
+    show_rows,
+)
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
+    from kafscale.lake.lag.commits import Commit
+    from kafscale.lake.lag.report import Facts, Report
 
-LAG_COLUMNS: Final = (
-    "group",
-    "topic",
-    "partition",
-    "committed",
-    "log_end",
-    "records",
-    "bytes",
-    "time_ms",
-    "lost",
-    "expires_in_ms",
-)
+STDOUT = "-"
+
+
+class By(StrEnum):
+    PARTITION = "partition"
+    GROUP = "group"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """Where the report goes besides the terminal."""
+
+    parquet: Path | None
+    prometheus: str | None
 
 
 def lag(
@@ -32,17 +50,77 @@ def lag(
     namespace: NamespaceOption = "default",
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
+    by: Annotated[By, typer.Option(help="What a row is about.")] = By.PARTITION,
+    group: Annotated[list[str] | None, typer.Option(help="Only this group; may be given again.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Only the rows that are farthest behind.")] = None,
+    checkpoint: Annotated[
+        list[Path] | None,
+        typer.Option(help="A Spark query's checkpoint folder, as a group; may be given again."),
+    ] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write the partitions' rows to this file.")] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(help="Write metrics in Prometheus' text format to this file, or - instead of rows."),
+    ] = None,
 ) -> None:
-    """Show how far behind each group is: in records, bytes and time, and when what it has not read will be gone."""
-    rows = on_lake(_lag, data_dir, namespace, store)
-    show_rows(LAG_COLUMNS, rows, output)
+    """Show how far behind groups are, whether they keep up, and when what they have not read will be gone."""
+    from kafscale.lake.lag.checkpoints import NoCheckpoint, read_checkpoint
+
+    try:
+        read = [each for folder in checkpoint or () for each in read_checkpoint(folder)]
+    except NoCheckpoint as trouble:
+        raise fail(str(trouble)) from trouble
+    chosen = frozenset(group) if group else None
+    report, facts = on_lake(partial(_report, read, chosen), data_dir, namespace, store)
+    _write(report, facts, _Files(parquet=parquet, prometheus=prometheus))
+    if prometheus == STDOUT:
+        return
+    if output is Output.TABLE:
+        from kafscale.cli.spark.lag_table import show_report
+
+        show_report(report, by.value, top)
+    else:
+        rows = _rows(report, by, top)
+        show_rows(list(rows[0]) if rows else [], rows, output)
 
 
-async def _lag(lake: Lake) -> list[dict[str, Any]]:
-    from kafscale.lake.catalog import read_lake
-    from kafscale.lake.lag.commits import read_commits
-    from kafscale.lake.lag.measure import measure
+async def _report(
+    checkpoints: Sequence[Commit], chosen: frozenset[str] | None, lake: Lake
+) -> tuple[Report, Facts]:
+    from kafscale.lake.lag.report import make_report
+    from kafscale.lake.lag.sampler import read_facts, with_history
 
-    logs = await read_lake(lake)
-    commits = await read_commits(lake, {log.topic.name: log.topic for log in logs}.values())
-    return [asdict(each) for each in await measure(lake, logs, commits, int(time.time() * 1000))]
+    now_ms = int(time.time() * 1000)
+    facts = await read_facts(lake, now_ms, checkpoints=checkpoints, chosen=chosen)
+    facts = await with_history(lake, facts)
+    return make_report(facts), facts
+
+
+def _rows(report: Report, by: By, top: int | None) -> list[dict[str, Any]]:
+    from kafscale.lake.lag.report import farthest
+
+    match by:
+        case By.PARTITION:
+            return [asdict(row) for row in farthest(report.partitions, top)]
+        case By.GROUP:
+            return [asdict(row) for row in farthest(report.groups, top)]
+        case By.TOPIC:
+            return [asdict(row) for row in farthest(report.topics, top)]
+
+
+def _write(report: Report, facts: Facts, files: _Files) -> None:
+    try:
+        if files.parquet is not None:
+            from kafscale.lake.lag.tables import write_partitions
+
+            write_partitions(report, files.parquet)
+        if files.prometheus is not None:
+            from kafscale.lake.lag.prometheus import exposition, gauges
+
+            text = exposition(gauges(report, facts.logs))
+            if files.prometheus == STDOUT:
+                typer.echo(text, nl=False)
+            else:
+                Path(files.prometheus).write_text(text)
+    except OSError as trouble:
+        raise fail(str(trouble)) from trouble

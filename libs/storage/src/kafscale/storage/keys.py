@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NewType
 from urllib.parse import quote, unquote
 
@@ -44,6 +45,10 @@ _SEGMENT = re.compile(
     r"(?P<topic>[^/@]+)/(?P<partition>\d{1,10})/segment-(?P<base>\d{20})\.(?P<kind>kfs|index)"
 )
 
+_LAG_SAMPLES = re.compile(
+    r"dt=(?P<day>\d{4}-\d\d-\d\d)/hour=\d\d/(?P<time>\d{6})-(?P<kind>[a-z]+)-[0-9a-f]+\.parquet"
+)
+
 
 class UnknownKey(Exception):
     """A key under one of our prefixes that this version did not write."""
@@ -61,6 +66,14 @@ class SegmentName:
     partition: int
     base: int
     is_index: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagSamplesName:
+    """What the name of a file of lag samples says; its time is cut to the second."""
+
+    at_ms: int
+    kind: str
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -252,6 +265,31 @@ class Keyspace:
     def probe_key(self, uuid: str) -> str:
         """Where the start-up probe tries the store's conditions."""
         return f"{self.namespace}/{OWN_TREE}/probe/{uuid}"
+
+    def lag_samples_key(self, at_ms: int, kind: str, uuid: str) -> str:
+        """`kind` and the time of day stand in the name, so that a reader takes only what it needs."""
+        at = datetime.fromtimestamp(at_ms // 1000, UTC)
+        return f"{self.lag_hour_prefix(at_ms)}{at:%H%M%S}-{kind}-{uuid}.parquet"
+
+    def lag_hour_prefix(self, at_ms: int) -> str:
+        """Folders that other programs take for columns (Hive's way)."""
+        at = datetime.fromtimestamp(at_ms // 1000, UTC)
+        return f"{self.lag_prefix()}dt={at:%Y-%m-%d}/hour={at:%H}/"
+
+    def lag_prefix(self) -> str:
+        return f"{self.namespace}/{OWN_TREE}/lag/"
+
+    def parse_lag_samples(self, key: str) -> LagSamplesName | None:
+        """None for anything that is no file of lag samples of this namespace."""
+        prefix = self.lag_prefix()
+        found = _LAG_SAMPLES.fullmatch(key[len(prefix) :]) if key.startswith(prefix) else None
+        if found is None:
+            return None
+        try:
+            at = datetime.strptime(f"{found['day']} {found['time']}+0000", "%Y-%m-%d %H%M%S%z")
+        except ValueError:
+            return None
+        return LagSamplesName(at_ms=int(at.timestamp()) * 1000, kind=found["kind"])
 
     def parse_segment(self, key: str) -> SegmentName | None:
         """None for anything that is not a segment or an index of this namespace."""

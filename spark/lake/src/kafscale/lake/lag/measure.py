@@ -1,23 +1,25 @@
 """How far behind groups are: in records, in bytes and in time, and when what they have not read will be gone.
 
 The time lag is no guess from samples: it is the age of the first record that the group has not read, and that record is
-in the object store, one read away. So it is right for a group first seen a second ago and hours behind.
+in the object store, two small reads away. So it is right for a group first seen a second ago and hours behind.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, by_place
-from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.lag.commits import Commit
-from kafscale.lake.scan import parse
+from kafscale.lake.lag.first_unread import FirstUnread, first_unread
 from kafscale.storage.heads import Seg
+from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
 
 READS_AT_ONCE: Final = 8
+KNOWN_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,26 +37,54 @@ class Lag:
     bytes: int
     time_ms: int | None = None  # age of the first record that was not read
     expires_in_ms: int | None = None  # until retention by time takes that record
+    room_bytes: int | None = None  # that can be written before retention by size takes it
 
 
-async def measure(lake: Lake, logs: Iterable[Log], commits: Sequence[Commit], now_ms: int) -> list[Lag]:
-    """In the order of the commits. Each that is behind costs a read of one segment."""
+class Known:
+    """First unread records that were looked up already. They stay where they are while nobody commits, so who
+    measures again and again reads only for groups that moved."""
+
+    def __init__(self, entries_max: int = KNOWN_MAX) -> None:
+        self._entries: OrderedDict[tuple[str, int], FirstUnread] = OrderedDict()
+        self._entries_max = entries_max
+
+    def get(self, seg: Seg, offset: int) -> FirstUnread | None:
+        found = self._entries.get((seg.etag, offset))
+        if found is not None:
+            self._entries.move_to_end((seg.etag, offset))
+        return found
+
+    def put(self, seg: Seg, offset: int, found: FirstUnread) -> None:
+        self._entries[seg.etag, offset] = found
+        if len(self._entries) > self._entries_max:
+            self._entries.popitem(last=False)
+
+
+async def measure(
+    lake: Lake, logs: Iterable[Log], commits: Sequence[Commit], now_ms: int, known: Known | None = None
+) -> list[Lag]:
+    """In the order of the commits. Each that is behind costs two small reads of one segment, unless it is known.
+
+    Raises StoreError and CorruptSegment; a segment that went away meanwhile only leaves the time unknown.
+    """
     places = by_place(logs)
     slots = asyncio.Semaphore(READS_AT_ONCE)
+    remembered = Known() if known is None else known
 
     async def one(commit: Commit) -> Lag | None:
         log = places.get((commit.topic, commit.partition))
         if log is None:
             return None
         async with slots:
-            return await _measure_one(lake, log, commit, now_ms)
+            return await _measure_one(lake, log, commit, now_ms, remembered)
 
     found = await asyncio.gather(*(one(commit) for commit in commits))
     return [lag for lag in found if lag is not None]
 
 
-async def _measure_one(lake: Lake, log: Log, commit: Commit, now_ms: int) -> Lag:
+async def _measure_one(lake: Lake, log: Log, commit: Commit, now_ms: int, known: Known) -> Lag:
     committed = commit.offset.offset
+    first = max(committed, log.start)
     lag = Lag(
         group=commit.group,
         topic=commit.topic,
@@ -62,37 +92,39 @@ async def _measure_one(lake: Lake, log: Log, commit: Commit, now_ms: int) -> Lag
         committed=committed,
         log_start=log.start,
         log_end=log.end,
-        records=max(0, log.end - max(committed, log.start)),
+        records=max(0, log.end - first),
         lost=max(0, log.start - committed),
         bytes=0,
     )
     unread = log.between(committed, log.end)
     if not unread:
         return lag
-    first_bytes, first_ms = await _first_unread(lake, log, unread[0], max(committed, log.start))
-    lag = replace(lag, bytes=first_bytes + sum(seg.size for seg in unread[1:]))
-    if first_ms is None:
+    found = known.get(unread[0], first)
+    if found is None:
+        try:
+            found = await first_unread(lake, log, unread, first)
+        except (ObjectNotFound, PreconditionFailed):
+            return replace(lag, bytes=sum(seg.size for seg in unread))
+        if found.time_ms is not None:
+            known.put(unread[0], first, found)
+    behind = sum(seg.size for seg in unread[1:])
+    lag = replace(lag, bytes=found.bytes + behind, room_bytes=_room(log, behind))
+    if found.time_ms is None:
         return lag
     retention_ms = log.topic.retention_ms
     expires = log.topic.deletes_records and retention_ms >= 0
     return replace(
         lag,
-        time_ms=max(0, now_ms - first_ms),
+        time_ms=max(0, now_ms - found.time_ms),
         expires_in_ms=max(0, unread[0].max_ts + retention_ms - now_ms) if expires else None,
     )
 
 
-async def _first_unread(lake: Lake, log: Log, seg: Seg, offset: int) -> tuple[int, int | None]:
-    """Bytes of the segment from that offset's batch on, and the time of the first record there."""
-    body = await lake.fetch(log, seg)
-    heads = parse(body, lake.key_of(log, seg), seg)
-    heads = heads[heads["base_offset"] + heads["last_offset_delta"] >= offset]
-    size = int(heads["size"].sum())
-    for batch in read_columns(body, heads[:1], Wanted(columns=("timestamp",), first=offset)):
-        if batch.num_rows:
-            first = batch["timestamp"].cast("int64")[0].as_py()
-            return size, first if first >= 0 else None
-    return size, None
+def _room(log: Log, behind: int) -> int | None:
+    """Kafka lets the oldest segment go once those behind it hold `retention.bytes`."""
+    if not log.topic.deletes_records or log.topic.retention_bytes < 0:
+        return None
+    return max(0, log.topic.retention_bytes - behind)
 
 
 def worst(lags: Iterable[Lag]) -> Mapping[str, Lag]:

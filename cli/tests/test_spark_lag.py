@@ -1,0 +1,152 @@
+"""`kafscale spark lag` on a stopped data directory, in every form that it has."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from kafscale.cli.__main__ import app
+from kafscale.cli.datadir import DataDir
+from kafscale.cli.spark.lag_table import bars, duration, rate, size
+from kafscale.lake.catalog import Lake
+from kafscale.lake.lag.history import sample_once
+from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.outside import connect_etcd, open_object_store
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.storage.groups import CommittedOffset, encode_committed
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.slots import slot_of
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from typer.testing import CliRunner, Result
+
+HOSTILE = "[red]x[/red] \x1b[2J </script>"
+
+
+async def fill(root: Path) -> None:
+    """Two groups on one partition of 20 records, and a sample of them a minute after 1970."""
+    data = DataDir(root)
+    data.acquire()
+    server = EtcdProcess(find_etcd(data.tools, print), data.etcd, log_path=data.logs / "etcd.log")
+    await server.start()
+    settings = ServiceSettings(etcd_endpoints=(server.endpoint,), object_store="dir", object_dir=data.objects)
+    etcd, store, keys = connect_etcd(settings), open_object_store(settings), Keyspace("default")
+    topic = await create_topic(etcd, keys, "orders")
+    await LogBuilder(etcd, keys, store, topic).append(records(20, timestamp=1_700_000_000_000))
+    for group, offset in (("readers", 5), (HOSTILE, 20)):
+        key = keys.committed(slot_of(group), group, topic.topic_id, 0)
+        await etcd.put(key, encode_committed(CommittedOffset(offset=offset, commit_ms=1)))
+    await sample_once(Lake(etcd, keys, store), 60_000)
+    await store.close()
+    await etcd.close()
+    await server.stop()
+    data.release()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    asyncio.run(fill(folder))
+    return folder
+
+
+def run(root: Path, *words: str) -> Result:
+    return CliRunner().invoke(app, ["spark", "lag", "--data-dir", str(root), *words])
+
+
+def test_rows_as_json_have_every_field_and_the_worst_first(root: Path) -> None:
+    rows = json.loads(run(root, "--output", "json", "--top", "2").stdout)
+    assert [(row["group"], row["records"], row["status"]) for row in rows] == [
+        ("readers", 15, "UNKNOWN"),
+        (HOSTILE, 0, "OK"),
+    ]
+    assert {"time_ms", "eta_ms", "expires_in_ms", "at_risk", "consume_per_s", "member"} < set(rows[0])
+
+
+def test_groups_and_topics_are_rows_too(root: Path) -> None:
+    (row,) = json.loads(run(root, "-o", "json", "--by", "group", "--group", "readers").stdout)
+    assert (row["records"], row["life"], row["laggards"]) == (15, "dead", ["orders/0"])
+    found = run(root, "-o", "csv", "--by", "topic").stdout
+    (topic,) = csv.DictReader(io.StringIO(found))
+    assert (topic["topic"], topic["groups"], topic["slowest_group"]) == ("orders", "2", "readers")
+
+
+@pytest.mark.parametrize("by", ["partition", "group", "topic"])
+def test_a_person_sees_a_table(root: Path, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    done = run(root, "--by", by)
+    assert done.exit_code == 0, done.output
+    assert "\x1b" not in done.stdout
+    assert ("orders" if by != "group" else HOSTILE.replace("\x1b", "\ufffd")) in done.stdout
+
+
+def test_an_empty_choice_is_an_empty_answer(root: Path) -> None:
+    assert json.loads(run(root, "-o", "json", "--group", "nobody").stdout) == []
+    assert run(root, "-o", "csv", "--group", "nobody").exit_code == 0
+
+
+def test_files_for_machines(root: Path, tmp_path: Path) -> None:
+    parquet, text = tmp_path / "lag.parquet", tmp_path / "lag.prom"
+    done = run(root, "-o", "json", "--parquet", str(parquet), "--prometheus", str(text))
+    assert done.exit_code == 0, done.output
+    assert pq.read_table(parquet)["records"].to_pylist() == [0, 15]
+    assert (
+        'kafka_consumergroup_group_sum_lag{cluster_name="default",group="readers"} 15.0' in text.read_text()
+    )
+    assert run(root, "--prometheus", "-").stdout.splitlines()[0] == text.read_text().splitlines()[0]
+
+
+def test_a_checkpoint_is_a_group(root: Path, tmp_path: Path) -> None:
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "metadata").write_text('{"id":"query-1"}')
+    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"orders:0":12,"gone:0":3}')
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    rows = json.loads(run(root, "-o", "json", "--checkpoint", str(tmp_path), "--group", "query-1").stdout)
+    assert [(row["group"], row["topic"], row["records"]) for row in rows] == [("query-1", "orders", 8)]
+
+
+def test_trouble_is_a_sentence(root: Path, tmp_path: Path) -> None:
+    done = run(root, "--checkpoint", str(tmp_path / "none"))
+    assert (done.exit_code, "is no checkpoint" in done.output) == (1, True)
+    done = run(root, "--parquet", str(tmp_path / "no" / "such"))
+    assert (done.exit_code, "No such file" in done.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        (None, ""),
+        (40, "0.0s"),
+        (9_940, "9.9s"),
+        (65_000, "1m 5s"),
+        (3_600_000, "1h"),
+        (93_600_000, "1d 2h"),
+        (86_460_000, "1d"),
+        (-65_000, "-1m 5s"),
+    ],
+)
+def test_durations_have_two_units_at_most(time_ms: int | None, text: str) -> None:
+    assert duration(time_ms) == text
+
+
+def test_sizes_and_rates_are_short() -> None:
+    assert [size(count) for count in (0, 999, 1_500, 123_456, 7 * 10**9)] == [
+        "0",
+        "999",
+        "1.5K",
+        "123K",
+        "7.0G",
+    ]
+    assert [rate(value) for value in (None, 0.25, 12_345.6)] == ["", "0.2", "12,346"]
+
+
+def test_bars_show_the_shape_and_gaps() -> None:
+    assert bars([-1, 0, 4, 8]) == " ▁▄█"
+    assert bars([0, 0]) == "▁▁"
+    assert bars([-1, -1]) == bars([]) == ""
+    assert len(bars(list(range(97)))) == 16

@@ -1,0 +1,96 @@
+"""The history of lag in the object store: Parquet files, written once under unique names, and found by their names.
+
+Nobody else has to be told of them: `{namespace}/@kafscale/lag/dt=…/hour=…/`. What is older than its time is deleted by
+whoever writes; a reader that meets such a deletion goes on without the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.lag.commits import read_commits, read_groups
+from kafscale.lake.lag.owners import owners
+from kafscale.lake.lag.samples import PLACE, SAMPLES, Kind, Memory, Sample, sample, thinned
+from kafscale.lake.tables import TIME
+from kafscale.storage.objects import IfAbsent, ObjectNotFound
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+KEEP_MS: Final = 30 * DAY_MS
+READS_AT_ONCE: Final = 16
+DELETES_MAX: Final = 10_000
+"""In one run; a day of one sampler has 2,880 files."""
+
+
+async def sample_once(lake: Lake, now_ms: int, memory: Memory | None = None) -> Memory:
+    """Write what is new since `memory`, or all. What comes back is for the next call.
+
+    Raises EtcdError and StoreError; the next call then writes what this one should have.
+    """
+    logs = await read_lake(lake)
+    topics = {log.topic.name: log.topic for log in logs}.values()
+    commits = await read_commits(lake, topics)
+    owned = owners((await read_groups(lake)).values(), topics)
+    found, after = thinned(sample(logs, commits, owned, now_ms), memory or Memory(), now_ms)
+    await write_sample(lake, found, now_ms)
+    return after
+
+
+async def write_sample(lake: Lake, found: Sample, now_ms: int) -> str | None:
+    """The object's key; None, and no object, for a sample without rows."""
+    if not found.rows.num_rows:
+        return None
+    file = io.BytesIO()
+    pq.write_table(found.rows, file, compression="zstd")
+    key = lake.keys.lag_samples_key(now_ms, found.kind.value, uuid.uuid4().hex)
+    await lake.store.put(key, [file.getvalue()], condition=IfAbsent())
+    return key
+
+
+async def read_samples(
+    lake: Lake, since_ms: int, until_ms: int, kinds: Iterable[Kind] = tuple(Kind)
+) -> pa.Table:
+    """Rows of samples in [since, until], by time and place. Only files whose names say so are read."""
+    wanted = {kind.value for kind in kinds}
+    first = since_ms - since_ms % 1000  # names are cut to the second
+    keys = []
+    for hour_ms in range(since_ms - since_ms % HOUR_MS, until_ms + 1, HOUR_MS):
+        async for info in lake.store.list(lake.keys.lag_hour_prefix(hour_ms)):
+            name = lake.keys.parse_lag_samples(info.key)
+            if name is not None and name.kind in wanted and first <= name.at_ms <= until_ms:
+                keys.append(info.key)
+    slots = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def one(key: str) -> pa.Table:
+        async with slots:
+            try:
+                body = await lake.store.get(key)
+            except ObjectNotFound:
+                return SAMPLES.empty_table()
+        return pq.read_table(io.BytesIO(body), schema=SAMPLES)
+
+    found = pa.concat_tables([SAMPLES.empty_table(), *await asyncio.gather(*map(one, keys))])
+    since, until = pa.scalar(since_ms, TIME), pa.scalar(until_ms, TIME)
+    found = found.filter((pc.field("ts") >= since) & (pc.field("ts") <= until))
+    return found.sort_by([("ts", "ascending"), *((name, "ascending") for name in PLACE)])
+
+
+async def expire(lake: Lake, now_ms: int, keep_ms: int = KEEP_MS) -> int:
+    """Delete files that are older, oldest first and DELETES_MAX at most: how many went."""
+    gone = 0
+    async for info in lake.store.list(lake.keys.lag_prefix()):
+        name = lake.keys.parse_lag_samples(info.key)
+        if name is None:
+            continue
+        if name.at_ms >= now_ms - keep_ms or gone == DELETES_MAX:
+            break  # folders of days and hours are listed in their order
+        gone += await lake.store.delete(info.key)
+    return gone

@@ -1,0 +1,144 @@
+"""A lag report as Prometheus reads it, by the names and labels of kafka-lag-exporter, so that its dashboards fit.
+
+Added are `_eta_seconds`, `_expires_seconds` and `_status` (Burrow's numbers). What is not known is left out: a number
+that stands for nothing would be believed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafscale.lake.catalog import Log
+from kafscale.lake.lag.rates import soonest
+from kafscale.lake.lag.report import PartitionRow, Report
+from kafscale.lake.lag.status import NUMBERS
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_PARTITION: Final = ("cluster_name", "topic", "partition")
+_MEMBER: Final = ("cluster_name", "group", "topic", "partition", "member_host", "consumer_id", "client_id")
+_GROUP: Final = ("cluster_name", "group")
+_GROUP_TOPIC: Final = ("cluster_name", "group", "topic")
+_MS: Final = 1_000
+
+Values = list[tuple[tuple[str, ...], float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """`values`: of the labels, in their order, and the number."""
+
+    name: str
+    text: str
+    labels: Sequence[str]
+    values: Values
+
+
+def gauges(report: Report, logs: Iterable[Log]) -> list[Gauge]:
+    """Always all of them, also those without a value."""
+    return [*_of_logs(report.cluster, logs), *_of_members(report), *_of_groups(report)]
+
+
+def exposition(found: Iterable[Gauge]) -> str:
+    """Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Fixed([family_of(gauge) for gauge in found]))
+    return generate_latest(registry).decode()
+
+
+def family_of(gauge: Gauge) -> Metric:
+    family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+    for labels, value in gauge.values:
+        family.add_metric(labels, value)
+    return family
+
+
+class _Fixed(Collector):
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _of_logs(cluster: str, logs: Iterable[Log]) -> Iterable[Gauge]:
+    latest: Values = []
+    earliest: Values = []
+    for log in logs:
+        labels = (cluster, log.topic.name, str(log.partition))
+        latest.append((labels, log.end))
+        earliest.append((labels, log.start))
+    yield Gauge("kafka_partition_latest_offset", "Latest offset of a partition", _PARTITION, latest)
+    yield Gauge("kafka_partition_earliest_offset", "Earliest offset of a partition", _PARTITION, earliest)
+
+
+def _of_members(report: Report) -> Iterable[Gauge]:
+    def values(of: Callable[[PartitionRow], float | None]) -> Values:
+        found = (((report.cluster, *_labels(row)), of(row)) for row in report.partitions)
+        return [(labels, value) for labels, value in found if value is not None]
+
+    prefix = "kafka_consumergroup_group"
+    yield Gauge(
+        f"{prefix}_offset",
+        "Last group consumed offset of a partition",
+        _MEMBER,
+        values(lambda row: row.committed),
+    )
+    yield Gauge(f"{prefix}_lag", "Group offset lag of a partition", _MEMBER, values(lambda row: row.records))
+    yield Gauge(f"{prefix}_lag_seconds", "Group time lag of a partition", _MEMBER, values(_lag_seconds))
+    yield Gauge(
+        f"{prefix}_eta_seconds",
+        "Time until the group has read all of a partition, if it goes on as now",
+        _MEMBER,
+        values(lambda row: _seconds(row.eta_ms)),
+    )
+    yield Gauge(
+        f"{prefix}_expires_seconds",
+        "Time until retention takes the group's next record of a partition",
+        _MEMBER,
+        values(lambda row: _seconds(soonest(row.expires_in_ms, row.expires_by_size_ms))),
+    )
+    yield Gauge(
+        f"{prefix}_status",
+        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND",
+        _MEMBER,
+        values(lambda row: NUMBERS[row.status]),
+    )
+
+
+def _of_groups(report: Report) -> Iterable[Gauge]:
+    largest: Values = []
+    slowest: Values = []
+    total: Values = []
+    for group in report.groups:
+        labels = (report.cluster, group.group)
+        largest.append((labels, group.records_max))
+        total.append((labels, group.records))
+        seconds = 0.0 if not group.records else _seconds(group.time_ms)
+        if seconds is not None:
+            slowest.append((labels, seconds))
+    by_topic: dict[tuple[str, ...], int] = defaultdict(int)
+    for row in report.partitions:
+        by_topic[report.cluster, row.group, row.topic] += row.records
+    prefix = "kafka_consumergroup_group"
+    yield Gauge(f"{prefix}_max_lag", "Max group offset lag", _GROUP, largest)
+    yield Gauge(f"{prefix}_max_lag_seconds", "Max group time lag", _GROUP, slowest)
+    yield Gauge(f"{prefix}_sum_lag", "Sum of group offset lag", _GROUP, total)
+    text = "Sum of group offset lag across topic partitions"
+    yield Gauge(f"{prefix}_topic_sum_lag", text, _GROUP_TOPIC, list(by_topic.items()))
+
+
+def _labels(row: PartitionRow) -> tuple[str, ...]:
+    return row.group, row.topic, str(row.partition), row.host or "", row.member or "", row.client or ""
+
+
+def _lag_seconds(row: PartitionRow) -> float | None:
+    return 0.0 if not row.records else _seconds(row.time_ms)
+
+
+def _seconds(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / _MS

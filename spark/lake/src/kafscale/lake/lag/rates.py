@@ -1,0 +1,120 @@
+"""How fast groups read and producers write, and whether a group is at the end before its records are gone.
+
+A rate is a difference over a window, so rows that were left out of the history because nothing had changed do not bend
+it. Who is not catching up has no time of arrival; that nobody knows one is no reason to be calm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+from kafscale.lake.catalog import Log
+from kafscale.lake.lag.measure import Lag
+from kafscale.lake.lag.owners import Place
+
+WINDOW_MS: Final = 600_000
+SPAN_MIN_MS: Final = 10_000
+"""Less history than that says nothing of a rate."""
+SOON_MS: Final = 3_600_000
+SEGMENTS_WEIGHED: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Records per second. `net`: by how much the lag shrinks. None: there is no history."""
+
+    consumed: float | None = None
+    produced: float | None = None
+    net: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produced:
+    """What was committed to a log in a time, by its commit records: no history is needed for it."""
+
+    records: int
+    bytes: int
+
+
+EARLIER: Final = """
+select "group", topic, partition,
+    greatest(min(ts), max(since_ms)) as ts,
+    coalesce(max_by(committed, ts) filter (where ts <= since_ms), min_by(committed, ts)) as committed,
+    coalesce(max_by(log_end, ts) filter (where ts <= since_ms), min_by(log_end, ts)) as log_end,
+    coalesce(max_by(lag, ts) filter (where ts <= since_ms), min_by(lag, ts)) as lag
+from samples cross join rules group by "group", topic, partition
+"""
+"""What held at the window's begin, or at the first sample after it."""
+
+
+def rates(
+    samples: pa.Table, lags: Iterable[Lag], now_ms: int, window_ms: int = WINDOW_MS
+) -> Mapping[Place, Rates]:
+    """Between the window's begin and `lags`, which are of now."""
+    plain = samples.select(["group", "topic", "partition", "committed", "log_end", "lag"])
+    plain = plain.append_column("ts", samples["ts"].cast(pa.int64()))
+    with duckdb.connect(config={"threads": 1, "enable_external_access": False}) as connection:
+        connection.register("samples", plain)
+        connection.register("rules", pa.table({"since_ms": [now_ms - window_ms]}))
+        rows = connection.sql(EARLIER).fetchall()
+    earlier = {(row[0], row[1], row[2]): row[3:] for row in rows}
+    found = {}
+    for lag in lags:
+        place = (lag.group, lag.topic, lag.partition)
+        ts, committed, log_end, before = earlier.get(place, (now_ms, 0, 0, 0))
+        if now_ms - ts < SPAN_MIN_MS:
+            found[place] = Rates()
+            continue
+        span_s = (now_ms - ts) / 1000
+        found[place] = Rates(
+            consumed=max(0, lag.committed - committed) / span_s,  # a group that was set back read nothing
+            produced=max(0, lag.log_end - log_end) / span_s,
+            net=(before - lag.records) / span_s,
+        )
+    return found
+
+
+def produced(log: Log, since_ms: int) -> Produced:
+    """Offsets and bytes of the segments that were committed since, of those that are left."""
+    new = [seg for seg in log.segments if seg.created_ms >= since_ms]
+    return Produced(records=sum(seg.end - seg.base for seg in new), bytes=sum(seg.size for seg in new))
+
+
+def bytes_per_record(log: Log) -> float | None:
+    """Of the newest segments; None if there are none."""
+    newest = log.segments[-SEGMENTS_WEIGHED:]
+    offsets = sum(seg.end - seg.base for seg in newest)
+    return sum(seg.size for seg in newest) / offsets if offsets else None
+
+
+def eta_ms(lag: Lag, net_per_s: float | None) -> int | None:
+    """Until the group has read all, if it goes on like that. None: never, or nobody knows."""
+    if not lag.records:
+        return 0
+    return round(lag.records / net_per_s * 1000) if net_per_s is not None and net_per_s > 0 else None
+
+
+def expires_by_size_ms(lag: Lag, bytes_per_s: float | None) -> int | None:
+    """Until retention by size takes the group's next record, if producers go on like that. None: not in sight."""
+    if lag.room_bytes is None:
+        return None
+    if not lag.room_bytes:
+        return 0
+    return round(lag.room_bytes / bytes_per_s * 1000) if bytes_per_s else None
+
+
+def soonest(*times_ms: int | None) -> int | None:
+    return min((time_ms for time_ms in times_ms if time_ms is not None), default=None)
+
+
+def at_risk(lag: Lag, eta: int | None, expires: int | None) -> bool:
+    """Whether the group has lost records, or will before it has read them. Both times in ms; see `eta_ms`."""
+    if lag.lost:
+        return True
+    if not lag.records or expires is None:
+        return False
+    return expires < SOON_MS if eta is None else eta > expires

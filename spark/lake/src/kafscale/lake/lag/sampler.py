@@ -1,0 +1,82 @@
+"""Reads what a lag report is made of; and as a sampler does it again and again, and writes the history meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.lag.commits import Commit, read_commits, read_groups
+from kafscale.lake.lag.history import DAY_MS, read_samples, write_sample
+from kafscale.lake.lag.measure import Known, measure
+from kafscale.lake.lag.owners import owners
+from kafscale.lake.lag.report import RECENT_MS, Facts, Report, make_report
+from kafscale.lake.lag.samples import Kind, Memory, sample, thinned
+from kafscale.lake.lag.status import Rules
+from kafscale.lake.tables import TIME
+
+
+async def read_facts(
+    lake: Lake,
+    now_ms: int,
+    *,
+    checkpoints: Sequence[Commit] = (),
+    chosen: Collection[str] | None = None,
+    known: Known | None = None,
+) -> Facts:
+    """What etcd and the segments say now, without history. `chosen`: these groups alone, checkpoints among them.
+
+    Raises EtcdError, StoreError and CorruptSegment.
+    """
+    logs = await read_lake(lake)
+    commits = [*await read_commits(lake, {log.topic.name: log.topic for log in logs}.values()), *checkpoints]
+    commits = [each for each in commits if chosen is None or each.group in chosen]
+    commits.sort(key=lambda each: (each.group, each.topic, each.partition))
+    return Facts(
+        cluster=lake.keys.namespace,
+        at_ms=now_ms,
+        logs=logs,
+        commits=commits,
+        lags=await measure(lake, logs, commits, now_ms, known),
+        groups=await read_groups(lake),
+    )
+
+
+async def with_history(lake: Lake, facts: Facts) -> Facts:
+    """Read from the store: every sample of the last windows, and the whole samples of a day."""
+    now_ms = facts.at_ms
+    recent, overview = await asyncio.gather(
+        read_samples(lake, now_ms - RECENT_MS, now_ms),
+        read_samples(lake, now_ms - DAY_MS, now_ms, [Kind.WHOLE]),
+    )
+    return replace(facts, recent=recent, overview=overview)
+
+
+class Sampler:
+    """Call `step` every so often. It keeps the last windows in memory, so that history is read once."""
+
+    def __init__(self, lake: Lake, rules: Rules | None = None) -> None:
+        self._lake = lake
+        self._rules = rules or Rules()
+        self._known = Known()
+        self._memory = Memory()
+        self._recent: pa.Table | None = None
+
+    async def step(self, now_ms: int) -> Report:
+        """Write a sample; what is known after it. Raises what `read_facts` raises: nothing is lost by it then but
+        one sample."""
+        if self._recent is None:
+            self._recent = await read_samples(self._lake, now_ms - RECENT_MS, now_ms)
+        facts = await read_facts(self._lake, now_ms, known=self._known)
+        owned = owners(facts.groups.values(), facts.topics.values())
+        found, memory = thinned(sample(facts.logs, facts.commits, owned, now_ms), self._memory, now_ms)
+        await write_sample(self._lake, found, now_ms)
+        self._memory = memory
+        report = await asyncio.to_thread(make_report, replace(facts, recent=self._recent, rules=self._rules))
+        since = pa.scalar(now_ms - RECENT_MS, TIME)
+        kept = self._recent.filter(pc.field("ts") >= since)
+        self._recent = pa.concat_tables([kept, found.rows]).combine_chunks()
+        return report

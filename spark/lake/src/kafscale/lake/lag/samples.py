@@ -1,0 +1,99 @@
+"""What is remembered of lag: a row for every offset that a group has committed, at one moment. Pure.
+
+A sample is written whole at the first moment of every five minutes, and between those only the rows that have changed.
+So the last row of a place is what holds for it, and whoever wants an overview takes the whole samples alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+from kafscale.lake.catalog import Log, by_place
+from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.owners import Owner, Place
+from kafscale.lake.tables import TIME
+
+WHOLE_EVERY_MS: Final = 300_000
+SAMPLES: Final = pa.schema(
+    {
+        "ts": TIME,
+        "group": pa.string(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "committed": pa.int64(),
+        "commit_ts": TIME,
+        "log_start": pa.int64(),
+        "log_end": pa.int64(),
+        "lag": pa.int64(),
+        "member": pa.string(),
+        "client": pa.string(),
+        "host": pa.string(),
+    }
+)
+"""`lag` is what is left to read of what is still there. A place without a member has none of the last three."""
+PLACE: Final = ("group", "topic", "partition")
+
+
+class Kind(StrEnum):
+    WHOLE = "whole"
+    CHANGES = "changes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    kind: Kind
+    rows: pa.Table
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the sampler has written last: rows by place, and when all of them were. It is as large as one sample."""
+
+    rows: Mapping[Place, tuple[Any, ...]] = field(default_factory=dict)
+    whole_ms: int | None = None
+
+
+def sample(
+    logs: Iterable[Log], commits: Sequence[Commit], owners: Mapping[Place, Owner], now_ms: int
+) -> pa.Table:
+    """Every committed offset of a partition that exists, in the order of the commits."""
+    places = by_place(logs)
+    rows = []
+    for commit in commits:
+        log = places.get((commit.topic, commit.partition))
+        if log is None:
+            continue
+        owner = owners.get((commit.group, commit.topic, commit.partition))
+        rows.append(
+            {
+                "ts": now_ms,
+                "group": commit.group,
+                "topic": commit.topic,
+                "partition": commit.partition,
+                "committed": commit.offset.offset,
+                "commit_ts": commit.offset.commit_ms,
+                "log_start": log.start,
+                "log_end": log.end,
+                "lag": max(0, log.end - max(commit.offset.offset, log.start)),
+                "member": owner.member if owner is not None else None,
+                "client": owner.client if owner is not None else None,
+                "host": owner.host if owner is not None else None,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=SAMPLES)
+
+
+def thinned(found: pa.Table, memory: Memory, now_ms: int) -> tuple[Sample, Memory]:
+    """What of a sample is worth writing after what was written last, and what is known after that."""
+    seen = [tuple(row.values()) for row in found.drop_columns(["ts"]).to_pylist()]
+    rows = {(row[0], row[1], row[2]): row for row in seen}
+    due = memory.whole_ms is None or now_ms // WHOLE_EVERY_MS > memory.whole_ms // WHOLE_EVERY_MS
+    if due:
+        return Sample(kind=Kind.WHOLE, rows=found), Memory(rows=rows, whole_ms=now_ms)
+    changed = [memory.rows.get((row[0], row[1], row[2])) != row for row in seen]
+    kept = found.filter(pa.array(changed, pa.bool_()))
+    return Sample(kind=Kind.CHANGES, rows=kept), Memory(rows=rows, whole_ms=memory.whole_ms)

@@ -1,0 +1,146 @@
+"""Whether a group keeps up, by Burrow's rules (linkedin/Burrow, core/internal/evaluator/caching.go), as SQL.
+
+No threshold: a partition is judged by its last commits and by what its log's end did meanwhile. STOP: nothing was
+committed for longer than the window's commits took, and the group was not at the end recently. REWIND: offsets went
+back and have not been regained. STALL: commits of one offset. WARN: offsets rise and the lag never fell. Only the
+first two are said of one that had no lag at some commit of the window.
+The text is read by DuckDB, and by Spark with backticks in place of the quotes: `ts` and `commit_ts` are milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+from kafscale.lake.lag.owners import Place
+from kafscale.lake.lag.samples import PLACE
+
+
+class Status(StrEnum):
+    """Burrow's, and what it answers when it knows nothing."""
+
+    UNKNOWN = "UNKNOWN"
+    OK = "OK"
+    WARN = "WARN"
+    ERR = "ERR"
+    STOP = "STOP"
+    STALL = "STALL"
+    REWIND = "REWIND"
+
+
+NUMBERS: Final[Mapping[Status, int]] = {status: number for number, status in enumerate(Status)}
+"""As Burrow numbers them: 0 is its NOTFOUND."""
+TROUBLE: Final = frozenset({Status.ERR, Status.STOP, Status.STALL, Status.REWIND})
+SEVERITY: Final = (Status.OK, Status.UNKNOWN, Status.WARN, Status.ERR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Burrow's settings: `intervals`, `minimum-complete`, `allowed-lag`, and how often the log's end is looked at."""
+
+    intervals: int = 10
+    interval_ms: int = 30_000
+    minimum_complete: float = 0.0
+    allowed_lag: int = 0
+
+    @property
+    def window_ms(self) -> int:
+        return self.intervals * self.interval_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`complete`: how much of the window has commits, 0 to 1."""
+
+    status: Status
+    complete: float
+
+
+SQL: Final = """
+with seen as (
+    select "group", topic, partition, commit_ts, committed, min(ts) as ts, min_by(lag, ts) as lag
+    from samples group by "group", topic, partition, commit_ts, committed
+), numbered as (
+    select seen.*,
+        row_number() over (partition by "group", topic, partition order by commit_ts desc, ts desc) as back
+    from seen
+), steps as (
+    select "group", topic, partition, commit_ts, committed, lag, back,
+        lag(committed) over (partition by "group", topic, partition order by back desc) as committed_before,
+        lag(lag) over (partition by "group", topic, partition order by back desc) as lag_before
+    from numbered cross join rules where back <= intervals
+), back_steps as (
+    select "group", topic, partition, max(back) as back, max_by(committed_before, back) as lost
+    from steps where committed < committed_before group by "group", topic, partition
+), rewound as (
+    select steps."group", steps.topic, steps.partition, max(committed) < max(lost) as rewound
+    from steps join back_steps on steps."group" = back_steps."group" and steps.topic = back_steps.topic
+        and steps.partition = back_steps.partition and steps.back <= back_steps.back
+    group by steps."group", steps.topic, steps.partition
+), windows as (
+    select "group", topic, partition, count(*) as commits,
+        min_by(commit_ts, -back) as first_ms, max_by(commit_ts, -back) as last_ms,
+        max_by(committed, -back) as committed,
+        min(lag) as least_lag, min(committed) = max(committed) as stalled,
+        max(case when lag < lag_before then 1 else 0 end) = 1 as fell
+    from steps group by "group", topic, partition
+), ends as (
+    select "group", topic, partition, max_by(lag, ts) as lag,
+        coalesce(
+            max_by(log_end, ts) filter (where ts <= now_ms - (intervals - 1) * interval_ms), min(log_end)
+        ) as least_end
+    from samples cross join rules group by "group", topic, partition
+)
+select windows."group", windows.topic, windows.partition,
+    case
+        when ends.lag <= allowed_lag then 'OK'
+        when commits / cast(intervals as double) < minimum_complete then 'OK'
+        when now_ms - last_ms > last_ms - first_ms and least_end > committed then 'STOP'
+        when coalesce(rewound, false) then 'REWIND'
+        when least_lag <= allowed_lag then 'OK'
+        when stalled then 'STALL'
+        when not fell then 'WARN'
+        else 'OK'
+    end as status,
+    commits / cast(intervals as double) as complete
+from windows cross join rules
+join ends on windows."group" = ends."group" and windows.topic = ends.topic
+    and windows.partition = ends.partition
+left join rewound on windows."group" = rewound."group" and windows.topic = rewound.topic
+    and windows.partition = rewound.partition
+"""
+"""Over `samples` and `rules`, a table of one row: now_ms and the fields of Rules."""
+
+
+def judge(samples: pa.Table, now_ms: int, rules: Rules | None = None) -> Mapping[Place, Judged]:
+    """The status of every place in the samples. Those of at least twice the window should be among them."""
+    chosen = rules or Rules()
+    times = {name: samples[name].cast(pa.int64()) for name in ("ts", "commit_ts")}
+    plain = samples.select([*PLACE, "committed", "log_end", "lag"])
+    for name, column in times.items():
+        plain = plain.append_column(name, column)
+    row = {
+        "now_ms": [now_ms],
+        "intervals": [chosen.intervals],
+        "interval_ms": [chosen.interval_ms],
+        "minimum_complete": [chosen.minimum_complete],
+        "allowed_lag": [chosen.allowed_lag],
+    }
+    with duckdb.connect(config={"threads": 1, "enable_external_access": False}) as connection:
+        connection.register("samples", plain)
+        connection.register("rules", pa.table(row))
+        rows = connection.sql(SQL).fetchall()
+    return {
+        (group, topic, partition): Judged(Status(status), complete)
+        for group, topic, partition, status, complete in rows
+    }
+
+
+def worst(statuses: Iterable[Status]) -> Status:
+    """A group is as its worst partition, and every trouble is an error of the group."""
+    found = [Status.ERR if status in TROUBLE else status for status in statuses]
+    return max(found, key=SEVERITY.index, default=Status.UNKNOWN)

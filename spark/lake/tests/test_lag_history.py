@@ -1,0 +1,136 @@
+"""The history of lag: what is written is read back, from no more files than a question needs."""
+
+from __future__ import annotations
+
+import pytest
+from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.history import DAY_MS, HOUR_MS, expire, read_samples, sample_once, write_sample
+from kafscale.lake.lag.owners import Owner
+from kafscale.lake.lag.samples import SAMPLES, WHOLE_EVERY_MS, Kind, Memory, Sample, sample, thinned
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.groups import CommittedOffset, encode_committed
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.slots import slot_of
+from kafscale.storage.topics import Topic
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+
+T0 = 1_700_000_100_000 // WHOLE_EVERY_MS * WHOLE_EVERY_MS
+STEP = 30_000
+
+
+class CountingStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    async def get(self, key: str, **how: object) -> bytes:
+        self.read.append(key)
+        return await super().get(key, **how)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore()
+
+
+@pytest.fixture
+def lake(etcd: EtcdClient, keyspace: Keyspace, store: CountingStore) -> Lake:
+    return Lake(etcd, keyspace, store)
+
+
+async def commit(lake: Lake, topic: Topic, group: str, partition: int, offset: int, at_ms: int = T0) -> None:
+    key = lake.keys.committed(slot_of(group), group, topic.topic_id, partition)
+    await lake.etcd.put(key, encode_committed(CommittedOffset(offset=offset, commit_ms=at_ms)))
+
+
+async def two_partitions(lake: Lake) -> Topic:
+    topic = await create_topic(lake.etcd, lake.keys, "orders", partitions=2)
+    for partition in range(2):
+        await LogBuilder(lake.etcd, lake.keys, lake.store, topic, partition).append(records(20))
+        await commit(lake, topic, "readers", partition, 5)
+    return topic
+
+
+def places(found: object) -> list[tuple[int, int, int]]:
+    rows = found.to_pylist()  # type: ignore[attr-defined]
+    return [(int(row["ts"].timestamp() * 1000) - T0, row["partition"], row["committed"]) for row in rows]
+
+
+async def test_between_whole_samples_only_what_changed_is_written(lake: Lake, store: CountingStore) -> None:
+    topic = await two_partitions(lake)
+    memory = await sample_once(lake, T0)
+    memory = await sample_once(lake, T0 + STEP, memory)
+    await commit(lake, topic, "readers", 1, 12)
+    memory = await sample_once(lake, T0 + 2 * STEP, memory)
+    await sample_once(lake, T0 + WHOLE_EVERY_MS, memory)
+    found = await read_samples(lake, T0, T0 + WHOLE_EVERY_MS)
+    assert places(found) == [
+        (0, 0, 5),
+        (0, 1, 5),
+        (2 * STEP, 1, 12),
+        (WHOLE_EVERY_MS, 0, 5),
+        (WHOLE_EVERY_MS, 1, 12),
+    ]
+    whole = await read_samples(lake, T0, T0 + WHOLE_EVERY_MS, [Kind.WHOLE])
+    assert [place for place, *_ in places(whole)] == [0, 0, WHOLE_EVERY_MS, WHOLE_EVERY_MS]
+
+
+async def test_a_question_reads_the_files_of_its_time(lake: Lake, store: CountingStore) -> None:
+    await two_partitions(lake)
+    for hour in range(5):
+        await sample_once(lake, T0 + hour * HOUR_MS)
+    store.read.clear()
+    found = await read_samples(lake, T0 + HOUR_MS, T0 + 3 * HOUR_MS - 1)
+    assert sorted({ts for ts, *_ in places(found)}) == [HOUR_MS, 2 * HOUR_MS]
+    assert len(store.read) == 2
+
+
+async def test_a_moment_within_a_second_is_not_lost_by_its_files_name(lake: Lake) -> None:
+    await two_partitions(lake)
+    await sample_once(lake, T0 + 999)
+    assert len(await read_samples(lake, T0 + 500, T0 + 1_500)) == 2
+    assert len(await read_samples(lake, T0 + 1_000, T0 + 1_500)) == 0
+
+
+async def test_what_is_too_old_goes_and_nothing_else_does(lake: Lake) -> None:
+    await two_partitions(lake)
+    for day in range(4):
+        await sample_once(lake, T0 + day * DAY_MS)
+    foreign = f"{lake.keys.lag_prefix()}dt=2001-01-01/hour=00/notes.txt"
+    await lake.store.put(foreign, [b"mine"])
+    now_ms = T0 + 3 * DAY_MS
+    assert await expire(lake, now_ms, 2 * DAY_MS) == 1
+    left = await read_samples(lake, T0, now_ms)
+    assert sorted({ts for ts, *_ in places(left)}) == [DAY_MS, 2 * DAY_MS, 3 * DAY_MS]
+    assert await lake.store.head(foreign) is not None
+
+
+async def test_no_commits_no_file(lake: Lake) -> None:
+    assert await write_sample(lake, Sample(kind=Kind.WHOLE, rows=SAMPLES.empty_table()), T0) is None
+
+
+async def test_a_row_says_who_reads_there(lake: Lake) -> None:
+    await two_partitions(lake)
+    logs = await read_lake(lake)
+    offset = CommittedOffset(offset=5, commit_ms=T0)
+    commits = [Commit(group="readers", topic="orders", partition=p, offset=offset) for p in (0, 1, 7)]
+    owner = Owner(member="m-1", client="app", host="/10.0.0.1")
+    rows = sample(logs, commits, {("readers", "orders", 1): owner}, T0).to_pylist()
+    assert [(row["partition"], row["lag"], row["member"], row["host"]) for row in rows] == [
+        (0, 15, None, None),
+        (1, 15, "m-1", "/10.0.0.1"),
+    ]
+
+
+def test_a_group_that_comes_back_is_written_again() -> None:
+    """Its row equals one from before it left: only the last sample counts."""
+    row = {"ts": T0, "group": "g", "topic": "t", "partition": 0, "committed": 1, "commit_ts": T0}
+    row |= {"log_start": 0, "log_end": 9, "lag": 8}
+    table = SAMPLES.empty_table().from_pylist([row], schema=SAMPLES)
+    _, memory = thinned(table, Memory(), T0)
+    _, memory = thinned(SAMPLES.empty_table(), memory, T0 + 1)
+    found, _ = thinned(table, memory, T0 + 2)
+    assert found.kind is Kind.CHANGES
+    assert len(found.rows) == 1

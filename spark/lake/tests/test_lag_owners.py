@@ -1,0 +1,96 @@
+"""Who reads a partition is read off both protocols' groups; a client's nonsense owns nothing."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from hypothesis import given
+from hypothesis import strategies as st
+from kafscale.lake.lag.owners import Owner, assigned, owners
+from kafscale.storage.groups import (
+    ClassicGroup,
+    ClassicMember,
+    ConsumerGroup,
+    ConsumerMember,
+    ConsumerMemberState,
+    GroupState,
+    TopicPartitions,
+)
+from kafscale.storage.keys import TopicId
+from kafscale.storage.topics import Topic
+
+TOPIC = Topic(name="orders", topic_id=TopicId(b"1" * 16), partitions=3)
+
+
+def member(name: str, assignment: bytes) -> ClassicMember:
+    return ClassicMember(
+        id=name,
+        client_id=f"{name}-client",
+        client_host="/10.0.0.1",
+        session_timeout_ms=1,
+        rebalance_timeout_ms=1,
+        assignment=assignment,
+    )
+
+
+def classic(*members: ClassicMember, protocol_type: str = "consumer") -> GroupState:
+    return GroupState(group="g", state=ClassicGroup(protocol_type=protocol_type, members=members))
+
+
+def encoded(topics: list[tuple[str, list[int]]], version: int = 0) -> bytes:
+    return bytes(ConsumerProtocolMemberAssignment(version, topics, b"user data").encode())
+
+
+def test_a_classic_members_assignment_says_what_it_reads() -> None:
+    found = owners(
+        [
+            classic(
+                member("a", encoded([("orders", [0, 2])])),
+                member("b", encoded([("orders", [1]), ("x", [0])], 3)),
+            )
+        ],
+        [TOPIC],
+    )
+    assert {place: owner.member for place, owner in found.items()} == {
+        ("g", "orders", 0): "a",
+        ("g", "orders", 2): "a",
+        ("g", "orders", 1): "b",
+        ("g", "x", 0): "b",
+    }
+    assert found["g", "orders", 1] == Owner(member="b", client="b-client", host="/10.0.0.1")
+
+
+def test_a_consumer_groups_member_owns_what_it_was_given_of_topics_that_exist() -> None:
+    gone = TopicId(b"2" * 16)
+    given_to = ConsumerMember(
+        id="m",
+        client_id="c",
+        client_host="/h",
+        member_epoch=1,
+        previous_epoch=0,
+        state=ConsumerMemberState.STABLE,
+        rebalance_timeout_ms=1,
+        assigned=(
+            TopicPartitions(topic_id=TOPIC.topic_id, partitions=(1, 2)),
+            TopicPartitions(topic_id=gone, partitions=(0,)),
+        ),
+    )
+    group = ConsumerGroup(group_epoch=1, assignment_epoch=1, members=(given_to,))
+    found = owners([GroupState(group="k", state=group)], [TOPIC])
+    assert set(found) == {("k", "orders", 1), ("k", "orders", 2)}
+
+
+def test_groups_of_other_protocols_own_no_partitions() -> None:
+    assert owners([classic(member("w", encoded([("orders", [0])])), protocol_type="connect")], [TOPIC]) == {}
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_of_a_client_do_harm(data: bytes) -> None:
+    assigned(data)
+
+
+@pytest.mark.parametrize("count", [-1, 0x7FFF_FFFF])
+def test_counts_that_the_bytes_do_not_hold_own_nothing(count: int) -> None:
+    assert assigned(struct.pack(">hih6si", 0, 1, 6, b"orders", count)) == []

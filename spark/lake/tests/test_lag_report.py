@@ -1,0 +1,362 @@
+"""The report says of partitions, groups and topics what their facts say, and nothing that nobody can know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kafscale.lake.catalog import Log
+from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.measure import Lag
+from kafscale.lake.lag.prometheus import exposition, gauges
+from kafscale.lake.lag.rates import at_risk, eta_ms, expires_by_size_ms, rates
+from kafscale.lake.lag.report import (
+    DAY_MS,
+    HOUR_MS,
+    Facts,
+    GroupRow,
+    Life,
+    Report,
+    TopicRow,
+    farthest,
+    make_report,
+)
+from kafscale.lake.lag.samples import Kind, Memory, sample, thinned
+from kafscale.lake.lag.series import UNKNOWN, series, slope_per_s
+from kafscale.lake.lag.status import Status
+from kafscale.lake.lag.tables import partitions_table
+from kafscale.storage.groups import ClassicGroup, ClassicMember, CommittedOffset, GroupState
+from kafscale.storage.heads import Seg
+from kafscale.storage.keys import TopicId
+from kafscale.storage.topics import Topic
+from prometheus_client.parser import text_string_to_metric_families
+
+NOW = 1_700_000_100_000
+STEP = 30_000
+NAMES = (
+    *("offset", "lag", "lag_seconds", "eta_seconds", "expires_seconds", "status"),
+    *("max_lag", "max_lag_seconds", "sum_lag", "topic_sum_lag"),
+)
+TOPIC = Topic(name="orders", topic_id=TopicId(b"1" * 16), partitions=2, configs={"retention.ms": str(DAY_MS)})
+
+
+def seg(base: int, end: int, created_ms: int, size: int = 1_000) -> Seg:
+    return Seg(
+        base=base,
+        last_delta=end - base - 1,
+        size=size,
+        etag=f"{base}",
+        crc32c=0,
+        index_size=0,
+        index_etag="",
+        epoch=1,
+        min_ts=created_ms,
+        max_ts=created_ms,
+        records=end - base,
+        batches=1,
+        created_ms=created_ms,
+    )
+
+
+def log(end: int, partition: int = 0, topic: Topic = TOPIC, segments: Sequence[Seg] = ()) -> Log:
+    return Log(
+        topic=topic, partition=partition, end=end, segments=tuple(segments) or (seg(0, end, NOW - HOUR_MS),)
+    )
+
+
+def commit(offset: int, partition: int = 0, at_ms: int = NOW - 1_000, group: str = "g") -> Commit:
+    committed = CommittedOffset(offset=offset, commit_ms=at_ms)
+    return Commit(group=group, topic="orders", partition=partition, offset=committed)
+
+
+def lag_of(each: Commit, end: int, time_ms: int | None = None, expires: int | None = None) -> Lag:
+    offset = each.offset.offset
+    records = max(0, end - offset)
+    return Lag(
+        group=each.group,
+        topic=each.topic,
+        partition=each.partition,
+        committed=offset,
+        log_start=0,
+        log_end=end,
+        records=records,
+        lost=0,
+        bytes=10 * records,
+        time_ms=time_ms if records else None,
+        expires_in_ms=expires if records else None,
+    )
+
+
+def facts(commits: Sequence[Commit], ends: Sequence[int], **how: object) -> Facts:
+    logs = [log(end, partition) for partition, end in enumerate(ends)]
+    lags = [lag_of(each, ends[each.partition], time_ms=5_000, expires=10 * HOUR_MS) for each in commits]
+    return replace(
+        Facts(cluster="test", at_ms=NOW, logs=logs, commits=commits, lags=lags),
+        **how,  # type: ignore[arg-type]
+    )
+
+
+def sampled(moment: Callable[[int], tuple[int, int]], steps: int = 41, whole: bool = False) -> pa.Table:
+    """Of a partition: `moment(seconds before now)` is its committed offset and its log's end."""
+    memory, tables = Memory(), []
+    for step in range(steps):
+        ts = NOW - (steps - 1 - step) * STEP
+        committed, end = moment((NOW - ts) // 1000)
+        found, memory = thinned(sample([log(end)], [commit(committed, at_ms=ts - 1_000)], {}, ts), memory, ts)
+        if not whole or found.kind is Kind.WHOLE:
+            tables.append(found.rows)
+    return pa.concat_tables(tables)
+
+
+def member(name: str) -> ClassicMember:
+    return ClassicMember(id=name, session_timeout_ms=1, rebalance_timeout_ms=1)
+
+
+def only(report: Report) -> GroupRow:
+    (group,) = report.groups
+    return group
+
+
+def test_rates_are_differences_and_the_eta_follows_from_them() -> None:
+    """It reads 30 a second of 10 that are written: behind by 1,000, it needs 50 seconds."""
+    history = sampled(lambda ago_s: (99_000 - 30 * ago_s, 100_000 - 10 * ago_s))
+    made = make_report(facts([commit(99_000)], [100_000], recent=history))
+    (row,) = made.partitions
+    assert (row.consume_per_s, row.produce_per_s, row.net_per_s) == (30, 10, 20)
+    assert (row.eta_ms, row.at_risk, row.status) == (50_000, False, Status.OK)
+
+
+def test_a_row_that_was_left_out_because_nothing_changed_does_not_bend_a_rate() -> None:
+    history = sampled(lambda ago_s: (5_000, 9_000 if ago_s > 45 else 9_600))
+    found = rates(history, [lag_of(commit(5_000), 9_600)], NOW)["g", "orders", 0]
+    assert (found.consumed, found.produced, found.net) == (0, 1, -1)
+
+
+def test_without_history_rates_and_status_are_not_known_and_what_was_written_is() -> None:
+    segments = [seg(0, 400, NOW - HOUR_MS), seg(400, 1_000, NOW - 60_000)]
+    logs = [log(1_000, segments=segments)]
+    one = commit(300)
+    made = make_report(replace(facts([one], [1_000]), logs=logs))
+    (row,) = made.partitions
+    assert made.history_ms is None
+    assert (row.status, row.consume_per_s, row.net_per_s, row.eta_ms) == (Status.UNKNOWN, None, None, None)
+    assert row.produce_per_s == 1
+    assert only(made).status is Status.UNKNOWN
+
+
+def test_who_has_read_all_is_well_also_without_history() -> None:
+    made = make_report(facts([commit(1_000)], [1_000]))
+    assert (made.partitions[0].status, made.partitions[0].eta_ms) == (Status.OK, 0)
+
+
+def test_a_commit_that_no_sample_saw_yet_counts() -> None:
+    """The sampler died while the group stood; by now it has committed again, so it has not stopped."""
+    history = sampled(lambda ago_s: (min(5_000, 5_300 - ago_s), 20_000 - ago_s)).slice(0, 20)
+    made = make_report(facts([commit(5_000)], [20_000], recent=history))
+    assert made.partitions[0].status is not Status.STOP
+
+
+def test_a_group_is_summed_up() -> None:
+    commits = [commit(100, 0, at_ms=NOW - 2 * HOUR_MS), commit(900, 1, at_ms=NOW - 3 * HOUR_MS)]
+    state = GroupState(group="g", state=ClassicGroup(protocol_type="consumer", members=(member("a"),)))
+    group = only(make_report(facts(commits, [1_000, 1_000], groups={"g": state})))
+    assert (group.records, group.records_max, group.partitions, group.members) == (1_000, 900, 2, 1)
+    assert group.skew == 1.8
+    assert group.laggards == ("orders/0", "orders/1")
+    assert group.unowned == ("orders/0", "orders/1"), "it has a member, which was given neither"
+    assert group.life is Life.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("offset", "ago_ms", "members", "life"),
+    [
+        (1_000, HOUR_MS + 1, 0, Life.IDLE),
+        (999, HOUR_MS + 1, 0, Life.DEAD),
+        (999, HOUR_MS - 1, 0, Life.ACTIVE),
+        (999, HOUR_MS + 1, 1, Life.ACTIVE),
+    ],
+)
+def test_who_neither_commits_nor_has_members_is_idle_or_dead(
+    offset: int, ago_ms: int, members: int, life: Life
+) -> None:
+    state = GroupState(group="g", state=ClassicGroup(members=tuple(member(f"{n}") for n in range(members))))
+    one = commit(offset, at_ms=NOW - ago_ms)
+    group = only(make_report(facts([one], [1_000], groups={"g": state})))
+    assert group.life is life
+    assert group.unowned == (("orders/0",) if members else ()), "nobody is missed in a group without members"
+
+
+def test_a_topic_says_who_is_slowest_and_how_short_retention_could_be() -> None:
+    commits = [commit(100, group="slow"), commit(990, group="fast"), commit(1_000, group="done")]
+    lags = [lag_of(one, 1_000, time_ms=ms) for one, ms in zip(commits, (7_000, 60, 0), strict=True)]
+    segments = [
+        seg(0, 100, NOW - DAY_MS - 1, 9_000),
+        seg(100, 640, NOW - 2 * HOUR_MS, 500),
+        seg(640, 1_000, NOW - 1_000, 720),
+    ]
+    logs = [log(1_000, segments=segments)]
+    made = make_report(replace(facts(commits, [1_000]), lags=lags, logs=logs))
+    (topic,) = made.topics
+    assert (topic.groups, topic.slowest_group, topic.slowest_ms) == (3, "slow", 7_000)
+    assert (topic.bytes_per_day, topic.produce_per_s, topic.produce_bytes_per_s) == (1_220, 0.1, 0.2)
+    assert topic.head_room_ms == DAY_MS - 7_000
+
+
+def test_a_topic_that_nobody_reads_is_reported_too() -> None:
+    (topic,) = make_report(facts([], [10])).topics
+    assert topic == TopicRow(
+        topic="orders",
+        partitions=1,
+        groups=0,
+        slowest_group=None,
+        slowest_ms=None,
+        records=10,
+        bytes=1_000,
+        produce_per_s=10 / 3_600,
+        produce_bytes_per_s=1_000 / 3_600,
+        bytes_per_day=1_000,
+        retention_ms=DAY_MS,
+        retention_bytes=None,
+        head_room_ms=DAY_MS,
+    )
+
+
+def test_an_empty_cluster_has_an_empty_report() -> None:
+    made = make_report(facts([], []))
+    assert (made.partitions, made.groups, made.topics) == ((), (), ())
+
+
+# -- risk: no value may be left undefined --------------------------------------------------------------------------
+
+BEHIND = lag_of(commit(0), 100)
+LOST = replace(BEHIND, lost=1)
+DONE = lag_of(commit(100), 100)
+
+
+@pytest.mark.parametrize(
+    ("lag", "eta", "expires", "risk"),
+    [
+        (LOST, 0, None, True),
+        (DONE, 0, 5, False),
+        (BEHIND, None, None, False),
+        (BEHIND, 10, None, False),
+        (BEHIND, None, HOUR_MS - 1, True),
+        (BEHIND, None, HOUR_MS, False),
+        (BEHIND, 10, 10, False),
+        (BEHIND, 11, 10, True),
+    ],
+)
+def test_who_will_lose_records_is_at_risk(lag: Lag, eta: int | None, expires: int | None, risk: bool) -> None:
+    assert at_risk(lag, eta, expires) is risk
+
+
+@pytest.mark.parametrize(("net", "eta"), [(None, None), (0.0, None), (-3.0, None), (4.0, 25_000)])
+def test_who_is_not_catching_up_has_no_eta(net: float | None, eta: int | None) -> None:
+    assert eta_ms(BEHIND, net) == eta
+
+
+@pytest.mark.parametrize(
+    ("room", "rate", "expires"),
+    [(None, 5.0, None), (0, None, 0), (10, None, None), (10, 0.0, None), (10, 5.0, 2_000)],
+)
+def test_retention_by_size_comes_as_fast_as_producers_write(
+    room: int | None, rate: float | None, expires: int | None
+) -> None:
+    assert expires_by_size_ms(replace(BEHIND, room_bytes=room), rate) == expires
+
+
+# -- series --------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_keeps_what_was_known_last_and_knows_nothing_before_the_first_sample() -> None:
+    history = sampled(lambda ago_s: (0, 700 if ago_s > 600 else 900), steps=31)
+    line = series(history, NOW, 30 * 60_000, 7).lines["g", "orders", 0]
+    assert line.tolist() == [UNKNOWN, UNKNOWN, UNKNOWN, 700, 900, 900, 900]
+
+
+def test_a_trend_is_the_slope_of_what_is_known() -> None:
+    line = np.array([UNKNOWN, 100, 160, 220, 280])
+    assert slope_per_s(line, 60_000, 240_000) == pytest.approx(1.0)
+    assert slope_per_s(line, 60_000, 60_000) == pytest.approx(1.0)
+    assert slope_per_s(np.array([UNKNOWN, UNKNOWN, UNKNOWN, 5, 6]), 60_000, 240_000) is None
+
+
+def test_a_groups_line_is_the_sum_of_its_partitions() -> None:
+    history = pa.concat_tables(
+        [
+            sample([log(50), log(90, 1)], [commit(10), commit(20, 1)], {}, NOW - 60_000),
+            sample([log(60), log(90, 1)], [commit(10), commit(20, 1)], {}, NOW),
+        ]
+    )
+    found = series(history, NOW, 120_000, 3)
+    assert found.total(found.lines).tolist() == [UNKNOWN, 110, 120]
+
+
+def test_a_day_of_history_makes_a_trend_of_the_group() -> None:
+    whole = sampled(lambda ago_s: (0, 90_000 - ago_s), steps=2_881, whole=True)
+    group = only(make_report(facts([commit(0)], [90_000], overview=whole)))
+    assert group.trend_1h_per_s == pytest.approx(1, rel=0.01)
+    assert group.trend_24h_per_s == pytest.approx(1, rel=0.01)
+
+
+# -- outputs -------------------------------------------------------------------------------------------------------
+
+
+def hostile() -> Report:
+    names = ('g "quoted" \\ and\nlines', "</script><script>alert(1)</script>")
+    commits = [commit(100, group=name) for name in names]
+    return make_report(facts(commits, [1_000]))
+
+
+def test_prometheus_has_lag_exporters_names_and_labels() -> None:
+    made = make_report(facts([commit(100, 0), commit(400, 1)], [1_000, 1_000]))
+    text = exposition(gauges(made, facts([], [1_000, 1_000]).logs))
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert set(families) == {
+        "kafka_partition_latest_offset",
+        "kafka_partition_earliest_offset",
+        *(f"kafka_consumergroup_group_{name}" for name in NAMES),
+    }
+    lag = {
+        sample.labels["partition"]: sample.value
+        for sample in families["kafka_consumergroup_group_lag"].samples
+    }
+    assert lag == {"0": 900, "1": 600}
+    labels = set(families["kafka_consumergroup_group_lag"].samples[0].labels)
+    assert labels == {
+        "cluster_name",
+        "group",
+        "topic",
+        "partition",
+        "member_host",
+        "consumer_id",
+        "client_id",
+    }
+    (total,) = families["kafka_consumergroup_group_topic_sum_lag"].samples
+    assert (total.labels, total.value) == ({"cluster_name": "test", "group": "g", "topic": "orders"}, 1_500)
+    assert families["kafka_consumergroup_group_eta_seconds"].samples == [], "nobody knows it"
+    assert {sample.value for sample in families["kafka_consumergroup_group_status"].samples} == {0}
+    assert {sample.value for sample in families["kafka_consumergroup_group_lag_seconds"].samples} == {5}
+
+
+def test_prometheus_gives_any_name_back() -> None:
+    made = hostile()
+    families = text_string_to_metric_families(exposition(gauges(made, [])))
+    found = {sample.labels["group"] for family in families for sample in family.samples}
+    assert found == {group.group for group in made.groups}
+
+
+def test_the_table_of_partitions_has_every_field() -> None:
+    (row, _) = partitions_table(hostile()).to_pylist()
+    assert (row["cluster"], row["records"], row["status"], row["eta_ms"]) == ("test", 900, "UNKNOWN", None)
+
+
+def test_the_farthest_behind_come_first_by_time_then_by_records() -> None:
+    commits = [commit(offset, group=name) for name, offset in (("a", 900), ("b", 10), ("c", 500))]
+    lags = [lag_of(one, 1_000, time_ms=ms) for one, ms in zip(commits, (9, 5, 5), strict=True)]
+    made = make_report(replace(facts(commits, [1_000]), lags=lags))
+    assert [row.group for row in farthest(made.partitions, 2)] == ["a", "b"]
+    assert [row.group for row in farthest(made.groups, None)] == ["a", "b", "c"]
