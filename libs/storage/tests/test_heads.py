@@ -47,6 +47,7 @@ segs = st.builds(
     created_ms=i64,
     key=text,
     aborted=st.lists(st.builds(Aborted, producer_id=i64, first=i64, last=i64), max_size=2).map(tuple),
+    delete_horizon_ms=i64,
 )
 starts = st.builds(EpochStart, epoch=i32, start=i64)
 heads = st.builds(

@@ -12,6 +12,7 @@ from kafscale.storage.keys import (
     SlotId,
     TopicId,
     UnknownKey,
+    index_beside,
     prefix_end,
     topic_id_of,
 )
@@ -158,6 +159,7 @@ def test_a_segment_name_is_read_back_and_other_objects_are_none() -> None:
     assert index is not None
     assert index.is_index
     assert KEYS.parse_segment(KEYS.manifest_key(TOPIC, 1, 5, "u")) is None
+    assert KEYS.parse_segment(KEYS.compacted_key(TOPIC, 1, 5, "u")) is None
     assert KEYS.parse_segment("production/orders/0/segment-00000000000000000000.kfs") is None
     assert KEYS.parse_segment("prod/orders/0/segment-0.kfs") is None
 
@@ -186,3 +188,11 @@ def test_names_of_lag_samples_come_back_to_the_second(at_ms: int, kind: str) -> 
 )
 def test_what_is_no_file_of_lag_samples_is_none(key: str) -> None:
     assert KEYS.parse_lag_samples(key) is None
+
+
+def test_a_compacted_segment_stands_in_its_topics_own_tree_and_its_index_beside_it() -> None:
+    key = KEYS.compacted_key(TOPIC, 12, 5, "u")
+    assert key.startswith(KEYS.compacted_prefix(TOPIC))
+    assert not key.startswith(KEYS.topic_prefix("orders"))
+    assert index_beside(key) == key.replace(".kfs", ".index")
+    assert index_beside(KEYS.segment_key("orders", 12, 5)) == KEYS.index_key("orders", 12, 5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kafscale.produce.log.producers import EXPIRY_MS
+from kafscale.storage.snapshots import EXPIRY_MS
 from kafscale.storage.topics import Topic
 from kafscale.testkit.inbound import inbound
 from kafscale.wire.errors import ErrorCode

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.produce.log.producers import EXPIRY_MS, SEQUENCE_MASK, KnownBatch, ProducerTable, sequence_after
-from kafscale.storage.snapshots import BATCHES_MAX, decode_snapshot, encode_snapshot
+from kafscale.produce.log.producers import SEQUENCE_MASK, KnownBatch, ProducerTable, sequence_after
+from kafscale.storage.snapshots import BATCHES_MAX, EXPIRY_MS, decode_snapshot, encode_snapshot
 from kafscale.wire.batches import BatchHeader
 from kafscale.wire.errors import ErrorCode
 

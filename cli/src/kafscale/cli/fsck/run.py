@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment, orphans
 from kafscale.storage.etcd import EtcdClient, KeyValue, Range, RangeResult, Txn
 from kafscale.storage.heads import CorruptValue, Head, Meta, Seg, decode_head, decode_meta
-from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
+from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId, index_beside
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnknownSchema
@@ -153,7 +153,7 @@ class Fsck:
 
     def _object_keys(self, topic: Topic, partition: int, seg: Seg) -> tuple[str, str]:
         if seg.key:
-            return seg.key, seg.key.removesuffix(".kfs") + ".index"
+            return seg.key, index_beside(seg.key)
         return (
             self._keys.segment_key(topic.name, partition, seg.base),
             self._keys.index_key(topic.name, partition, seg.base),

@@ -60,6 +60,7 @@ class Seg:
     created_ms: int
     key: str = ""  # "" = the name that the topic, partition and base give
     aborted: tuple[Aborted, ...] = ()
+    delete_horizon_ms: int = 0  # the first of its tombstones may be dropped from then on; 0 = none waits
     _wire: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
@@ -302,6 +303,7 @@ def _seg_to_pb(seg: Seg) -> pb.Seg:
         batches=seg.batches,
         key=seg.key,
         created=seg.created_ms,
+        delete_horizon=seg.delete_horizon_ms,
     )
     for aborted in seg.aborted:
         message.aborted.add(producer_id=aborted.producer_id, first=aborted.first, last=aborted.last)
@@ -327,4 +329,5 @@ def seg_from_pb(message: pb.Seg) -> Seg:
         aborted=tuple(
             Aborted(producer_id=a.producer_id, first=a.first, last=a.last) for a in message.aborted
         ),
+        delete_horizon_ms=message.delete_horizon,
     )

@@ -83,6 +83,12 @@ def prefix_end(prefix: bytes) -> bytes:
     return stripped[:-1] + bytes((stripped[-1] + 1,))
 
 
+def index_beside(segment_key: str) -> str:
+    """The name of a segment's index, wherever the segment stands."""
+    assert segment_key.endswith(".kfs"), segment_key
+    return segment_key.removesuffix(".kfs") + ".index"
+
+
 def topic_id_of(text: str) -> TopicId:
     raw = bytes.fromhex(text)
     if len(raw) != TOPIC_ID_BYTES:
@@ -261,6 +267,13 @@ class Keyspace:
 
     def snapshots_prefix(self, topic_id: TopicId) -> str:
         return f"{self.namespace}/{OWN_TREE}/producers/{topic_id.hex()}/"
+
+    def compacted_key(self, topic_id: TopicId, partition: int, base: int, uuid: str) -> str:
+        """A segment that compaction wrote; its index stands beside it (`index_beside`)."""
+        return f"{self.compacted_prefix(topic_id)}{partition}/{base:020d}-{uuid}.kfs"
+
+    def compacted_prefix(self, topic_id: TopicId) -> str:
+        return f"{self.namespace}/{OWN_TREE}/compacted/{topic_id.hex()}/"
 
     def probe_key(self, uuid: str) -> str:
         """Where the start-up probe tries the store's conditions."""

@@ -15,6 +15,8 @@ from kafscale.store.v1 import store_pb2 as pb
 
 BATCHES_MAX = 5
 """Kafka's number: a producer may have five requests in flight, each of which it may repeat."""
+EXPIRY_MS = 24 * 3_600_000
+"""Nobody need remember a producer that was silent for so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

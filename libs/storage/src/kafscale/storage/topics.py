@@ -23,6 +23,10 @@ DEFAULT_SEGMENT_BYTES = 1_073_741_824
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_CLEANUP_POLICY = "delete"
 DEFAULT_TIMESTAMP_TYPE = "CreateTime"
+DEFAULT_DELETE_RETENTION_MS = 86_400_000
+DEFAULT_DIRTY_RATIO_MIN = 0.5
+DEFAULT_MIN_COMPACTION_LAG_MS = 0
+DEFAULT_MAX_COMPACTION_LAG_MS = (1 << 63) - 1
 DEFAULT_LINGER_MS = -1  # what the produce service is set to
 LOG_APPEND_TIME = "LogAppendTime"
 COMPACT = "compact"
@@ -75,6 +79,24 @@ class Topic:
     def deletes_records(self) -> bool:
         """Records go by time, by size or on request; without, compaction alone decides what stays."""
         return DELETE in self.cleanup_policy
+
+    @property
+    def delete_retention_ms(self) -> int:
+        """How long compaction keeps a record that deletes its key."""
+        return int(self.configs.get("delete.retention.ms", DEFAULT_DELETE_RETENTION_MS))
+
+    @property
+    def dirty_ratio_min(self) -> float:
+        """A log is compacted when more than this share of its bytes is not."""
+        return float(self.configs.get("min.cleanable.dirty.ratio", DEFAULT_DIRTY_RATIO_MIN))
+
+    @property
+    def min_compaction_lag_ms(self) -> int:
+        return int(self.configs.get("min.compaction.lag.ms", DEFAULT_MIN_COMPACTION_LAG_MS))
+
+    @property
+    def max_compaction_lag_ms(self) -> int:
+        return int(self.configs.get("max.compaction.lag.ms", DEFAULT_MAX_COMPACTION_LAG_MS))
 
     @property
     def takes_append_time(self) -> bool:

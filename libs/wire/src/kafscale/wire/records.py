@@ -46,6 +46,7 @@ __all__ = [
     "placed_batch",
     "read_batch_header",
     "records_in",
+    "signed_varint",
     "split_batches",
     "stamp_log_append_time",
     "validate_batch",
@@ -223,24 +224,25 @@ def _encode_records(records: Iterable[Record], first_timestamp: int) -> bytes:
 def append_record(out: bytearray, record: Record, *, timestamp_delta: int, offset_delta: int) -> None:
     """One record as a batch's body holds it; its own offset and timestamp do not count."""
     data = bytearray(b"\x00")
-    data += _encode_signed(timestamp_delta) + _encode_signed(offset_delta)
+    data += signed_varint(timestamp_delta) + signed_varint(offset_delta)
     _append_nullable(data, record.key)
     _append_nullable(data, record.value)
-    data += _encode_signed(len(record.headers))
+    data += signed_varint(len(record.headers))
     for name, value in record.headers:
         _append_nullable(data, name.encode())
         _append_nullable(data, value)
-    out += _encode_signed(len(data)) + data
+    out += signed_varint(len(data)) + data
 
 
 def _append_nullable(out: bytearray, value: bytes | None) -> None:
     if value is None:
         out += b"\x01"
     else:
-        out += _encode_signed(len(value)) + value
+        out += signed_varint(len(value)) + value
 
 
-def _encode_signed(value: int) -> bytes:
+def signed_varint(value: int) -> bytes:
+    """A zigzag varint of up to 64 bits."""
     number = value << 1 ^ value >> 63
     out = bytearray()
     while number > 127:

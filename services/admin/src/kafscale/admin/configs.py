@@ -109,7 +109,7 @@ _SETTABLE = (
     _in_runs(
         "delete.retention.ms",
         _LONG,
-        86_400_000,
+        kept.DEFAULT_DELETE_RETENTION_MS,
         whole_number(0, INT64_MAX),
         "How long compaction keeps a record that deletes its key, in milliseconds.",
         "log.cleaner.delete.retention.ms",
@@ -126,7 +126,7 @@ _SETTABLE = (
     _in_runs(
         MAX_COMPACTION_LAG,
         _LONG,
-        INT64_MAX,
+        kept.DEFAULT_MAX_COMPACTION_LAG_MS,
         whole_number(1, INT64_MAX),
         "The longest time that a record may wait for compaction, in milliseconds.",
         "log.cleaner.max.compaction.lag.ms",
@@ -151,7 +151,7 @@ _SETTABLE = (
     _in_runs(
         "min.cleanable.dirty.ratio",
         _DOUBLE,
-        0.5,
+        kept.DEFAULT_DIRTY_RATIO_MIN,
         fraction,
         "The share of a log that must be uncompacted before it is compacted again.",
         "log.cleaner.min.cleanable.ratio",
@@ -159,7 +159,7 @@ _SETTABLE = (
     _in_runs(
         MIN_COMPACTION_LAG,
         _LONG,
-        0,
+        kept.DEFAULT_MIN_COMPACTION_LAG_MS,
         whole_number(0, INT64_MAX),
         "The shortest time that a record stays uncompacted, in milliseconds.",
         "log.cleaner.min.compaction.lag.ms",

@@ -108,6 +108,7 @@ class Deletions:
             self._keys.topic_prefix(topic.name),
             self._keys.manifests_prefix(topic.topic_id),
             self._keys.snapshots_prefix(topic.topic_id),
+            self._keys.compacted_prefix(topic.topic_id),
         )
         for prefix in prefixes:
             async for info in self._store.list(prefix):

@@ -16,6 +16,7 @@ from kafscale.fetch.errors import LostSegment, MemoryExhausted
 from kafscale.fetch.segment_view import SegmentView
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.storage.heads import Seg
+from kafscale.storage.keys import index_beside
 from kafscale.storage.objects import (
     ObjectNotFound,
     ObjectStore,
@@ -257,13 +258,8 @@ class SegmentCache:
         """An index is a short cut: without it, or with a wrong one, the batches are walked."""
         try:
             async with asyncio.timeout(self._limits.read_timeout_ms / 1000):
-                data = await self._store.get(index_name(key), if_match=view.seg.index_etag or None)
+                data = await self._store.get(index_beside(key), if_match=view.seg.index_etag or None)
             usable = view.adopt_index(parse_index(data))
         except (ObjectNotFound, PreconditionFailed, StoreUnavailable, SegmentError, TimeoutError):
             usable = False
         self.counters.corrupt += not usable
-
-
-def index_name(segment_key: str) -> str:
-    assert segment_key.endswith(".kfs"), segment_key
-    return segment_key.removesuffix(".kfs") + ".index"

@@ -16,11 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from kafscale.storage.snapshots import BATCHES_MAX, ProducerBatch, ProducerEntry, ProducerSnapshot
+from kafscale.storage.snapshots import (
+    BATCHES_MAX,
+    EXPIRY_MS,
+    ProducerBatch,
+    ProducerEntry,
+    ProducerSnapshot,
+)
 from kafscale.wire.errors import ErrorCode
 
 SEQUENCE_MASK = 0x7FFF_FFFF
-EXPIRY_MS = 24 * 3_600_000
 _HALF = 1 << 30
 _EVERYTHING = 1 << 63
 
