@@ -19,6 +19,7 @@ from writer_desk import QUICK, Desk, numbered
 
 S3 = Limits(linger_min_ms=5)
 META = MetaWrite(expected_revision=0, value=b"")
+COMPACTED = replace(QUICK, tail_rest_ms=60_000)
 
 
 def desk_with_tail(length: int, limits: Limits = QUICK) -> Desk:
@@ -145,6 +146,62 @@ def test_a_hand_over_does_not_wait_for_a_checkpoint_that_fails() -> None:
     desk.do(desk.writer.checkpoint_failed, desk.one(TakeCheckpoint).plan)
     desk.one(Drained)
     assert desk.writer.state is State.DRAINED
+
+
+def test_in_a_compacted_topic_all_but_the_newest_segment_leave_a_tail_after_a_minute() -> None:
+    desk = desk_with_tail(1, COMPACTED)
+    desk.tick(120_000)
+    assert not desk.pop(TakeCheckpoint), "the newest segment is never compacted"
+    desk.write(1, numbered(1))
+    desk.tick(30_000)
+    desk.write(2, numbered(2))
+    desk.tick(29_999)
+    assert not desk.pop(TakeCheckpoint)
+    deadline_ms = desk.writer.next_deadline()
+    assert deadline_ms == desk.now().mono_ms + 1
+    desk.tick(1)
+    plan = desk.one(TakeCheckpoint)
+    assert plan.manifest is not None
+    assert [seg.base for seg in plan.manifest.segments] == [0, 1]
+    desk.do(desk.writer.checkpoint_ready, plan.plan, "snap", META)
+    desk.commit()
+    assert [seg.base for seg in desk.writer.head.tail] == [2]
+    desk.write(3, numbered(3))
+    desk.tick(59_999)
+    assert not desk.pop(TakeCheckpoint), "a checkpoint a minute at most"
+    desk.tick(1)
+    desk.one(TakeCheckpoint)
+
+
+def test_elsewhere_a_short_tail_rests() -> None:
+    desk = desk_with_tail(3)
+    desk.tick(120_000)
+    assert not desk.pop(TakeCheckpoint)
+
+
+def test_a_hand_over_in_a_compacted_topic_leaves_the_newest_segment_in_the_tail() -> None:
+    desk = desk_with_tail(3, COMPACTED)
+    desk.do(desk.writer.begin_handoff)
+    plan = desk.one(TakeCheckpoint)
+    assert plan.manifest is not None
+    assert [seg.base for seg in plan.manifest.segments] == [0, 1]
+    desk.do(desk.writer.checkpoint_ready, plan.plan, "snap", META)
+    desk.commit()
+    desk.one(Drained)
+    assert [seg.base for seg in desk.writer.released_head("").tail] == [2]
+
+
+def test_a_hand_over_moves_a_tail_although_its_snapshot_is_current() -> None:
+    desk = desk_with_tail(25)
+    desk.do(desk.writer.checkpoint_ready, desk.one(TakeCheckpoint).plan, "snap", META)
+    desk.commit()
+    assert (len(desk.writer.head.tail), desk.writer.head.snap_offset) == (8, 25)
+    desk.do(desk.writer.configure, COMPACTED)
+    desk.do(desk.writer.begin_handoff)
+    desk.do(desk.writer.checkpoint_ready, desk.one(TakeCheckpoint).plan, "snap-2", META)
+    desk.commit()
+    desk.one(Drained)
+    assert len(desk.writer.head.tail) == 1
 
 
 def test_limits_may_change_while_it_runs() -> None:

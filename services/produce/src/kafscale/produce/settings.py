@@ -8,6 +8,9 @@ from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import Topic
 from pydantic import Field
 
+COMPACTED_TAIL_REST_MS = 60_000
+"""A checkpoint a minute at most for what trickles into a partition of a compacted topic."""
+
 
 class ProduceSettings(ServiceSettings):
     produce_partition_bytes: int = Field(
@@ -52,4 +55,5 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         governed_linger_max_ms=settings.produce_linger_max_ms,
         log_append_time=topic.takes_append_time,
         keys_required=topic.is_compacted,
+        tail_rest_ms=COMPACTED_TAIL_REST_MS if topic.is_compacted else None,
     )

@@ -4,6 +4,9 @@ A plan is made from the committed head alone. The shell uploads it while commits
 transaction takes its turn in the ledger like any commit. At most one plan is under way, and a plan
 that failed is forgotten: the next one is made anew, because an object may only be referred to by a
 transaction whose compared meta revision was read before its upload began.
+
+Compaction replaces only what manifests list. So in a compacted topic (`Limits.tail_rest_ms`) segments do not rest in
+the tail until there are many: a while after there are two, all but the newest leave it, and so they do at a hand-over.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from kafscale.produce.log.producers import ProducerTable
 from kafscale.storage.heads import Head
 
 _NEVER = 1 << 62
+REST_KEEP = 1
+"""The newest segment is never compacted."""
 Ready = tuple[CheckpointPlan, str, MetaWrite]
 
 
@@ -25,28 +30,41 @@ class Checkpoints:
         self._plans = 0
         self._not_before_ms = 0
         self._closing_taken = False
+        self._ripe_ms: int | None = None  # since when the tail has had more than its newest segment
 
     @property
     def under_way(self) -> bool:
         return self._plan is not None
 
     def due_ms(self, head: Head, limits: Limits) -> int:
-        """When the tail's length asks for the next plan."""
-        wanted = len(head.tail) > limits.checkpoint_at
-        return self._not_before_ms if wanted and self._plan is None else _NEVER
+        """When the tail's length asks for the next plan, or its age does."""
+        if self._plan is not None:
+            return _NEVER
+        if len(head.tail) > limits.checkpoint_at:
+            return self._not_before_ms
+        if limits.tail_rest_ms is None or self._ripe_ms is None or len(head.tail) <= REST_KEEP:
+            return _NEVER
+        return max(self._not_before_ms, self._ripe_ms + limits.tail_rest_ms)
 
     def take(self, head: Head, limits: Limits, now: Instant) -> TakeCheckpoint | None:
         """A plan, if one is due."""
+        if len(head.tail) <= REST_KEEP:
+            self._ripe_ms = None
+        elif self._ripe_ms is None:
+            self._ripe_ms = now.mono_ms
         if self.due_ms(head, limits) > now.mono_ms:
             return None
-        return self._take(head, limits.tail_keep, now)
+        return self._take(head, limits.tail_keep if limits.tail_rest_ms is None else REST_KEEP, now)
 
-    def take_closing(self, head: Head, now: Instant) -> TakeCheckpoint | None:
+    def take_closing(self, head: Head, limits: Limits, now: Instant) -> TakeCheckpoint | None:
         """Once before a hand-over: a snapshot up to the end spares the next owner the replay."""
-        if self._closing_taken or self._plan is not None or head.snap_offset >= head.next:
+        keep = len(head.tail) if limits.tail_rest_ms is None else REST_KEEP
+        if self._closing_taken or self._plan is not None:
+            return None
+        if head.snap_offset >= head.next and len(head.tail) <= keep:
             return None
         self._closing_taken = True
-        return self._take(head, len(head.tail), now)
+        return self._take(head, keep, now)
 
     def _take(self, head: Head, keep: int, now: Instant) -> TakeCheckpoint:
         self._plans += 1
@@ -79,6 +97,7 @@ class Checkpoints:
     def applied(self, plan: CheckpointPlan, head: Head, old_snap_key: str, revision: int) -> Checkpointed:
         """The plan is in etcd: memory may forget the producers that its snapshot left out."""
         self._plan = None
+        self._ripe_ms = None
         self._producers.forget(plan.snapshot)
         return Checkpointed(
             plan=plan.number, revision=revision, snap_key=head.snap_key, old_snap_key=old_snap_key

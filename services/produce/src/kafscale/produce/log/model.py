@@ -75,6 +75,7 @@ class Limits:
     upload_give_up_ms: int = 60_000  # then the epoch is reset, to free memory
     checkpoint_at: int = 24  # tail segments
     tail_keep: int = 8  # of which a checkpoint leaves the newest so many inline
+    tail_rest_ms: int | None = None  # all but the newest segment leave a tail that long after there are two
     checkpoint_retry_ms: int = 1_000
     log_append_time: bool = False  # message.timestamp.type=LogAppendTime
     keys_required: bool = False  # cleanup.policy=compact

@@ -376,7 +376,7 @@ class PartitionWriter:
         head = self._ledger.head
         taken = self._checkpoints.take(head, self._limits, now)
         if taken is None and self._state is State.DRAINING and self._empty():
-            taken = self._checkpoints.take_closing(head, now)
+            taken = self._checkpoints.take_closing(head, self._limits, now)
         if taken is not None:
             self._actions.append(taken)
 
