@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import typer
 from kafscale.cli.spark.lag import lag
+from kafscale.cli.spark.orphans import orphans
+from kafscale.cli.spark.retention import retention
 from kafscale.cli.spark.sql import sql
 
 app = typer.Typer(
     name="spark",
-    help="Query topics straight from the object store: no broker is asked.",
+    help="Query topics and keep them in order, straight from the object store: no broker is asked.",
     no_args_is_help=True,
 )
 app.command()(lag)
+app.command()(orphans)
+app.command()(retention)
 app.command()(sql)

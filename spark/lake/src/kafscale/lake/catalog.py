@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kafscale.storage.etcd import EtcdClient, Range
 from kafscale.storage.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
-from kafscale.storage.keys import Keyspace
+from kafscale.storage.keys import Keyspace, index_beside
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore
 from kafscale.storage.topics import Topic, TopicState, decode_topic
@@ -69,9 +69,7 @@ class Lake:
         return seg.key or self.keys.segment_key(log.topic.name, log.partition, seg.base)
 
     def index_key_of(self, log: Log, seg: Seg) -> str:
-        if seg.key:
-            return seg.key.removesuffix(".kfs") + ".index"
-        return self.keys.index_key(log.topic.name, log.partition, seg.base)
+        return index_beside(self.key_of(log, seg))
 
     async def fetch(self, log: Log, seg: Seg) -> bytes:
         """The committed bytes. Raises StoreError: ObjectNotFound when retention or a deletion came first."""

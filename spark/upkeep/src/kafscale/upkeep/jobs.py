@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kafscale.lake.catalog import Lake
 from kafscale.runtime.process import Runtime
+from kafscale.upkeep.orphans import OrphansJob
 from kafscale.upkeep.retention import RetentionJob
 from kafscale.upkeep.schedule import Job
 from kafscale.upkeep.settings import UpkeepSettings
@@ -14,5 +15,10 @@ from kafscale.upkeep.settings import UpkeepSettings
 def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
     settings = runtime.settings
     lake = Lake(runtime.etcd, runtime.keyspace, runtime.store)
-    retention = RetentionJob(lake, runtime.metrics, runtime.clock, settings.retention_grace_ms / 1000)
-    return (Job(name="retention", every_ms=settings.retention_every_ms, run=retention.run),)
+    grace_s = settings.retention_grace_ms / 1000
+    retention = RetentionJob(lake, runtime.metrics, runtime.clock, grace_s)
+    orphans = OrphansJob(lake, runtime.metrics, grace_s)
+    return (
+        Job(name="retention", every_ms=settings.retention_every_ms, run=retention.run),
+        Job(name="orphans", every_ms=settings.orphans_every_ms, run=orphans.run),
+    )

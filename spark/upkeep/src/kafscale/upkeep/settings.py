@@ -15,5 +15,8 @@ class UpkeepSettings(ServiceSettings):
     retention_grace_ms: int = Field(
         300_000,
         ge=0,
-        description="Between the move of log starts and the deletion of objects: for reads under way.",
+        description="Before retention or the collection of orphans deletes objects: for reads under way.",
+    )
+    orphans_every_ms: int = Field(
+        24 * HOUR_MS, ge=1, description="From the end of a collection of orphans to the next."
     )

@@ -18,6 +18,7 @@ from typing import Final
 
 from kafscale.lake.catalog import Log
 from kafscale.storage.heads import Seg
+from kafscale.storage.topics import Topic
 
 CLOCKS_APART_MAX_MS: Final = 3_600_000
 
@@ -30,10 +31,18 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """-1: no limit."""
+    """-1: no limit. None: the topic's own."""
 
-    retention_ms: int
-    retention_bytes: int
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+
+    def or_of(self, topic: Topic) -> tuple[int, int]:
+        retention_ms = topic.retention_ms if self.retention_ms is None else self.retention_ms
+        retention_bytes = topic.retention_bytes if self.retention_bytes is None else self.retention_bytes
+        return retention_ms, retention_bytes
+
+
+OWN: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +55,7 @@ class Doomed:
     age_ms: int
 
 
-def plan(logs: Iterable[Log], now_ms: int, limits: Limits | None = None) -> list[Doomed]:
+def plan(logs: Iterable[Log], now_ms: int, limits: Limits = OWN) -> list[Doomed]:
     """What would go now. `limits`: what if every topic that loses records had these."""
     return [doomed for log in logs for doomed in _plan_log(log, now_ms, limits)]
 
@@ -56,17 +65,17 @@ def start_after(log: Log, doomed: Sequence[Doomed]) -> int:
     return max([log.start, *(each.segment.end for each in doomed)])
 
 
-def _plan_log(log: Log, now_ms: int, limits: Limits | None) -> Iterator[Doomed]:
+def _plan_log(log: Log, now_ms: int, limits: Limits) -> Iterator[Doomed]:
     now_ms = _latest(log, now_ms)
     for seg in log.below:
         yield Doomed(log=log, segment=seg, rule=Rule.DELETED, age_ms=_age(seg, now_ms))
     if not log.topic.deletes_records:
         return
-    chosen = limits or Limits(retention_ms=log.topic.retention_ms, retention_bytes=log.topic.retention_bytes)
-    count = _too_much(log.segments, chosen.retention_bytes)
-    count += _expired(log.segments[count:], now_ms, chosen.retention_ms)
+    retention_ms, retention_bytes = limits.or_of(log.topic)
+    count = _too_much(log.segments, retention_bytes)
+    count += _expired(log.segments[count:], now_ms, retention_ms)
     for seg in log.segments[:count]:
-        rule = Rule.TIME if _expired([seg], now_ms, chosen.retention_ms) else Rule.SIZE
+        rule = Rule.TIME if _expired([seg], now_ms, retention_ms) else Rule.SIZE
         yield Doomed(log=log, segment=seg, rule=rule, age_ms=_age(seg, now_ms))
 
 

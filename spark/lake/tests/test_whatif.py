@@ -1,0 +1,39 @@
+"""What other limits would save, and whom they would cost records."""
+
+from __future__ import annotations
+
+from kafscale.lake.lag.commits import Commit
+from kafscale.lake.retention.plan import Limits, plan
+from kafscale.lake.retention.whatif import Loss, bytes_of, losses
+from kafscale.storage.groups import CommittedOffset
+
+from .test_retention import NOW, log_of
+
+NONE = Limits(retention_ms=-1, retention_bytes=-1)
+SHORT = Limits(retention_ms=100, retention_bytes=-1)
+
+
+def commit(group: str, offset: int, topic: str = "t") -> Commit:
+    return Commit(
+        group=group,
+        topic=topic,
+        partition=0,
+        offset=CommittedOffset(offset=offset, leader_epoch=-1, metadata="", commit_ms=0),
+    )
+
+
+def test_groups_that_are_behind_the_would_be_start_lose_what_lies_between() -> None:
+    log = log_of([(100, NOW - 500), (100, NOW - 400), (100, NOW - 5)], NONE)
+    doomed = plan([log], NOW, SHORT)
+    assert bytes_of(doomed) == 2 * (100 + 1)
+    commits = [commit("behind", 4), commit("at", 20), commit("ahead", 29), commit("elsewhere", 0, "other")]
+    assert losses([log], doomed, commits) == [
+        Loss(group="behind", topic="t", partition=0, committed=4, start=20, records=16)
+    ]
+
+
+def test_what_is_lost_already_is_not_lost_again() -> None:
+    log = log_of([(100, NOW - 500), (100, NOW - 400), (100, NOW - 5)], NONE, below=1)
+    (loss,) = losses([log], plan([log], NOW, SHORT), [commit("late", 3)])
+    assert loss.records == 10
+    assert losses([log], plan([log], NOW), [commit("late", 3)]) == [], "deleted segments move no start"

@@ -1,0 +1,41 @@
+"""The collection of orphans as a job."""
+
+from __future__ import annotations
+
+import structlog
+from kafscale.lake.catalog import Lake
+from kafscale.lake.retention.deletes import Fate
+from kafscale.lake.retention.orphans import Orphans
+from kafscale.runtime.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+STRANGE_TOLD_MAX = 10
+
+
+class OrphansJob:
+    def __init__(self, lake: Lake, metrics: Metrics, grace_s: float) -> None:
+        self._lake = lake
+        self._grace_s = grace_s
+        self._deleted = metrics.counter("orphans_deleted_objects", "Objects that nothing named, deleted")
+        self._strange = metrics.gauge(
+            "strange_objects", "Objects in topics' trees that are no segments of ours, at the last collection"
+        )
+
+    async def run(self) -> None:
+        run = Orphans(self._lake, grace_s=self._grace_s)
+        try:
+            await run.collect()
+        finally:
+            found = run.found
+            self._deleted.inc(found.fates[Fate.DELETED])
+            self._strange.set(len(found.strange))
+            log.info(
+                "orphans",
+                partitions=found.partitions,
+                orphans=len(found.orphans),
+                bytes=found.bytes,
+                above_the_end=found.left,
+                strange=found.strange[:STRANGE_TOLD_MAX],
+                objects={fate.value: count for fate, count in found.fates.items()},
+            )
