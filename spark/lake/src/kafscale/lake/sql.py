@@ -7,7 +7,8 @@ Small questions cost less than a JVM's start; large ones are Spark's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from itertools import groupby
 from typing import Final
 
@@ -24,6 +25,9 @@ BY_TOPIC_MAX: Final = 256
 """With more topics they are one table, since DuckDB plans each part of a union: half a millisecond."""
 
 
+ROWS_AT_ONCE: Final = 65_536
+
+
 class QueryFailed(Exception):
     """DuckDB's words for a text that it cannot answer, and what there is."""
 
@@ -33,17 +37,47 @@ async def query(lake: Lake, logs: Sequence[Log], text: str) -> pa.Table:
 
     Raises QueryFailed, and what reading raises: StoreError, EtcdError, CorruptSegment.
     """
+    async with _asked(lake, logs, text) as relation:
+        found: pa.Table = await asyncio.to_thread(relation.to_arrow_table)
+        return found
+
+
+async def stream(lake: Lake, logs: Sequence[Log], text: str) -> AsyncGenerator[pa.RecordBatch, None]:
+    """`query`, a part of the answer at a time: as much as memory should hold of a long one."""
+    async with _asked(lake, logs, text) as relation:
+        reader = await asyncio.to_thread(relation.to_arrow_reader, ROWS_AT_ONCE)
+        while (batch := await asyncio.to_thread(next, reader, None)) is not None:
+            yield batch
+
+
+@asynccontextmanager
+async def _asked(lake: Lake, logs: Sequence[Log], text: str) -> AsyncIterator[duckdb.DuckDBPyRelation]:
+    """The query, not run yet. DuckDB is only called in threads: it waits there for what the event loop reads."""
     tables, views = _tables(lake, logs)
+    connection = duckdb.connect(config={"threads": 1, "enable_external_access": False})
     try:
-        return await asyncio.to_thread(_ask, tables, views, text)
-    except duckdb.Error as refused:
+        yield await asyncio.to_thread(_prepared, connection, tables, views, text)
+    except (duckdb.Error, OSError, pa.ArrowException) as refused:
         for table in tables.values():
             if table.failure is not None:
                 raise table.failure from refused
         raise QueryFailed(_words(refused, text)) from refused
     finally:
+        connection.interrupt()  # a query that was given up still waits in its thread for rows
+        await asyncio.to_thread(connection.close)
         for table in tables.values():
             await table.close()
+
+
+def _prepared(
+    connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Pulled], views: Sequence[str], text: str
+) -> duckdb.DuckDBPyRelation:
+    connection.execute("set timezone = 'UTC'")
+    for name, table in tables.items():
+        connection.register(name, table)
+    for view in views:
+        connection.execute(view)
+    return connection.sql(text)
 
 
 def _tables(lake: Lake, logs: Sequence[Log]) -> tuple[dict[str, Pulled], list[str]]:
@@ -74,17 +108,7 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _ask(tables: Mapping[str, Pulled], views: Sequence[str], text: str) -> pa.Table:
-    with duckdb.connect(config={"threads": 1, "enable_external_access": False}) as connection:
-        connection.execute("set timezone = 'UTC'")
-        for name, table in tables.items():
-            connection.register(name, table)
-        for view in views:
-            connection.execute(view)
-        return connection.sql(text).to_arrow_table()
-
-
-def _words(refused: duckdb.Error, text: str) -> str:
+def _words(refused: Exception, text: str) -> str:
     """What DuckDB says; of a name that it does not know, what names there are."""
     words = str(refused)
     named = [name for name in TABLES if name in text.lower()]

@@ -1,0 +1,68 @@
+"""`kafscale spark export`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from kafscale.cli.options import StoreKind
+from kafscale.cli.spark.running import on_lake
+from kafscale.cli.terminal import (
+    DataDirOption,
+    NamespaceOption,
+    Output,
+    OutputOption,
+    StoreOption,
+    notice,
+    show_rows,
+)
+
+if TYPE_CHECKING:
+    from kafscale.lake.catalog import Lake
+    from kafscale.lake.export.run import Done
+
+COLUMNS: Final = ("topic", "partition", "first", "end", "files", "rows", "bytes")
+
+
+class Format(StrEnum):
+    PARQUET = "parquet"
+
+
+def export(
+    topics: Annotated[list[str], typer.Argument(help="Topics by name.")],
+    to: Annotated[Path, typer.Option(help="A new folder, or one of an earlier export, which goes on in it.")],
+    form: Annotated[Format, typer.Option("--format", help="Of the files.")] = Format.PARQUET,
+    where: Annotated[
+        str | None, typer.Option(help="Which records: a condition in SQL over the columns of records.")
+    ] = None,
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = "default",
+    store: StoreOption = StoreKind.DIR,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Write topics as Parquet files, in a folder for each partition. Run again it writes what is new."""
+    done = on_lake(partial(_export, topics, to, where), data_dir, namespace, store)
+    show_rows(COLUMNS, [{name: getattr(each, name) for name in COLUMNS} for each in done], output)
+    rows, size = sum(each.rows for each in done), sum(each.bytes for each in done)
+    notice(f"{rows:,} records in {sum(each.files for each in done):,} new files of {size:,} bytes")
+
+
+async def _export(topics: list[str], to: Path, where: str | None, lake: Lake) -> list[Done]:
+    from kafscale.cli.spark.running import NoTopic
+    from kafscale.lake.catalog import read_lake
+    from kafscale.lake.export.run import export as run
+    from rich.console import Console
+    from rich.progress import Progress
+
+    logs = await read_lake(lake, topics)
+    missing = sorted(set(topics) - {log.topic.name for log in logs})
+    if missing:
+        raise NoTopic(f"there is no topic {', '.join(missing)}")
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        offsets = progress.add_task("records", total=sum(log.stable_end - log.start for log in logs))
+        return await run(
+            lake, logs, to, where=where, report=lambda seen: progress.update(offsets, advance=seen)
+        )

@@ -1,0 +1,158 @@
+"""Exports topics to Parquet, straight from the scan: no engine is between, and no row is an object.
+
+May be killed at any point and run again: files that are there are kept, and the next one begins behind them. So the
+same command again exports what is new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from kafscale.lake.catalog import Lake, Log
+from kafscale.lake.columns import Wanted
+from kafscale.lake.export.files import PartitionFiles, sync
+from kafscale.lake.export.plan import (
+    STATE_NAME,
+    TEMPORARY,
+    Exported,
+    ExportRefused,
+    decode_exported,
+    folder_of,
+    joined,
+    next_offset,
+)
+from kafscale.lake.scan import Question, scan
+from kafscale.lake.sql import stream
+
+FILE_ROWS: Final = 2_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What one export wrote of one partition: offsets [first, end), without those that the condition left out."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    files: int
+    rows: int
+    bytes: int
+
+
+Report = Callable[[int], None]
+"""Is told how many offsets have been gone through since it was told last."""
+
+
+async def export(
+    lake: Lake,
+    logs: Sequence[Log],
+    folder: Path,
+    *,
+    where: str | None = None,
+    rows_max: int = FILE_ROWS,
+    report: Report = lambda _: None,
+) -> list[Done]:
+    """Writes what the folder does not have of these logs yet, a file for each `rows_max` records of a partition.
+
+    Raises ExportRefused, QueryFailed for a condition that is none, StoreError, CorruptSegment, OSError.
+    """
+    with _locked(folder):
+        _remember(folder, logs, where)
+        return [
+            await _export_log(lake, log, folder / folder_of(log), where, rows_max, report) for log in logs
+        ]
+
+
+async def _export_log(
+    lake: Lake, log: Log, folder: Path, where: str | None, rows_max: int, report: Report
+) -> Done:
+    first, end = max(_resumed(folder), log.start), log.stable_end
+    files = PartitionFiles(folder, first, rows_max)
+    seen = first
+    try:
+        if first < end:
+            async with aclosing(_rows(lake, log, first, where)) as batches:
+                async for batch in batches:
+                    await asyncio.to_thread(files.add, batch)
+                    if batch.num_rows:
+                        seen, before = batch["offset"][-1].as_py() + 1, seen
+                        report(seen - before)
+            await asyncio.to_thread(files.finish, end)
+            report(end - seen)
+    finally:
+        files.discard()
+    return Done(
+        topic=log.topic.name,
+        partition=log.partition,
+        first=first,
+        end=max(first, end),
+        files=len(files.written),
+        rows=sum(file.rows for file in files.written),
+        bytes=sum(file.bytes for file in files.written),
+    )
+
+
+async def _rows(lake: Lake, log: Log, first: int, where: str | None) -> AsyncGenerator[pa.RecordBatch, None]:
+    wanted = Wanted(first=first)
+    if where is None:
+        async for batch in scan(lake, log, Question(wanted=wanted)):
+            yield batch
+        return
+    columns = ", ".join(f'"{name}"' for name in wanted.columns)
+    text = f'select {columns} from records where "offset" >= {first} and ({where}\n)'  # noqa: S608 - it is a query
+    async with aclosing(stream(lake, [log], text)) as found:
+        async for batch in found:
+            yield batch.cast(wanted.schema)
+
+
+def _resumed(folder: Path) -> int:
+    """Where a partition's export goes on; what a killed one was writing is dropped."""
+    if not folder.is_dir():
+        return 0
+    for file in folder.glob(f"{TEMPORARY}*"):
+        file.unlink()
+    return next_offset(file.name for file in folder.iterdir())
+
+
+def _remember(folder: Path, logs: Sequence[Log], where: str | None) -> None:
+    state = folder / STATE_NAME
+    before = decode_exported(state.read_text()) if state.exists() else None
+    if before is None and any(not file.name.startswith(TEMPORARY) for file in folder.iterdir()):
+        raise ExportRefused(f"{folder} is not empty, and not the folder of an export")
+    after = joined(before, logs, where)
+    if after != before:
+        _write_state(folder, state, after)
+
+
+def _write_state(folder: Path, state: Path, exported: Exported) -> None:
+    temporary = folder / f"{TEMPORARY}{STATE_NAME}"
+    with temporary.open("w") as file:
+        file.write(exported.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(state)
+    sync(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One export at a time in a folder: two would write the same offsets twice."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as busy:
+            raise ExportRefused(f"another export is writing to {folder}") from busy
+        yield
+    finally:
+        os.close(descriptor)
