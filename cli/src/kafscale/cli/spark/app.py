@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typer
+from kafscale.cli.spark.export import export
 from kafscale.cli.spark.lag import lag
 from kafscale.cli.spark.orphans import orphans
 from kafscale.cli.spark.retention import retention
@@ -13,6 +14,7 @@ app = typer.Typer(
     help="Query topics and keep them in order, straight from the object store: no broker is asked.",
     no_args_is_help=True,
 )
+app.command()(export)
 app.command()(lag)
 app.command()(orphans)
 app.command()(retention)

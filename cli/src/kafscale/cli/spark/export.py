@@ -16,6 +16,7 @@ from kafscale.cli.terminal import (
     Output,
     OutputOption,
     StoreOption,
+    fail,
     notice,
     show_rows,
 )
@@ -51,8 +52,8 @@ def export(
 
 
 async def _export(topics: list[str], to: Path, where: str | None, lake: Lake) -> list[Done]:
-    from kafscale.cli.spark.running import NoTopic
     from kafscale.lake.catalog import read_lake
+    from kafscale.lake.export.plan import ExportRefused
     from kafscale.lake.export.run import export as run
     from rich.console import Console
     from rich.progress import Progress
@@ -60,9 +61,12 @@ async def _export(topics: list[str], to: Path, where: str | None, lake: Lake) ->
     logs = await read_lake(lake, topics)
     missing = sorted(set(topics) - {log.topic.name for log in logs})
     if missing:
-        raise NoTopic(f"there is no topic {', '.join(missing)}")
+        raise fail(f"there is no topic {', '.join(missing)}")
     with Progress(console=Console(stderr=True), transient=True) as progress:
         offsets = progress.add_task("records", total=sum(log.stable_end - log.start for log in logs))
-        return await run(
-            lake, logs, to, where=where, report=lambda seen: progress.update(offsets, advance=seen)
-        )
+        try:
+            return await run(
+                lake, logs, to, where=where, report=lambda seen: progress.update(offsets, advance=seen)
+            )
+        except (ExportRefused, OSError) as trouble:
+            raise fail(str(trouble)) from trouble

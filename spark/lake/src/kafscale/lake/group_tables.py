@@ -7,7 +7,9 @@ from typing import Any, Final, assert_never
 
 import pyarrow as pa
 from kafscale.lake.lag.commits import Commit, state_of
-from kafscale.lake.lag.measure import Lag
+from kafscale.lake.lag.report import Report
+from kafscale.lake.lag.tables import PARTITIONS as LAG_ROWS
+from kafscale.lake.lag.tables import partitions_table
 from kafscale.lake.scan import PLACE
 from kafscale.lake.tables import TIME
 from kafscale.storage.groups import ClassicGroup, ConsumerGroup, GroupState
@@ -34,19 +36,25 @@ COMMITS: Final = pa.schema(
     }
 )
 LAG: Final = pa.schema(
+    [
+        ("group_id", pa.string()),
+        *(field for field in LAG_ROWS if field.name not in ("cluster", "ts", "group")),
+    ]
+)
+"""The rows of a lag report. `group` is a word of SQL."""
+OF_HISTORY: Final = frozenset(
     {
-        "group_id": pa.string(),
-        **PLACE,
-        "committed": pa.int64(),
-        "log_start": pa.int64(),
-        "log_end": pa.int64(),
-        "records": pa.int64(),
-        "bytes": pa.int64(),
-        "time_ms": pa.int64(),
-        "lost": pa.int64(),
-        "expires_in_ms": pa.int64(),
+        "status",
+        "at_risk",
+        "expires_by_size_ms",
+        "eta_ms",
+        "consume_per_s",
+        "produce_per_s",
+        "net_per_s",
+        "complete",
     }
 )
+"""Columns of LAG that the history of samples says."""
 
 
 def groups_table(groups: Mapping[str, GroupState], commits: Iterable[Commit]) -> pa.Table:
@@ -93,9 +101,5 @@ def commits_table(commits: Iterable[Commit]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=COMMITS)
 
 
-def lag_table(lags: Iterable[Lag]) -> pa.Table:
-    rows = [
-        {"group_id": lag.group} | {name: getattr(lag, name) for name in LAG.names if name != "group_id"}
-        for lag in lags
-    ]
-    return pa.Table.from_pylist(rows, schema=LAG)
+def lag_table(report: Report) -> pa.Table:
+    return partitions_table(report).rename_columns({"group": "group_id"}).select(LAG.names)

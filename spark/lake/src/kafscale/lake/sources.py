@@ -17,9 +17,19 @@ from kafscale.lake.catalog import Lake, Log
 from kafscale.lake.columns import FIELDS, Wanted
 from kafscale.lake.counting import scan_places
 from kafscale.lake.datasets import Asked
-from kafscale.lake.group_tables import COMMITS, GROUPS, LAG, commits_table, groups_table, lag_table
+from kafscale.lake.group_tables import (
+    COMMITS,
+    GROUPS,
+    LAG,
+    OF_HISTORY,
+    commits_table,
+    groups_table,
+    lag_table,
+)
 from kafscale.lake.lag.commits import Commit, read_commits, read_groups
 from kafscale.lake.lag.measure import measure
+from kafscale.lake.lag.report import Facts, make_report
+from kafscale.lake.lag.sampler import with_history
 from kafscale.lake.pruning import HEADERS, SCHEMA, at, possible, prune
 from kafscale.lake.scan import Question, placed, scan_segments
 from kafscale.lake.tables import PARTITIONS, SEGMENTS, TOPICS, partitions_table, segments_table, topics_table
@@ -83,8 +93,18 @@ class Source:
         if asked.condition is not None:
             kept = possible([_of_commit(commit) for commit in commits], asked.condition, LAG)
             commits = [commits[number] for number in kept]
-        lags = await measure(self._lake, self._logs, commits, int(time.time() * 1000))
-        async for batch in _all(lag_table(lags), asked):
+        now_ms = int(time.time() * 1000)
+        facts = Facts(
+            cluster=self._lake.keys.namespace,
+            at_ms=now_ms,
+            logs=self._logs,
+            commits=commits,
+            lags=await measure(self._lake, self._logs, commits, now_ms),
+            groups=await read_groups(self._lake),
+        )
+        if OF_HISTORY.intersection(asked.columns):
+            facts = await with_history(self._lake, facts)
+        async for batch in _all(lag_table(make_report(facts)), asked):
             yield batch
 
     async def _commits(self) -> list[Commit]:

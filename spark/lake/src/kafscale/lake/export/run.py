@@ -49,7 +49,7 @@ class Done:
 
 
 Report = Callable[[int], None]
-"""Is told how many offsets have been gone through since it was told last."""
+"""Is told how many more offsets of the logs are in files, or passed over."""
 
 
 async def export(
@@ -78,6 +78,7 @@ async def _export_log(
     first, end = max(_resumed(folder), log.start), log.stable_end
     files = PartitionFiles(folder, first, rows_max)
     seen = first
+    report(min(first, end) - log.start)
     try:
         if first < end:
             async with aclosing(_rows(lake, log, first, where)) as batches:
