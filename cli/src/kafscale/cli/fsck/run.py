@@ -73,7 +73,8 @@ class Fsck:
                 self._problem(f"{topic.name}/{partition}", f"the topic has {topic.partitions} partitions")
             referenced |= await self._check_partition(topic, partition, deleted)
         # Listed after the heads were read: what a commit names by then was uploaded before.
-        listed = [info.key async for info in self._store.list(self._keys.topic_prefix(topic.name))]
+        trees = (self._keys.topic_prefix(topic.name), self._keys.compacted_prefix(topic.topic_id))
+        listed = [info.key for tree in trees async for info in self._store.list(tree)]
         left = orphans(listed, referenced)
         self.verdict.deleted += len(deleted)
         self.verdict.deleted_stored += len(deleted.intersection(listed))

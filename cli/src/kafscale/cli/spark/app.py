@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typer
+from kafscale.cli.spark.compact import compact
 from kafscale.cli.spark.export import export
 from kafscale.cli.spark.lag import lag
 from kafscale.cli.spark.orphans import orphans
@@ -14,6 +15,7 @@ app = typer.Typer(
     help="Query topics and keep them in order, straight from the object store: no broker is asked.",
     no_args_is_help=True,
 )
+app.command()(compact)
 app.command()(export)
 app.command()(lag)
 app.command()(orphans)

@@ -56,17 +56,26 @@ def read_columns(segment: Buffer, heads: Heads, wanted: Wanted) -> Iterator[pa.R
 
     Raises CorruptSegment, also for a checksum that does not fit.
     """
-    assert len(segment) <= SEGMENT_BYTES_MAX, len(segment)
     last = heads["base_offset"] + heads["last_offset_delta"]
     chosen = (last >= wanted.first) & (heads["base_offset"] < wanted.end)
     chosen &= (heads["attributes"] & CONTROL) == 0
     heads = heads[chosen & (heads["records"] > 0)]
+    for some, bodies, rows in opened(segment, heads):
+        yield _batch(bodies, rows, some, wanted)
+
+
+def opened(segment: Buffer, heads: Heads) -> Iterator[tuple[Heads, Bodies, Rows]]:
+    """The records of these batches, some batches at a time. Raises CorruptSegment, also for a wrong checksum."""
+    assert len(segment) <= SEGMENT_BYTES_MAX, len(segment)
     check_crcs(segment, heads)
-    for bodies, some in _opened(segment, heads):
-        yield _batch(bodies, read_rows(bodies), some, wanted)
+    for bodies, some in _chunks(segment, heads):
+        rows = read_rows(bodies)
+        if ((rows.offset_delta < 0) | (rows.offset_delta > some["last_offset_delta"][rows.batch])).any():
+            raise CorruptSegment("a record's offset is not one of its batch", int(some["position"][0]))
+        yield some, bodies, rows
 
 
-def _opened(segment: Buffer, heads: Heads) -> Iterator[tuple[Bodies, Heads]]:
+def _chunks(segment: Buffer, heads: Heads) -> Iterator[tuple[Bodies, Heads]]:
     """Whole batches that together make one Arrow batch. What is compressed is opened when its turn comes, since a
     segment may hold a thousand times its size."""
     begin, rows, size = 0, 0, 0
@@ -114,8 +123,6 @@ def _bodies(segment: Buffer, heads: Heads, parts: Sequence[Buffer]) -> Bodies:
 
 
 def _batch(bodies: Bodies, rows: Rows, heads: Heads, wanted: Wanted) -> pa.RecordBatch:
-    if ((rows.offset_delta < 0) | (rows.offset_delta > heads["last_offset_delta"][rows.batch])).any():
-        raise CorruptSegment("a record's offset is not one of its batch", int(heads["position"][0]))
     offsets = heads["base_offset"][rows.batch] + rows.offset_delta
     keep = (offsets >= wanted.first) & (offsets < wanted.end)
     arrays: dict[str, pa.Array] = {}
@@ -124,26 +131,26 @@ def _batch(bodies: Bodies, rows: Rows, heads: Heads, wanted: Wanted) -> pa.Recor
             case "offset":
                 arrays[name] = pa.array(offsets)
             case "timestamp":
-                arrays[name] = _timestamps(rows, heads)
+                arrays[name] = timestamps(times_of(rows, heads))
             case "timestampType":
                 flags = (heads["attributes"] & LOG_APPEND_TIME) != 0
                 arrays[name] = pa.array(flags[rows.batch].astype(np.int32))
             case "key":
-                arrays[name] = _binary(bodies.data, rows.key_at, rows.key_length)
+                arrays[name] = binaries(bodies.data, rows.key_at, rows.key_length)
             case "value":
-                arrays[name] = _binary(bodies.data, rows.value_at, rows.value_length)
+                arrays[name] = binaries(bodies.data, rows.value_at, rows.value_length)
             case "headers":
                 arrays[name] = _headers(bodies.data, rows)
     found = pa.RecordBatch.from_arrays([arrays[name] for name in wanted.columns], schema=wanted.schema)
     return found if keep.all() else found.filter(pa.array(keep))
 
 
-def _timestamps(rows: Rows, heads: Heads) -> pa.Array:
-    """A batch of LogAppendTime has one time for all."""
+def times_of(rows: Rows, heads: Heads) -> Positions:
+    """Milliseconds, of each record. A batch of LogAppendTime has one time for all."""
     appended = (heads["attributes"] & LOG_APPEND_TIME) != 0
     base = np.where(appended, heads["max_timestamp"], heads["base_timestamp"])
-    times = base[rows.batch] + np.where(appended[rows.batch], 0, rows.timestamp_delta)
-    return timestamps(times)
+    times: Positions = base[rows.batch] + np.where(appended[rows.batch], 0, rows.timestamp_delta)
+    return times
 
 
 def timestamps(times_ms: Positions, told: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -157,7 +164,7 @@ def timestamps(times_ms: Positions, told: NDArray[np.bool_] | None = None) -> pa
     return pa.array(times_ms, mask=unknown if unknown.any() else None).cast(FIELDS["timestamp"])
 
 
-def _binary(data: Bytes, at: Positions, lengths: Positions, kind: pa.DataType = FIELDS["value"]) -> pa.Array:
+def binaries(data: Bytes, at: Positions, lengths: Positions, kind: pa.DataType = FIELDS["value"]) -> pa.Array:
     """Slices of the data, null where a length is -1. Places rise, so one array of slices and gaps holds them all."""
     offsets = np.empty(2 * len(at) + 1, np.int32)
     offsets[0:-1:2] = at
@@ -193,8 +200,8 @@ def _headers(data: Bytes, rows: Rows) -> pa.Array:
             active, at = active[~done], at[~done]
     except BrokenVarint as broken:
         raise CorruptSegment(str(broken), 0) from broken
-    names = _texts(_binary(data, places[0], places[1]))
-    values = _binary(data, places[2], places[3])
+    names = _texts(binaries(data, places[0], places[1]))
+    values = binaries(data, places[2], places[3])
     items = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE.value_type))
     return pa.ListArray.from_arrays(
         pa.array(np.append(first, total).astype(np.int32)), items, type=HEADER_TYPE

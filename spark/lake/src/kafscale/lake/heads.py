@@ -102,15 +102,20 @@ def check_offsets(heads: Heads, first: int, last: int) -> None:
 
 def without_aborted(heads: Heads, aborted: Iterable[Aborted]) -> Heads:
     """Those that readers of committed records are given: no batch of a transaction that was aborted."""
-    inside = (heads["attributes"] & TRANSACTIONAL) != 0
+    kept: Heads = heads[~are_aborted(heads, aborted)]
+    return kept
+
+
+def are_aborted(heads: Heads, aborted: Iterable[Aborted]) -> NDArray[np.bool_]:
+    """Which batches are of a transaction that was aborted."""
+    inside: NDArray[np.bool_] = (heads["attributes"] & TRANSACTIONAL) != 0
     if not inside.any():
-        return heads
+        return inside
     gone = np.zeros(len(heads), np.bool_)
     for each in aborted:
         bases = heads["base_offset"]
         gone |= (heads["producer_id"] == each.producer_id) & (bases >= each.first) & (bases <= each.last)
-    kept: Heads = heads[~(inside & gone)]
-    return kept
+    return inside & gone
 
 
 def check_crcs(segment: Buffer, heads: Heads) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafscale.lake.catalog import Lake
+from kafscale.lake.compaction.run import Bounds
 from kafscale.runtime.process import Runtime
+from kafscale.upkeep.compaction import CompactionJob
 from kafscale.upkeep.orphans import OrphansJob
 from kafscale.upkeep.retention import RetentionJob
-from kafscale.upkeep.schedule import Job
+from kafscale.upkeep.schedule import DEADLINE_MIN_MS, Job
 from kafscale.upkeep.settings import UpkeepSettings
 
 
@@ -17,8 +19,18 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
     lake = Lake(runtime.etcd, runtime.keyspace, runtime.store)
     grace_s = settings.retention_grace_ms / 1000
     retention = RetentionJob(lake, runtime.metrics, runtime.clock, grace_s)
+    compaction = CompactionJob(lake, runtime.metrics, runtime.clock, _bounds(settings))
     orphans = OrphansJob(lake, runtime.metrics, grace_s)
     return (
         Job(name="retention", every_ms=settings.retention_every_ms, run=retention.run),
+        Job(name="compaction", every_ms=settings.compaction_every_ms, run=compaction.run),
         Job(name="orphans", every_ms=settings.orphans_every_ms, run=orphans.run),
+    )
+
+
+def _bounds(settings: UpkeepSettings) -> Bounds:
+    return Bounds(
+        io_bytes_per_s=settings.compaction_io_bytes_per_s,
+        within_ms=max(settings.compaction_every_ms, DEADLINE_MIN_MS) // 2,
+        grace_s=settings.compaction_grace_ms / 1000,
     )

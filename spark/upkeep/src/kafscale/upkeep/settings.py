@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.settings import MIB, ServiceSettings
 from pydantic import Field
 
 HOUR_MS = 3_600_000
@@ -19,4 +19,15 @@ class UpkeepSettings(ServiceSettings):
     )
     orphans_every_ms: int = Field(
         24 * HOUR_MS, ge=1, description="From the end of a collection of orphans to the next."
+    )
+    compaction_every_ms: int = Field(
+        HOUR_MS, ge=1, description="From the end of a round of compaction to the next."
+    )
+    compaction_grace_ms: int = Field(
+        300_000,
+        ge=0,
+        description="Between the replacement of objects and their deletion: for reads under way.",
+    )
+    compaction_io_bytes_per_s: int = Field(
+        50 * MIB, ge=1, description="Bytes that compaction reads and writes per second."
     )

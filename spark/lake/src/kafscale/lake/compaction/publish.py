@@ -1,0 +1,207 @@
+"""How a rewritten group takes the place of its segments: two objects, one or two manifests, one compare-and-swap.
+
+The laws. Meta is read before anything is uploaded, and every object has a fresh name outside the topic's tree. The swap
+compares meta's revision; if meta moved on meanwhile, as a busy owner's checkpoints make it, it is tried again from what
+stands there now, as long as `gc_seq` is the one of the first reading (so no collector of orphans has condemned what was
+uploaded) and the replaced segments are still listed as they were. An unknown outcome is asked again, and settled by
+what the manifests list. Nothing is deleted here that a commit could name: what was replaced is handed to the caller,
+who waits for the reads under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kafscale.lake.catalog import MANIFESTS_AT_ONCE, Lake, Log
+from kafscale.lake.compaction.rewrite import Rewritten
+from kafscale.lake.retention.deletes import Condemned
+from kafscale.lake.retention.together import together
+from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Txn
+from kafscale.storage.heads import ManifestRef, Meta, Seg, decode_meta, encode_meta
+from kafscale.storage.keys import META_TOPIC_ID, index_beside
+from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest, epoch_starts, ref_to
+from kafscale.storage.objects import IfAbsent, ObjectNotFound
+from kafscale.storage.segment import build_segment
+
+SWAPS_MAX: Final = 16
+"""Tries while others change meta."""
+ASKS_MAX: Final = 5
+"""Sends of one swap while etcd does not say what became of it."""
+ASK_AGAIN_S: Final = 0.5
+OBJECT_TIMEOUT_S: Final = 60.0
+
+
+class Overtaken(Exception):
+    """Others changed the log under the rewrite, or deleted it: nothing was published."""
+
+    def __init__(self, log: Log, what: str) -> None:
+        super().__init__(f"{log.topic.name}/{log.partition}: {what}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footing:
+    """Meta as it was read before the first upload."""
+
+    meta: Meta
+    revision: int
+
+
+async def footing(lake: Lake, log: Log) -> Footing:
+    """Raises Overtaken when the log is gone."""
+    found = await lake.etcd.get(lake.keys.meta(log.topic.topic_id, log.partition))
+    if found is None:
+        raise Overtaken(log, "its meta is gone")
+    return Footing(meta=decode_meta(found.value), revision=found.mod_revision)
+
+
+async def upload(lake: Lake, log: Log, group: Sequence[Seg], rewritten: Rewritten) -> Seg:
+    """The two objects of a rewritten group. Raises StoreError."""
+    built = build_segment(
+        group[0].base, rewritten.batches, rewritten.parts, created_ms=max(seg.created_ms for seg in group)
+    )
+    assert built.last_offset == group[-1].last, (built.last_offset, group[-1].last)
+    key = lake.keys.compacted_key(log.topic.topic_id, log.partition, group[0].base, uuid.uuid4().hex)
+    metadata = {META_TOPIC_ID: log.topic.topic_id.hex()}
+    index_key = index_beside(key)
+    async with asyncio.timeout(OBJECT_TIMEOUT_S):
+        etag = await lake.store.put(key, built.body, condition=IfAbsent(), metadata=metadata)
+        index_etag = await lake.store.put(index_key, (built.index,), condition=IfAbsent(), metadata=metadata)
+    return Seg(
+        base=group[0].base,
+        last_delta=group[-1].last - group[0].base,
+        size=built.size,
+        etag=etag,
+        crc32c=built.crc32c,
+        index_size=len(built.index),
+        index_etag=index_etag,
+        epoch=group[0].epoch,
+        min_ts=rewritten.min_ts,
+        max_ts=rewritten.max_ts,
+        records=built.records,
+        batches=built.batches,
+        created_ms=max(seg.created_ms for seg in group),
+        key=key,
+        aborted=tuple(aborted for seg in group for aborted in seg.aborted),
+        delete_horizon_ms=rewritten.delete_horizon_ms,
+    )
+
+
+async def publish(lake: Lake, log: Log, before: Footing, group: Sequence[Seg], seg: Seg) -> list[Condemned]:
+    """`seg` in the place of `group`: what nothing names any more.
+
+    Raises Overtaken, when nothing was published, and EtcdError and StoreError with the outcome open.
+    """
+    here = before
+    for _ in range(SWAPS_MAX):
+        if here.meta.gc_seq != before.meta.gc_seq:
+            break
+        listed = await _listing(lake, log, here.meta, group)
+        swap = await _prepare(lake, log, here, listed, group, seg)
+        if await _applied(lake, log, swap, group, seg):
+            return _condemned(lake, log, group, [ref.key for ref, _ in listed])
+        await discard(lake, swap.manifests)
+        here = await footing(lake, log)
+    raise Overtaken(log, "its meta kept changing, or a collector of orphans came by")
+
+
+def _condemned(lake: Lake, log: Log, group: Sequence[Seg], manifests: Sequence[str]) -> list[Condemned]:
+    objects: list[tuple[str, str | None]] = []
+    for seg in group:
+        objects += [(lake.key_of(log, seg), seg.etag), (lake.index_key_of(log, seg), seg.index_etag)]
+    objects += [(key, None) for key in manifests]
+    return [Condemned(topic=log.topic, key=key, etag=etag) for key, etag in objects]
+
+
+async def discard(lake: Lake, keys: Sequence[str]) -> None:
+    """Objects of ours that no commit names nor ever will. Best effort: a collector of orphans follows."""
+    async with asyncio.timeout(OBJECT_TIMEOUT_S):
+        await asyncio.gather(*(lake.store.delete(key) for key in keys), return_exceptions=True)
+
+
+Listing = list[tuple[ManifestRef, tuple[Seg, ...]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Swap:
+    txn: Txn
+    manifests: tuple[str, ...]
+
+
+async def _listing(lake: Lake, log: Log, meta: Meta, group: Sequence[Seg]) -> Listing:
+    """The manifests that list the group. Raises Overtaken when it is not listed as it was."""
+    first, last = group[0].base, group[-1].last
+    refs = [ref for ref in meta.chunks if ref.last >= first and ref.first <= last]
+    try:
+        bodies = await together((lake.store.get(ref.key) for ref in refs), MANIFESTS_AT_ONCE)
+    except ObjectNotFound as gone:
+        raise Overtaken(log, f"manifest {gone.key} was replaced") from gone
+    found = [(ref, decode_manifest(body).segments) for ref, body in zip(refs, bodies, strict=True)]
+    listed = [seg for _, segments in found for seg in segments if seg.end > first and seg.base <= last]
+    if listed != list(group):
+        raise Overtaken(log, f"segments {first} to {last} are not listed as they were")
+    return found
+
+
+async def _prepare(
+    lake: Lake, log: Log, here: Footing, listed: Listing, group: Sequence[Seg], seg: Seg
+) -> _Swap:
+    """The manifests uploaded and the transaction that names them.
+
+    What follows the group in the last manifest gets one of its own, so that manifests do not grow together.
+    """
+    before = tuple(each for each in listed[0][1] if each.base < seg.base)
+    after = tuple(each for each in listed[-1][1] if each.base > seg.last)
+    refs = []
+    if len(listed) == 1:
+        refs.append(await _put_manifest(lake, log, (*before, seg, *after), listed[0][0].level))
+    else:
+        refs.append(await _put_manifest(lake, log, (*before, seg), listed[0][0].level))
+        if after:
+            refs.append(await _put_manifest(lake, log, after, listed[-1][0].level))
+    old = {ref.key for ref, _ in listed}
+    at = [ref.key for ref in here.meta.chunks].index(listed[0][0].key)
+    chunks = [ref for ref in here.meta.chunks if ref.key not in old]
+    chunks[at:at] = refs
+    meta = replace(here.meta, chunks=tuple(chunks), gc_seq=here.meta.gc_seq + 1)
+    key = lake.keys.meta(log.topic.topic_id, log.partition)
+    txn = Txn(compare=(Compare(key, "mod", "=", here.revision),), success=(Put(key, encode_meta(meta)),))
+    return _Swap(txn=txn, manifests=tuple(ref.key for ref in refs))
+
+
+async def _put_manifest(lake: Lake, log: Log, segments: tuple[Seg, ...], level: int) -> ManifestRef:
+    manifest = Manifest(segments=segments, epochs=epoch_starts(segments))
+    key = lake.keys.manifest_key(log.topic.topic_id, log.partition, segments[0].base, uuid.uuid4().hex)
+    async with asyncio.timeout(OBJECT_TIMEOUT_S):
+        await lake.store.put(key, (encode_manifest(manifest),), condition=IfAbsent())
+    return ref_to(key, manifest, level)
+
+
+async def _applied(lake: Lake, log: Log, swap: _Swap, group: Sequence[Seg], seg: Seg) -> bool:
+    """False: it was not, and no copy of it ever can be, as meta has moved on. Raises EtcdError while that is open."""
+    unknown: EtcdUnknown | None = None
+    for _ in range(ASKS_MAX):
+        try:
+            result = await lake.etcd.txn(swap.txn)
+        except EtcdUnknown as error:
+            unknown = error
+            await asyncio.sleep(ASK_AGAIN_S)
+            continue
+        if result.succeeded or unknown is None:
+            return result.succeeded
+        return await _is_listed(lake, log, seg)
+    assert unknown is not None, "every other way out returns"
+    raise unknown
+
+
+async def _is_listed(lake: Lake, log: Log, seg: Seg) -> bool:
+    """An earlier send may have been applied, and a checkpoint may have merged its manifest since."""
+    here = await footing(lake, log)
+    for ref in here.meta.chunks:
+        if ref.first <= seg.base <= ref.last:
+            segments = decode_manifest(await lake.store.get(ref.key)).segments
+            return any(each.key == seg.key for each in segments)
+    return False

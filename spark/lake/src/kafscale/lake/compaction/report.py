@@ -1,0 +1,80 @@
+"""What a round of compaction did, and what it could not do. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kafscale.lake.compaction.plan import Candidate
+from kafscale.lake.compaction.publish import Overtaken
+from kafscale.storage.heads import Seg
+
+
+@dataclass(slots=True, kw_only=True)
+class Extent:
+    segments: int = 0
+    records: int = 0
+    bytes: int = 0
+
+    def add(self, segments: Sequence[Seg]) -> None:
+        self.segments += len(segments)
+        self.records += sum(seg.records for seg in segments)
+        self.bytes += sum(seg.size for seg in segments)
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Of the segments of one log that were looked at."""
+
+    before: Extent = field(default_factory=Extent)
+    after: Extent = field(default_factory=Extent)
+    groups: int = 0  # published
+
+    def replaced(self, group: Sequence[Seg], by: Seg) -> None:
+        self.before.add(group)
+        self.after.add([by])
+        self.groups += 1
+
+    def kept(self, group: Sequence[Seg]) -> None:
+        self.before.add(group)
+        self.after.add(group)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Of one log that was due."""
+
+    candidate: Candidate
+    tally: Tally
+    took_ms: int
+    trouble: BaseException | None
+
+    @property
+    def uncleanable(self) -> bool:
+        """Somebody should look: not only that others were quicker."""
+        return self.trouble is not None and not isinstance(self.trouble, Overtaken)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """`delay_ms`: of the log whose dirty records wait longest past `max.compaction.lag.ms`."""
+
+    outcomes: tuple[Outcome, ...]
+    delay_ms: int
+    objects_left: int  # replaced and not deleted, as the store failed: a collector of orphans follows
+
+    @property
+    def uncleanable(self) -> tuple[Outcome, ...]:
+        return tuple(each for each in self.outcomes if each.uncleanable)
+
+    @property
+    def longest_ms(self) -> int:
+        return max((each.took_ms for each in self.outcomes), default=0)
+
+    @property
+    def bytes_before(self) -> int:
+        return sum(each.tally.before.bytes for each in self.outcomes)
+
+    @property
+    def bytes_after(self) -> int:
+        return sum(each.tally.after.bytes for each in self.outcomes)

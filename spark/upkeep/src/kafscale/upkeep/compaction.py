@@ -1,0 +1,85 @@
+"""Compaction as a job: a round, and what it tells of the logs that it could not help.
+
+A round gives up half of its deadline before that, so that what it replaced is deleted after the grace, and not left
+to the collector of orphans. A clock that is set ahead drops tombstones early and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import structlog
+from kafscale.lake.catalog import Lake
+from kafscale.lake.compaction.plan import Candidate
+from kafscale.lake.compaction.report import Report, Tally
+from kafscale.lake.compaction.run import Bounds, Round
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+REASON: Final = "reason"
+
+
+class CompactionJob:
+    def __init__(self, lake: Lake, metrics: Metrics, clock: Clock, bounds: Bounds) -> None:
+        self._lake = lake
+        self._clock = clock
+        self._bounds = bounds
+        self._logs = metrics.counter("compacted_logs", "Logs that compaction went through")
+        self._before = metrics.counter(
+            "compaction_bytes_before", "Bytes of the segments that it went through"
+        )
+        self._after = metrics.counter("compaction_bytes_after", "Bytes of the segments that it left")
+        self._uncleanable = metrics.gauges(
+            "uncleanable_partitions", "Logs that the last round could not compact, by the reason", (REASON,)
+        )
+        self._longest = metrics.gauge(
+            "compaction_longest_seconds", "The longest time that a log took in the last round"
+        )
+        self._delay = metrics.gauge(
+            "compaction_delay_seconds",
+            "How long past max.compaction.lag.ms the oldest dirty record waited when the last round began",
+        )
+        self._left = metrics.counter(
+            "compaction_failed_deletes", "Replaced objects that are left to the collector of orphans"
+        )
+
+    async def run(self) -> None:
+        done = await Round(self._lake, self._bounds, _compacted, self._clock.wall_ms).run()
+        self._count(done)
+        for outcome in done.uncleanable:
+            place = outcome.candidate.log
+            log.warning(
+                "uncleanable", topic=place.topic.name, partition=place.partition, why=repr(outcome.trouble)
+            )
+        log.info(
+            "compaction",
+            logs=len(done.outcomes),
+            uncleanable=len(done.uncleanable),
+            bytes_before=done.bytes_before,
+            bytes_after=done.bytes_after,
+        )
+
+    def _count(self, done: Report) -> None:
+        self._logs.inc(sum(outcome.trouble is None for outcome in done.outcomes))
+        self._before.inc(done.bytes_before)
+        self._after.inc(done.bytes_after)
+        self._left.inc(done.objects_left)
+        self._longest.set(done.longest_ms / 1000)
+        self._delay.set(done.delay_ms / 1000)
+        reasons = Counter(type(outcome.trouble).__name__ for outcome in done.uncleanable)
+        for (known,), _ in self._uncleanable.rows():
+            reasons.setdefault(known, 0)
+        for reason, count in reasons.items():
+            self._uncleanable.labels(reason).set(count)
+
+
+def _compacted(candidate: Candidate, tally: Tally) -> None:
+    log.debug(
+        "compacting",
+        topic=candidate.log.topic.name,
+        partition=candidate.log.partition,
+        segments=tally.before.segments,
+    )
