@@ -1,10 +1,9 @@
-"""Columns equal what a record-by-record decoder reads, kafka-python's too, and broken bytes are refused as such."""
+"""Columns equal what a record-by-record decoder reads, and broken bytes are refused as such."""
 
 from __future__ import annotations
 
 import contextlib
 import struct
-import warnings
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -17,10 +16,6 @@ from kafscale.wire.batches import BatchHeader, pack_batch
 from kafscale.wire.compression import compress, decompress
 from kafscale.wire.crc import crc32c
 from kafscale.wire.records import Codec, Record, build_batch, records_in, split_batches
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.record import MemoryRecords
 
 BODY = 61
 LOG_APPEND_TIME = 0x08
@@ -90,19 +85,6 @@ def expected(segment: bytes) -> list[Row]:
 def test_columns_hold_what_each_record_says(batches: list[tuple[list[Record], Codec, int]]) -> None:
     segment = laid(batches)
     assert rows(table(segment)) == expected(segment)
-
-
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4])
-@quick(30)
-@given(st.lists(RECORDS, min_size=1, max_size=30))
-def test_columns_hold_what_kafka_python_reads(codec: Codec, records: list[Record]) -> None:
-    segment = laid([(records, codec, 0)])
-    theirs = [
-        (record.offset, record.timestamp, record.key, record.value, list(record.headers))
-        for batch in MemoryRecords(segment)
-        for record in batch
-    ]
-    assert rows(table(segment)) == theirs
 
 
 @pytest.mark.parametrize(("batches", "each"), [(400, 3), (3, 2_000), (1, 1), (150, 140)])
