@@ -144,3 +144,21 @@ async def test_rows_know_their_place(lake: Lake) -> None:
     assert set(table["topic"].to_pylist()) == {"orders"}
     assert set(table["partition"].to_pylist()) == {0}
     assert table.num_rows == 10
+
+
+async def test_batches_that_stand_elsewhere_than_their_segment_are_refused(
+    lake: Lake, store: CountingStore
+) -> None:
+    """A segment's offsets are under no checksum of a batch."""
+    builder = await built(lake)
+    log = await only(lake)
+    body = bytearray(await store.get(builder.segment_key(log.segments[1])))
+    body[32 + 7] += 1
+
+    class Displaced(MemoryStore):
+        async def get(self, key: str, **how: object) -> bytes:
+            return bytes(body)
+
+    question = Question(wanted=Wanted(first=10, end=20))
+    with pytest.raises(CorruptSegment, match="its place"):
+        await offsets(Lake(lake.etcd, lake.keys, Displaced()), log, question)
