@@ -126,7 +126,7 @@ async def test_a_row_says_who_reads_there(lake: Lake) -> None:
 
 def test_a_group_that_comes_back_is_written_again() -> None:
     """Its row equals one from before it left: only the last sample counts."""
-    row = {"ts": T0, "group": "g", "topic": "t", "partition": 0, "committed": 1, "commit_ts": T0}
+    row = {"ts": T0, "group_id": "g", "topic": "t", "partition": 0, "committed": 1, "commit_ts": T0}
     row |= {"log_start": 0, "log_end": 9, "lag": 8}
     table = SAMPLES.empty_table().from_pylist([row], schema=SAMPLES)
     _, memory = thinned(table, Memory(), T0)

@@ -143,7 +143,7 @@ def table(partitions: Sequence[Sequence[Look]]) -> pa.Table:
     rows: list[dict[str, Any]] = [
         {
             "ts": look.ts,
-            "group": f"g{number % 7}",
+            "group_id": f"g{number % 7}",
             "topic": "t",
             "partition": number,
             "committed": look.committed,

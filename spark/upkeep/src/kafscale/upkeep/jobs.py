@@ -8,10 +8,11 @@ from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.run import Bounds
 from kafscale.runtime.process import Runtime
 from kafscale.upkeep.compaction import CompactionJob
+from kafscale.upkeep.lag import LagJob
 from kafscale.upkeep.orphans import OrphansJob
 from kafscale.upkeep.retention import RetentionJob
 from kafscale.upkeep.schedule import DEADLINE_MIN_MS, Job
-from kafscale.upkeep.settings import UpkeepSettings
+from kafscale.upkeep.settings import DAY_MS, UpkeepSettings
 
 
 def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
@@ -21,10 +22,15 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
     retention = RetentionJob(lake, runtime.metrics, runtime.clock, grace_s)
     compaction = CompactionJob(lake, runtime.metrics, runtime.clock, _bounds(settings))
     orphans = OrphansJob(lake, runtime.metrics, grace_s)
+    lag = LagJob(
+        lake, runtime.metrics, runtime.clock, every_ms=settings.lag_every_ms, keep_ms=settings.lag_keep_ms
+    )
     return (
         Job(name="retention", every_ms=settings.retention_every_ms, run=retention.run),
         Job(name="compaction", every_ms=settings.compaction_every_ms, run=compaction.run),
         Job(name="orphans", every_ms=settings.orphans_every_ms, run=orphans.run),
+        Job(name="lag", every_ms=settings.lag_every_ms, run=lag.run),
+        Job(name="lag-history", every_ms=DAY_MS, run=lag.expire),
     )
 
 

@@ -6,6 +6,7 @@ from kafscale.runtime.settings import MIB, ServiceSettings
 from pydantic import Field
 
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 
 
 class UpkeepSettings(ServiceSettings):
@@ -31,3 +32,7 @@ class UpkeepSettings(ServiceSettings):
     compaction_io_bytes_per_s: int = Field(
         50 * MIB, ge=1, description="Bytes that compaction reads and writes per second."
     )
+    lag_every_ms: int = Field(
+        30_000, ge=1_000, description="From the end of a sample of consumer lag to the next."
+    )
+    lag_keep_ms: int = Field(30 * DAY_MS, ge=DAY_MS, description="How long samples of consumer lag are kept.")

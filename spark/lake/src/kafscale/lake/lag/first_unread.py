@@ -55,17 +55,17 @@ async def _look(lake: Lake, log: Log, seg: Seg, offset: int) -> tuple[int, int |
     """Bytes from the first batch on that reaches the offset; the time of the first record there, None if none is."""
     key = lake.key_of(log, seg)
     try:
-        start = await _start(lake, key, seg, offset)
+        start = await _start(lake, log, seg, offset)
         return await _walk(_Window(lake, key, seg, start), offset)
     except SegmentError as broken:
         raise CorruptSegment(f"{key}: {broken}", broken.position) from broken
 
 
-async def _start(lake: Lake, key: str, seg: Seg, offset: int) -> int:
+async def _start(lake: Lake, log: Log, seg: Seg, offset: int) -> int:
     """Where to begin: a batch at or before the one that holds the offset."""
     if seg.size <= READ_BYTES or offset <= seg.base:
         return HEADER_SIZE
-    index = await lake.store.get(key.removesuffix(".kfs") + ".index", if_match=seg.index_etag or None)
+    index = await lake.store.get(lake.index_key_of(log, seg), if_match=seg.index_etag or None)
     return find_position(parse_index(index), offset)
 
 

@@ -62,11 +62,15 @@ async def read_samples(
     wanted = {kind.value for kind in kinds}
     first = since_ms - since_ms % 1000  # names are cut to the second
     keys = []
-    for hour_ms in range(since_ms - since_ms % HOUR_MS, until_ms + 1, HOUR_MS):
-        async for info in lake.store.list(lake.keys.lag_hour_prefix(hour_ms)):
-            name = lake.keys.parse_lag_samples(info.key)
-            if name is not None and name.kind in wanted and first <= name.at_ms <= until_ms:
-                keys.append(info.key)
+    start_after = lake.keys.lag_hour_prefix(since_ms)
+    async for info in lake.store.list(lake.keys.lag_prefix(), start_after=start_after):
+        name = lake.keys.parse_lag_samples(info.key)
+        if name is None:
+            continue
+        if name.at_ms > until_ms:
+            break  # folders of days and hours are listed in their order
+        if name.kind in wanted and name.at_ms >= first:
+            keys.append(info.key)
     slots = asyncio.Semaphore(READS_AT_ONCE)
 
     async def one(key: str) -> pa.Table:
@@ -91,6 +95,6 @@ async def expire(lake: Lake, now_ms: int, keep_ms: int = KEEP_MS) -> int:
         if name is None:
             continue
         if name.at_ms >= now_ms - keep_ms or gone == DELETES_MAX:
-            break  # folders of days and hours are listed in their order
+            break
         gone += await lake.store.delete(info.key)
     return gone

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, by_place
+from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.first_unread import FirstUnread, first_unread
 from kafscale.storage.heads import Seg
@@ -65,7 +66,7 @@ async def measure(
 ) -> list[Lag]:
     """In the order of the commits. Each that is behind costs two small reads of one segment, unless it is known.
 
-    Raises StoreError and CorruptSegment; a segment that went away meanwhile only leaves the time unknown.
+    Raises StoreError. A segment that went away meanwhile, or that is corrupt, only leaves the time unknown.
     """
     places = by_place(logs)
     slots = asyncio.Semaphore(READS_AT_ONCE)
@@ -103,7 +104,7 @@ async def _measure_one(lake: Lake, log: Log, commit: Commit, now_ms: int, known:
     if found is None:
         try:
             found = await first_unread(lake, log, unread, first)
-        except (ObjectNotFound, PreconditionFailed):
+        except (ObjectNotFound, PreconditionFailed, CorruptSegment):
             return replace(lag, bytes=sum(seg.size for seg in unread))
         if found.time_ms is not None:
             known.put(unread[0], first, found)

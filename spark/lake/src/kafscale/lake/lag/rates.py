@@ -15,6 +15,7 @@ import pyarrow as pa
 from kafscale.lake.catalog import Log
 from kafscale.lake.lag.measure import Lag
 from kafscale.lake.lag.owners import Place
+from kafscale.lake.lag.samples import PLACE
 
 WINDOW_MS: Final = 600_000
 SPAN_MIN_MS: Final = 10_000
@@ -41,12 +42,12 @@ class Produced:
 
 
 EARLIER: Final = """
-select "group", topic, partition,
+select group_id, topic, partition,
     greatest(min(ts), max(since_ms)) as ts,
     coalesce(max_by(committed, ts) filter (where ts <= since_ms), min_by(committed, ts)) as committed,
     coalesce(max_by(log_end, ts) filter (where ts <= since_ms), min_by(log_end, ts)) as log_end,
     coalesce(max_by(lag, ts) filter (where ts <= since_ms), min_by(lag, ts)) as lag
-from samples cross join rules group by "group", topic, partition
+from samples cross join rules group by group_id, topic, partition
 """
 """What held at the window's begin, or at the first sample after it."""
 
@@ -55,7 +56,7 @@ def rates(
     samples: pa.Table, lags: Iterable[Lag], now_ms: int, window_ms: int = WINDOW_MS
 ) -> Mapping[Place, Rates]:
     """Between the window's begin and `lags`, which are of now."""
-    plain = samples.select(["group", "topic", "partition", "committed", "log_end", "lag"])
+    plain = samples.select([*PLACE, "committed", "log_end", "lag"])
     plain = plain.append_column("ts", samples["ts"].cast(pa.int64()))
     with duckdb.connect(config={"threads": 1, "enable_external_access": False}) as connection:
         connection.register("samples", plain)

@@ -135,11 +135,11 @@ class Report:
 
     cluster: str
     at_ms: int
-    history_ms: int | None
-    partitions: tuple[PartitionRow, ...]
-    groups: tuple[GroupRow, ...]
-    topics: tuple[TopicRow, ...]
-    series: Series
+    history_ms: int | None = None
+    partitions: tuple[PartitionRow, ...] = ()
+    groups: tuple[GroupRow, ...] = ()
+    topics: tuple[TopicRow, ...] = ()
+    series: Series = Series()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,15 +172,15 @@ def make_report(facts: Facts) -> Report:
     history_ms = facts.at_ms - min(times) if times else None
     owned = owners(facts.groups.values(), facts.topics.values())
     recent = pa.concat_tables([facts.recent, sample(facts.logs, facts.commits, owned, facts.at_ms)])
-    judged = judge(recent, facts.at_ms, facts.rules)
+    known = history_ms is not None and history_ms >= facts.rules.window_ms
+    judged = judge(recent, facts.at_ms, facts.rules) if known else {}
     measured = rates(facts.recent, facts.lags, facts.at_ms)
     committed_ms = {(each.group, each.topic, each.partition): each.offset.commit_ms for each in facts.commits}
     logs = by_place(facts.logs)
-    known = history_ms is not None and history_ms >= facts.rules.window_ms
     rows = []
     for lag in facts.lags:
         place = (lag.group, lag.topic, lag.partition)
-        verdict = judged.get(place) if known else None
+        verdict = judged.get(place)
         if verdict is None or not lag.records:
             verdict = Judged(
                 Status.UNKNOWN if lag.records else Status.OK, verdict.complete if verdict else 0.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.lag.commits import Commit, read_commits, read_groups
 from kafscale.lake.lag.history import DAY_MS, read_samples, write_sample
 from kafscale.lake.lag.measure import Known, measure
@@ -29,7 +29,7 @@ async def read_facts(
 ) -> Facts:
     """What etcd and the segments say now, without history. `chosen`: these groups alone, checkpoints among them.
 
-    Raises EtcdError, StoreError and CorruptSegment.
+    Raises EtcdError and StoreError.
     """
     logs = await read_lake(lake)
     commits = [*await read_commits(lake, {log.topic.name: log.topic for log in logs}.values()), *checkpoints]
@@ -55,6 +55,15 @@ async def with_history(lake: Lake, facts: Facts) -> Facts:
     return replace(facts, recent=recent, overview=overview)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """`written`: rows of history."""
+
+    report: Report
+    logs: Sequence[Log]
+    written: int
+
+
 class Sampler:
     """Call `step` every so often. It keeps the last windows in memory, so that history is read once."""
 
@@ -65,9 +74,8 @@ class Sampler:
         self._memory = Memory()
         self._recent: pa.Table | None = None
 
-    async def step(self, now_ms: int) -> Report:
-        """Write a sample; what is known after it. Raises what `read_facts` raises: nothing is lost by it then but
-        one sample."""
+    async def step(self, now_ms: int) -> Step:
+        """Write a sample and report. Raises what `read_facts` raises; nothing is lost by it but one sample."""
         if self._recent is None:
             self._recent = await read_samples(self._lake, now_ms - RECENT_MS, now_ms)
         facts = await read_facts(self._lake, now_ms, known=self._known)
@@ -79,4 +87,4 @@ class Sampler:
         since = pa.scalar(now_ms - RECENT_MS, TIME)
         kept = self._recent.filter(pc.field("ts") >= since)
         self._recent = pa.concat_tables([kept, found.rows]).combine_chunks()
-        return report
+        return Step(report=report, logs=facts.logs, written=found.rows.num_rows)

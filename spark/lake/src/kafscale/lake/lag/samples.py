@@ -21,7 +21,7 @@ WHOLE_EVERY_MS: Final = 300_000
 SAMPLES: Final = pa.schema(
     {
         "ts": TIME,
-        "group": pa.string(),
+        "group_id": pa.string(),
         "topic": pa.string(),
         "partition": pa.int32(),
         "committed": pa.int64(),
@@ -35,7 +35,7 @@ SAMPLES: Final = pa.schema(
     }
 )
 """`lag` is what is left to read of what is still there. A place without a member has none of the last three."""
-PLACE: Final = ("group", "topic", "partition")
+PLACE: Final = ("group_id", "topic", "partition")
 
 
 class Kind(StrEnum):
@@ -71,7 +71,7 @@ def sample(
         rows.append(
             {
                 "ts": now_ms,
-                "group": commit.group,
+                "group_id": commit.group,
                 "topic": commit.topic,
                 "partition": commit.partition,
                 "committed": commit.offset.offset,

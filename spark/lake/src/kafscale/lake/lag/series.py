@@ -6,12 +6,13 @@ A place keeps its last known lag until the next sample says another; before its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from kafscale.lake.lag.owners import Place
+from kafscale.lake.lag.samples import PLACE
 from numpy.typing import NDArray
 
 UNKNOWN: Final = -1
@@ -22,10 +23,10 @@ Line = NDArray[np.int64]
 class Series:
     """`lines[place][i]` is the lag in records at `start_ms + i * step_ms`."""
 
-    start_ms: int
-    step_ms: int
-    points: int
-    lines: Mapping[Place, Line]
+    start_ms: int = 0
+    step_ms: int = 1
+    points: int = 0
+    lines: Mapping[Place, Line] = field(default_factory=dict)
 
     def total(self, places: Iterable[Place]) -> Line:
         """The sum of those that are known; UNKNOWN where none is."""
@@ -57,7 +58,7 @@ def series(samples: pa.Table, end_ms: int, span_ms: int, points: int) -> Series:
 
 
 def _places(samples: pa.Table) -> Sequence[Place]:
-    columns = (samples[name].to_pylist() for name in ("group", "topic", "partition"))
+    columns = (samples[name].to_pylist() for name in PLACE)
     return list(zip(*columns, strict=True))
 
 

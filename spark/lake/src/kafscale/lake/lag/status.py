@@ -4,7 +4,7 @@ No threshold: a partition is judged by its last commits and by what its log's en
 committed for longer than the window's commits took, and the group was not at the end recently. REWIND: offsets went
 back and have not been regained. STALL: commits of one offset. WARN: offsets rise and the lag never fell. Only the
 first two are said of one that had no lag at some commit of the window.
-The text is read by DuckDB, and by Spark with backticks in place of the quotes: `ts` and `commit_ts` are milliseconds.
+DuckDB and Spark both read the text: `ts` and `commit_ts` are milliseconds in it.
 """
 
 from __future__ import annotations
@@ -62,40 +62,40 @@ class Judged:
 
 SQL: Final = """
 with seen as (
-    select "group", topic, partition, commit_ts, committed, min(ts) as ts, min_by(lag, ts) as lag
-    from samples group by "group", topic, partition, commit_ts, committed
+    select group_id, topic, partition, commit_ts, committed, min(ts) as ts, min_by(lag, ts) as lag
+    from samples group by group_id, topic, partition, commit_ts, committed
 ), numbered as (
     select seen.*,
-        row_number() over (partition by "group", topic, partition order by commit_ts desc, ts desc) as back
+        row_number() over (partition by group_id, topic, partition order by commit_ts desc, ts desc) as back
     from seen
 ), steps as (
-    select "group", topic, partition, commit_ts, committed, lag, back,
-        lag(committed) over (partition by "group", topic, partition order by back desc) as committed_before,
-        lag(lag) over (partition by "group", topic, partition order by back desc) as lag_before
+    select group_id, topic, partition, commit_ts, committed, lag, back,
+        lag(committed) over (partition by group_id, topic, partition order by back desc) as committed_before,
+        lag(lag) over (partition by group_id, topic, partition order by back desc) as lag_before
     from numbered cross join rules where back <= intervals
 ), back_steps as (
-    select "group", topic, partition, max(back) as back, max_by(committed_before, back) as lost
-    from steps where committed < committed_before group by "group", topic, partition
+    select group_id, topic, partition, max(back) as back, max_by(committed_before, back) as lost
+    from steps where committed < committed_before group by group_id, topic, partition
 ), rewound as (
-    select steps."group", steps.topic, steps.partition, max(committed) < max(lost) as rewound
-    from steps join back_steps on steps."group" = back_steps."group" and steps.topic = back_steps.topic
+    select steps.group_id, steps.topic, steps.partition, max(committed) < max(lost) as rewound
+    from steps join back_steps on steps.group_id = back_steps.group_id and steps.topic = back_steps.topic
         and steps.partition = back_steps.partition and steps.back <= back_steps.back
-    group by steps."group", steps.topic, steps.partition
+    group by steps.group_id, steps.topic, steps.partition
 ), windows as (
-    select "group", topic, partition, count(*) as commits,
+    select group_id, topic, partition, count(*) as commits,
         min_by(commit_ts, -back) as first_ms, max_by(commit_ts, -back) as last_ms,
         max_by(committed, -back) as committed,
         min(lag) as least_lag, min(committed) = max(committed) as stalled,
         max(case when lag < lag_before then 1 else 0 end) = 1 as fell
-    from steps group by "group", topic, partition
+    from steps group by group_id, topic, partition
 ), ends as (
-    select "group", topic, partition, max_by(lag, ts) as lag,
+    select group_id, topic, partition, max_by(lag, ts) as lag,
         coalesce(
             max_by(log_end, ts) filter (where ts <= now_ms - (intervals - 1) * interval_ms), min(log_end)
         ) as least_end
-    from samples cross join rules group by "group", topic, partition
+    from samples cross join rules group by group_id, topic, partition
 )
-select windows."group", windows.topic, windows.partition,
+select windows.group_id, windows.topic, windows.partition,
     case
         when ends.lag <= allowed_lag then 'OK'
         when commits / cast(intervals as double) < minimum_complete then 'OK'
@@ -108,9 +108,9 @@ select windows."group", windows.topic, windows.partition,
     end as status,
     commits / cast(intervals as double) as complete
 from windows cross join rules
-join ends on windows."group" = ends."group" and windows.topic = ends.topic
+join ends on windows.group_id = ends.group_id and windows.topic = ends.topic
     and windows.partition = ends.partition
-left join rewound on windows."group" = rewound."group" and windows.topic = rewound.topic
+left join rewound on windows.group_id = rewound.group_id and windows.topic = rewound.topic
     and windows.partition = rewound.partition
 """
 """Over `samples` and `rules`, a table of one row: now_ms and the fields of Rules."""

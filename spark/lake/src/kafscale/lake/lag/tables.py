@@ -15,7 +15,7 @@ PARTITIONS: Final = pa.schema(
     {
         "cluster": pa.string(),
         "ts": TIME,
-        "group": pa.string(),
+        "group_id": pa.string(),
         "topic": pa.string(),
         "partition": pa.int32(),
         "status": pa.string(),
@@ -45,7 +45,13 @@ PARTITIONS: Final = pa.schema(
 
 def partitions_table(report: Report) -> pa.Table:
     rows = [
-        {"cluster": report.cluster, "ts": report.at_ms, **asdict(row), "status": row.status.value}
+        {
+            "cluster": report.cluster,
+            "ts": report.at_ms,
+            "group_id": row.group,
+            **asdict(row),
+            "status": row.status,
+        }
         for row in report.partitions
     ]
     return pa.Table.from_pylist(rows, schema=PARTITIONS)

@@ -1,0 +1,60 @@
+"""Lag as a job: a sample for the history, and what is known after it as gauges on /metrics.
+
+The gauges have kafka-lag-exporter's names, not ours, so that its dashboards fit. They are those of the last sample, and
+gone once it is old: an instance that lost its turn must not go on telling what held when it had it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from kafscale.lake.catalog import Lake
+from kafscale.lake.lag.history import expire
+from kafscale.lake.lag.prometheus import Gauge, gauges
+from kafscale.lake.lag.report import Report
+from kafscale.lake.lag.sampler import Sampler
+from kafscale.lake.lag.status import Rules
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Metrics, Row, Source
+
+MISSED_MAX: Final = 5
+"""Samples in a row; after that the last one is not shown any more."""
+
+
+class LagJob:
+    def __init__(self, lake: Lake, metrics: Metrics, clock: Clock, *, every_ms: int, keep_ms: int) -> None:
+        self._lake = lake
+        self._clock = clock
+        self._sampler = Sampler(lake, Rules(interval_ms=every_ms))
+        self._keep_ms = keep_ms
+        self._fresh_ms = MISSED_MAX * every_ms
+        self._shown: dict[str, Gauge] = {}
+        self._shown_ms = 0
+        self._written = metrics.counter("lag_samples", "Rows of lag history written")
+        self._expired = metrics.counter("lag_files_expired", "Files of lag history deleted for their age")
+        empty = Report(cluster=lake.keys.namespace, at_ms=0)
+        for gauge in gauges(empty, ()):
+            metrics.sources[gauge.name] = Source(
+                kind="gauge",
+                name=gauge.name,
+                text=gauge.text,
+                labels=gauge.labels,
+                rows=partial(self._rows, gauge.name),
+            )
+
+    async def run(self) -> None:
+        done = await self._sampler.step(self._clock.wall_ms())
+        self._written.inc(done.written)
+        self._shown = {gauge.name: gauge for gauge in gauges(done.report, done.logs)}
+        self._shown_ms = self._clock.now_ms()
+
+    async def expire(self) -> None:
+        self._expired.inc(await expire(self._lake, self._clock.wall_ms(), self._keep_ms))
+
+    def _rows(self, name: str) -> Iterable[Row]:
+        gauge = self._shown.get(name)
+        if gauge is None or self._clock.now_ms() - self._shown_ms > self._fresh_ms:
+            return ()
+        return gauge.values
