@@ -25,6 +25,11 @@ BY_TOPIC_MAX: Final = 256
 """With more topics they are one table, since DuckDB plans each part of a union: half a millisecond."""
 
 
+CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "threads": 1,
+    "enable_external_access": False,
+    "python_enable_replacements": False,  # a name that is no table must not be a variable of this program
+}
 ROWS_AT_ONCE: Final = 65_536
 
 
@@ -54,7 +59,7 @@ async def stream(lake: Lake, logs: Sequence[Log], text: str) -> AsyncGenerator[p
 async def _asked(lake: Lake, logs: Sequence[Log], text: str) -> AsyncIterator[duckdb.DuckDBPyRelation]:
     """The query, not run yet. DuckDB is only called in threads: it waits there for what the event loop reads."""
     tables, views = _tables(lake, logs)
-    connection = duckdb.connect(config={"threads": 1, "enable_external_access": False})
+    connection = duckdb.connect(config=CONFIG)
     try:
         yield await asyncio.to_thread(_prepared, connection, tables, views, text)
     except (duckdb.Error, OSError, pa.ArrowException) as refused:
