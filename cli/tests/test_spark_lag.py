@@ -90,9 +90,10 @@ def test_an_empty_choice_is_an_empty_answer(root: Path) -> None:
 
 
 def test_files_for_machines(root: Path, tmp_path: Path) -> None:
-    parquet, text = tmp_path / "lag.parquet", tmp_path / "lag.prom"
-    done = run(root, "-o", "json", "--parquet", str(parquet), "--prometheus", str(text))
+    parquet, text, page = tmp_path / "lag.parquet", tmp_path / "lag.prom", tmp_path / "lag.html"
+    done = run(root, "-o", "json", "--parquet", str(parquet), "--prometheus", str(text), "--html", str(page))
     assert done.exit_code == 0, done.output
+    assert "readers" in page.read_text(encoding="utf-8")
     assert pq.read_table(parquet)["records"].to_pylist() == [0, 15]
     assert (
         'kafka_consumergroup_group_sum_lag{cluster_name="default",group="readers"} 15.0' in text.read_text()

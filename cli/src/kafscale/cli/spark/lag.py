@@ -20,6 +20,7 @@ from kafscale.cli.terminal import (
     OutputOption,
     StoreOption,
     fail,
+    notice,
     show_rows,
 )
 
@@ -43,6 +44,7 @@ class _Files:
 
     parquet: Path | None
     prometheus: str | None
+    html: Path | None
 
 
 def lag(
@@ -62,6 +64,7 @@ def lag(
         str | None,
         typer.Option(help="Write metrics in Prometheus' text format to this file, or - instead of rows."),
     ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page for people to this file.")] = None,
 ) -> None:
     """Show how far behind groups are, whether they keep up, and when what they have not read will be gone."""
     from kafscale.lake.lag.checkpoints import NoCheckpoint, read_checkpoint
@@ -72,7 +75,7 @@ def lag(
         raise fail(str(trouble)) from trouble
     chosen = frozenset(group) if group else None
     report, facts = on_lake(partial(_report, read, chosen), data_dir, namespace, store)
-    _write(report, facts, _Files(parquet=parquet, prometheus=prometheus))
+    _write(report, facts, _Files(parquet=parquet, prometheus=prometheus, html=html))
     if prometheus == STDOUT:
         return
     if output is Output.TABLE:
@@ -122,5 +125,10 @@ def _write(report: Report, facts: Facts, files: _Files) -> None:
                 typer.echo(text, nl=False)
             else:
                 Path(files.prometheus).write_text(text)
+        if files.html is not None:
+            from kafscale.lake.lag.page import render
+
+            files.html.write_text(render(report), encoding="utf-8")
+            notice(f"{files.html} is written: open it in any browser")
     except OSError as trouble:
         raise fail(str(trouble)) from trouble

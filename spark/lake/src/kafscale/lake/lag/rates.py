@@ -20,6 +20,8 @@ from kafscale.lake.lag.samples import PLACE
 WINDOW_MS: Final = 600_000
 SPAN_MIN_MS: Final = 10_000
 """Less history than that says nothing of a rate."""
+CATCHING_UP_MIN: Final = 0.01
+"""Of the produce rate: the lag of a group that keeps up goes up and down by less, and means nothing."""
 SOON_MS: Final = 3_600_000
 SEGMENTS_WEIGHED: Final = 64
 
@@ -92,11 +94,13 @@ def bytes_per_record(log: Log) -> float | None:
     return sum(seg.size for seg in newest) / offsets if offsets else None
 
 
-def eta_ms(lag: Lag, net_per_s: float | None) -> int | None:
+def eta_ms(lag: Lag, found: Rates) -> int | None:
     """Until the group has read all, if it goes on like that. None: never, or nobody knows."""
     if not lag.records:
         return 0
-    return round(lag.records / net_per_s * 1000) if net_per_s is not None and net_per_s > 0 else None
+    if found.net is None or found.net <= CATCHING_UP_MIN * (found.produced or 0):
+        return None
+    return round(lag.records / found.net * 1000)
 
 
 def expires_by_size_ms(lag: Lag, bytes_per_s: float | None) -> int | None:

@@ -171,7 +171,8 @@ def make_report(facts: Facts) -> Report:
     ]
     history_ms = facts.at_ms - min(times) if times else None
     owned = owners(facts.groups.values(), facts.topics.values())
-    recent = pa.concat_tables([facts.recent, sample(facts.logs, facts.commits, owned, facts.at_ms)])
+    live = sample(facts.logs, facts.commits, owned, facts.at_ms)
+    recent, overview = (pa.concat_tables([rows, live]) for rows in (facts.recent, facts.overview))
     known = history_ms is not None and history_ms >= facts.rules.window_ms
     judged = judge(recent, facts.at_ms, facts.rules) if known else {}
     measured = rates(facts.recent, facts.lags, facts.at_ms)
@@ -188,7 +189,7 @@ def make_report(facts: Facts) -> Report:
         log = logs[lag.topic, lag.partition]
         rates_here = _with_commits(measured[place], log, facts.at_ms)
         rows.append(_partition(lag, verdict, rates_here, log, owned.get(place), committed_ms[place]))
-    lines = series(facts.overview, facts.at_ms, DAY_MS, POINTS)
+    lines = series(overview, facts.at_ms, DAY_MS, POINTS)
     return Report(
         cluster=facts.cluster,
         at_ms=facts.at_ms,
@@ -214,7 +215,7 @@ def _partition(
 ) -> PartitionRow:
     weight = bytes_per_record(log)
     by_size = expires_by_size_ms(lag, weight and found.produced and weight * found.produced)
-    eta = eta_ms(lag, found.net)
+    eta = eta_ms(lag, found)
     return PartitionRow(
         group=lag.group,
         topic=lag.topic,
