@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import random
+from binascii import crc32
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ RECORD_BYTES = 240
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """How a group of this kind reads. `behind(ago_s, chance)` is its time lag in seconds so many seconds ago."""
+    """How a group of this kind reads. `mood` says how far it is behind at a time, see `behind_s`."""
 
     group: str
     topics: tuple[str, ...]
@@ -79,8 +79,13 @@ def end_at(topic: str, ago_s: float) -> int:
     return int(total / partitions * (40 * 86_400 - ago_s - wave))
 
 
-def behind_s(kind: Kind, partition: int, ago_s: float, chance: random.Random) -> float:
-    jitter = chance.uniform(0.4, 1.6)
+def chance(*of: object) -> float:
+    """From 0 to 1, and always the same of the same."""
+    return crc32(repr(of).encode()) / 2**32
+
+
+def behind_s(kind: Kind, partition: int, ago_s: float) -> float:
+    jitter = 0.4 + 1.2 * chance(kind.group, partition, ago_s)
     match kind.mood:
         case "losing":
             return (30 * 3_600 + 0.62 * (86_400 - ago_s)) * (1 + 0.06 * math.sin(partition))
@@ -101,7 +106,7 @@ def behind_s(kind: Kind, partition: int, ago_s: float, chance: random.Random) ->
         case "stopped":
             return max(2, 7.4 * 86_400 - ago_s)
         case _:
-            return 0.0 if chance.random() < 0.3 else 2 * jitter
+            return 0.0 if jitter < 0.7 else 2 * jitter
 
 
 def segments(topic: str) -> tuple[Seg, ...]:
@@ -143,11 +148,10 @@ def commits_at(ago_s: float) -> list[Commit]:
     for kind in KINDS:
         for topic in kind.topics:
             for partition in range(TOPICS[topic][0]):
-                chance = random.Random(f"{kind.group}{topic}{partition}{ago_s}")
-                late_s = behind_s(kind, partition, ago_s, chance)
+                late_s = behind_s(kind, partition, ago_s)
                 offset = end_at(topic, ago_s + late_s)
                 quiet = kind.mood in ("stopped", "batch")
-                since_s = late_s if quiet else chance.uniform(0.5, 20)
+                since_s = late_s if quiet else 0.5 + 19 * chance(topic, partition, ago_s)
                 at_ms = NOW - int((ago_s + since_s) * 1000)
                 committed = CommittedOffset(offset=offset, commit_ms=at_ms)
                 found.append(Commit(group=kind.group, topic=topic, partition=partition, offset=committed))
@@ -213,8 +217,7 @@ def world() -> Facts:
     kinds = {kind.group: kind for kind in KINDS}
     lags = []
     for each in commits:
-        chance = random.Random(f"{each.group}{each.topic}{each.partition}0")
-        late_s = behind_s(kinds[each.group], each.partition, 0, chance)
+        late_s = behind_s(kinds[each.group], each.partition, 0)
         lags.append(lag_of(each, places[each.topic, each.partition], late_s))
     return Facts(
         cluster="production-eu",

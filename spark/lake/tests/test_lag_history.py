@@ -7,7 +7,9 @@ from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.history import DAY_MS, HOUR_MS, expire, read_samples, sample_once, write_sample
 from kafscale.lake.lag.owners import Owner
+from kafscale.lake.lag.sampler import Sampler
 from kafscale.lake.lag.samples import SAMPLES, WHOLE_EVERY_MS, Kind, Memory, Sample, sample, thinned
+from kafscale.lake.lag.status import Status
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace
@@ -134,3 +136,15 @@ def test_a_group_that_comes_back_is_written_again() -> None:
     found, _ = thinned(table, memory, T0 + 2)
     assert found.kind is Kind.CHANGES
     assert len(found.rows) == 1
+
+
+async def test_a_sampler_that_had_no_turn_learns_what_the_other_saw(lake: Lake) -> None:
+    topic = await two_partitions(lake)
+    one, other = Sampler(lake), Sampler(lake)
+    await one.step(T0)
+    for number in range(1, 12):
+        await commit(lake, topic, "readers", 0, 5 + number, T0 + number * STEP - 1)
+        await other.step(T0 + number * STEP)
+    done = await one.step(T0 + 12 * STEP)
+    assert [row.complete for row in done.report.partitions] == [1.0, 0.1], "ten commits, of which it saw none"
+    assert [row.status for row in done.report.partitions] == [Status.OK, Status.STOP]

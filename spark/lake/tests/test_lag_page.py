@@ -21,6 +21,7 @@ from kafscale.testkit.chromium import Page, browser_page
 from .lag_world import lag_of, logs, world
 
 BYTES_MAX = 300_000
+BROWSER_S = 900
 HOSTILE = (
     "</script><script>document.title='owned'</script>",
     "<!--<script>",
@@ -68,6 +69,9 @@ class Elements(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
         self._open = dict(attrs).get("id") or tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
 
     def handle_data(self, data: str) -> None:
         self.texts[self._open] = self.texts.get(self._open, "") + data
@@ -135,6 +139,7 @@ async def shown(tab: Page) -> list[str]:
     return found
 
 
+@pytest.mark.timeout(BROWSER_S)
 async def test_a_browser_shows_it_without_a_complaint_and_without_a_request(
     report: Report, page: str, tmp_path: Path
 ) -> None:
@@ -143,8 +148,7 @@ async def test_a_browser_shows_it_without_a_complaint_and_without_a_request(
         assert len(await shown(tab)) == len(report.groups)
         assert await tab.ask("document.querySelectorAll('.cells i').length") == len(report.partitions)
         await tab.ask("document.getElementById('all').click()")
-        rows = "new Promise((done) => setTimeout(() => done(document.querySelectorAll('details tbody tr').length)))"
-        assert await tab.ask(rows) == len(report.partitions)
+        await tab.until(f"document.querySelectorAll('details tbody tr').length === {len(report.partitions)}")
         assert await tab.ask("document.querySelectorAll('#topics tbody tr').length") == len(report.topics)
         await tab.ask("document.getElementById('search').value = 'fraud'")
         await tab.ask("document.getElementById('search').dispatchEvent(new Event('input'))")
@@ -156,6 +160,7 @@ async def test_a_browser_shows_it_without_a_complaint_and_without_a_request(
         assert {Path(url).name for url in tab.seen.requests} == {"lag.html", "hostile.html"}
 
 
+@pytest.mark.timeout(BROWSER_S)
 async def test_a_page_that_misbehaves_is_told_of(tmp_path: Path) -> None:
     """The test above would be worth nothing if the browser kept such things to itself."""
     async with browser_page() as tab:

@@ -22,7 +22,8 @@ from typing import Any, Final
 import pytest
 
 NAMES: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
-CALL_S: Final = 90.0
+CALL_S: Final = 300.0
+POLL_MS: Final = 20
 _FLAGS: Final = (
     "--headless",
     "--no-sandbox",
@@ -117,6 +118,11 @@ class Page:
         )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    async def until(self, condition: str) -> None:
+        """Returns when a JavaScript expression is true; TimeoutError when it does not become so."""
+        again = f"const look = () => {condition} ? done() : setTimeout(look, {POLL_MS}); look();"
+        await self.ask(f"new Promise((done) => {{ {again} }})")
 
     async def screenshot(self) -> bytes:
         """A PNG of what is in the window."""

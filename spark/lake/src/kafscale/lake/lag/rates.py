@@ -58,6 +58,8 @@ def rates(
     samples: pa.Table, lags: Iterable[Lag], now_ms: int, window_ms: int = WINDOW_MS
 ) -> Mapping[Place, Rates]:
     """Between the window's begin and `lags`, which are of now."""
+    if not samples.num_rows:
+        return {(lag.group, lag.topic, lag.partition): Rates() for lag in lags}
     plain = samples.select([*PLACE, "committed", "log_end", "lag"])
     plain = plain.append_column("ts", samples["ts"].cast(pa.int64()))
     with duckdb.connect(config={"threads": 1, "enable_external_access": False}) as connection:

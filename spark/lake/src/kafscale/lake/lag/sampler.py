@@ -14,7 +14,7 @@ from kafscale.lake.lag.history import DAY_MS, read_samples, write_sample
 from kafscale.lake.lag.measure import Known, measure
 from kafscale.lake.lag.owners import owners
 from kafscale.lake.lag.report import RECENT_MS, Facts, Report, make_report
-from kafscale.lake.lag.samples import Kind, Memory, sample, thinned
+from kafscale.lake.lag.samples import WHOLE_EVERY_MS, Kind, Memory, sample, thinned
 from kafscale.lake.lag.status import Rules
 from kafscale.lake.tables import TIME
 
@@ -73,11 +73,14 @@ class Sampler:
         self._known = Known()
         self._memory = Memory()
         self._recent: pa.Table | None = None
+        self._last_ms = 0
 
     async def step(self, now_ms: int) -> Step:
         """Write a sample and report. Raises what `read_facts` raises; nothing is lost by it but one sample."""
-        if self._recent is None:
+        if self._recent is None or now_ms - self._last_ms > WHOLE_EVERY_MS:
+            # Another sampler may have written what this one did not see.
             self._recent = await read_samples(self._lake, now_ms - RECENT_MS, now_ms)
+        self._last_ms = now_ms
         facts = await read_facts(self._lake, now_ms, known=self._known)
         owned = owners(facts.groups.values(), facts.topics.values())
         found, memory = thinned(sample(facts.logs, facts.commits, owned, now_ms), self._memory, now_ms)

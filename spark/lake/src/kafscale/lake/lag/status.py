@@ -4,7 +4,7 @@ No threshold: a partition is judged by its last commits and by what its log's en
 committed for longer than the window's commits took, and the group was not at the end recently. REWIND: offsets went
 back and have not been regained. STALL: commits of one offset. WARN: offsets rise and the lag never fell. Only the
 first two are said of one that had no lag at some commit of the window.
-DuckDB and Spark both read the text: `ts` and `commit_ts` are milliseconds in it.
+The text keeps to what DuckDB's and Spark's SQL have in common; `ts` and `commit_ts` are milliseconds in it.
 """
 
 from __future__ import annotations
