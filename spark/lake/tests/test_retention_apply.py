@@ -231,3 +231,22 @@ async def test_a_topic_that_is_being_deleted_is_left_alone(shop: Shop) -> None:
     assert retention.report.fates == {Fate.TOPIC_GONE: 8}
     assert (await meta_of(shop, log)).swept == 0
     assert (await run(shop.lake())).logs == 0
+
+
+async def test_a_log_that_cannot_be_read_is_told_and_holds_up_no_other(shop: Shop) -> None:
+    """One has lost its manifest, another's is damaged, and the third is well."""
+    lost = await shop.topic("lost", retention_ms=str(KEPT_MS))
+    damaged = await shop.topic("damaged", retention_ms=str(KEPT_MS))
+    well = await shop.topic("well", retention_ms=str(KEPT_MS))
+    for log in (lost, damaged, well):
+        await grow(log, 8)
+        ref = await log.checkpoint(keep=2)
+        if log is lost:
+            await shop.store.delete(ref.key)
+        if log is damaged:
+            await shop.store.put(ref.key, [b"\xff"])
+    done = await run(shop.lake())
+    assert sorted(done.missed) == ["damaged/0", "lost/0"]
+    assert (done.moved, done.segments) == (1, 4)
+    assert (await meta_of(shop, well)).swept == 4 * PER_SEGMENT
+    assert (await meta_of(shop, lost)).log_start == 0

@@ -44,6 +44,10 @@ def orphans(
     done = "nothing was changed" if dry_run else "deleted"
     notice(f"{len(rows)} orphans of {found.partitions} partitions, {found.bytes} bytes: {done}")
     notice(f"{found.left} objects at or above their log's end, {len(found.strange)} of unknown names: left")
+    for place, why in found.missed.items():
+        notice(f"{place} was passed over: {why}")
+    if found.missed:
+        raise fail(f"{len(found.missed)} logs were passed over")
     failed = sum(count for fate, count in found.fates.items() if not fate.is_over)
     if failed:
         raise fail(f"{failed} objects could not be deleted; the next run tries again")

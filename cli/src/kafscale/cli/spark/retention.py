@@ -81,6 +81,10 @@ async def _apply(asked: Asked, output: Output, lake: Lake) -> None:
     row = {"logs": done.logs, "moved": done.moved, "segments": done.segments, "bytes": done.bytes}
     row |= {"objects_" + fate.value.replace(" ", "_"): count for fate, count in sorted(done.fates.items())}
     show_rows(tuple(row), [row], output)
+    for place, why in done.missed.items():
+        notice(f"{place} was passed over: {why}")
+    if done.missed:
+        raise fail(f"{len(done.missed)} logs were passed over")
     if done.left:
         raise fail(f"{done.left} objects could not be deleted; the next run tries again")
 

@@ -30,6 +30,8 @@ class OrphansJob:
             found = run.found
             self._deleted.inc(found.fates[Fate.DELETED])
             self._strange.set(len(found.strange))
+            for place, why in found.missed.items():
+                log.warning("the collection of orphans passed a log over", log=place, why=why)
             log.info(
                 "orphans",
                 partitions=found.partitions,

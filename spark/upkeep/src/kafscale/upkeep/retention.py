@@ -45,6 +45,9 @@ class RetentionJob:
         self._moved = metrics.counter("log_starts_moved", "Logs that retention let start later")
         self._segments = metrics.counter("retention_deleted_segments", "Segments that retention deleted")
         self._bytes = metrics.counter("retention_deleted_bytes", "Their bytes, with the indexes")
+        self._missed = metrics.gauge(
+            "retention_missed_logs", "Logs that the last run could not read, or that others kept changing"
+        )
         self._failed = metrics.counter(
             "retention_failed_deletes", "Deletions that failed; the next run tries again"
         )
@@ -60,6 +63,9 @@ class RetentionJob:
             self._segments.inc(done.segments)
             self._bytes.inc(done.bytes)
             self._failed.inc(done.fates[Fate.FAILED])
+            self._missed.set(len(done.missed))
+            for place, why in done.missed.items():
+                log.warning("retention passed a log over", log=place, why=why)
             log.info(
                 "retention",
                 logs=done.logs,

@@ -16,9 +16,11 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, read_topics
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
+from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.starts import Cut, move_starts
 from kafscale.lake.retention.sweep import sweep
 from kafscale.lake.retention.together import together
+from kafscale.storage.heads import CorruptValue
 from kafscale.storage.topics import Topic
 
 GRACE_S: Final = 300.0
@@ -43,6 +45,8 @@ class Report:
     bytes: int = 0
     fates: Counter[Fate] = field(default_factory=Counter)
     """What became of each object."""
+    missed: dict[str, str] = field(default_factory=dict)
+    """topic/partition -> why it was passed over."""
 
     @property
     def left(self) -> int:
@@ -72,7 +76,7 @@ class Retention:
         self.report = Report()
 
     async def run(self, names: Iterable[str] | None = None) -> Report:
-        """Over these topics, or all. Raises EtcdError, StoreError and Overtaken."""
+        """Over these topics, or all. Raises EtcdError and StoreError."""
         chosen = None if names is None else frozenset(names)
         topics = [t for t in await read_topics(self._lake) if chosen is None or t.name in chosen]
         cuts = await self._cut(topics)
@@ -93,8 +97,9 @@ class Retention:
         for some in _some(topics):
             found = await move_starts(self._lake, some, self._now_ms)
             self.report.logs += sum(topic.partitions for topic in some)
-            self.report.moved += sum(cut.moved for cut in found)
-            cuts += [cut for cut in found if cut.segments]
+            self.report.moved += sum(cut.moved for cut in found.made)
+            self.report.missed |= found.missed
+            cuts += [cut for cut in found.made if cut.segments]
             self._progress("moving log starts", self.report.logs, total)
         return cuts
 
@@ -106,7 +111,11 @@ class Retention:
         self.report.segments += len(gone)
         self.report.bytes += sum(seg.size + seg.index_size for seg in gone)
         self._progress("deleting segments", self.report.segments, segments)
-        left = await sweep(self._lake, cut, {(seg.base, seg.etag) for seg in gone})
+        try:
+            left = await sweep(self._lake, cut, {(seg.base, seg.etag) for seg in gone})
+        except (Overtaken, CorruptValue) as trouble:
+            self.report.missed[f"{cut.topic.name}/{cut.partition}"] = str(trouble)
+            return
         manifests = [Condemned(topic=cut.topic, key=key, etag=None) for key in left]
         self.report.fates.update(await delete_all(self._lake, manifests))
 

@@ -19,9 +19,10 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake, read_topics
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
+from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.together import together
 from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Range, RangeResult, Txn
-from kafscale.storage.heads import Head, Meta, Seg, decode_head, decode_meta, encode_meta
+from kafscale.storage.heads import CorruptValue, Head, Meta, Seg, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import OWN_TREE, TopicId, index_beside
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound
@@ -33,10 +34,6 @@ UNIQUE: Final = ("manifest", "producers", "compacted")
 """Trees below @kafscale that are kept per topic id and partition."""
 
 Progress = Callable[[str, int, int], None]
-
-
-class FenceOvertaken(Exception):
-    """Meta changed under every try to raise it; the next run goes on from here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +56,8 @@ class Found:
     strange: list[str] = field(default_factory=list)
     """Objects in a topic's tree that are no segments of ours."""
     fates: Counter[Fate] = field(default_factory=Counter)
+    missed: dict[str, str] = field(default_factory=dict)
+    """topic/partition -> why nothing of it was judged."""
 
     @property
     def bytes(self) -> int:
@@ -92,8 +91,12 @@ class Orphans:
 
     async def _look(self, topic: Topic, partition: int, places: int, dry: bool) -> None:
         listed = [info async for info in _unique(self._lake, topic, partition)]
-        known = await _known(self._lake, topic, partition, {info.key for info in listed}, dry)
         self.found.partitions += 1
+        try:
+            known = await _known(self._lake, topic, partition, {info.key for info in listed}, dry)
+        except (Overtaken, CorruptValue) as trouble:
+            self.found.missed[f"{topic.name}/{partition}"] = str(trouble)
+            return
         self._progress("looking for orphans", self.found.partitions, places)
         if known is None:
             return
@@ -144,7 +147,7 @@ async def _known(lake: Lake, topic: Topic, partition: int, listed: set[str], dry
         at_the_fence = await _fence(lake, where, heads.kvs[0].create_revision, revision, fenced)
         if at_the_fence is not None:
             return _named(lake, at_the_fence, fenced, chunks)
-    raise FenceOvertaken(f"{topic.name}/{partition}")
+    raise Overtaken(f"{topic.name}/{partition}", TRIES_MAX)
 
 
 async def _fence(

@@ -2,19 +2,21 @@
 
 The laws of `storage.log_starts` hold: a start only grows, never passes the high watermark, and moves by a
 compare-and-swap. A race that is lost, or an answer that never came, is no answer: the log is read again and
-planned again from what it is by then.
+planned again from what it is by then. A log that cannot be read (a damaged or lost manifest) is passed over and told:
+the others must not fill the store for its sake.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, read_places, read_topics
+from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.plan import plan, start_after
 from kafscale.storage.etcd import EtcdUnknown, Txn, TxnResult
-from kafscale.storage.heads import Seg
+from kafscale.storage.heads import CorruptValue, Seg
 from kafscale.storage.log_starts import LogBounds, build_move
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.topics import Topic
@@ -22,6 +24,8 @@ from kafscale.storage.topics import Topic
 MOVES_PER_REQUEST: Final = 50
 """Nested transactions in one request of etcd's, whose metas may have some kilobytes each."""
 TRIES_MAX: Final = 8
+
+Place = tuple[Topic, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,50 +39,66 @@ class Cut:
     moved: bool  # by this run
 
 
-class Overtaken(Exception):
-    """The logs changed under every try; the next run may find them calmer."""
+@dataclass(slots=True)
+class Cuts:
+    """Of the logs that have something to delete; `missed`: topic/partition of those passed over, and why."""
 
-    def __init__(self, places: int) -> None:
-        super().__init__(f"{places} logs changed under each of {TRIES_MAX} tries")
-        self.places = places
+    made: list[Cut] = field(default_factory=list)
+    missed: dict[str, str] = field(default_factory=dict)
 
 
-async def move_starts(lake: Lake, topics: Iterable[Topic], now_ms: Callable[[], int]) -> list[Cut]:
-    """Cuts of the logs that have something to delete. Raises Overtaken, EtcdError, StoreError."""
+async def move_starts(lake: Lake, topics: Iterable[Topic], now_ms: Callable[[], int]) -> Cuts:
+    """Raises EtcdError and StoreError."""
+    cuts = Cuts()
     places = [(topic, part) for topic in topics for part in range(topic.partitions)]
-    cuts: list[Cut] = []
     for _ in range(TRIES_MAX):
         places = await _try(lake, places, now_ms(), cuts)
         if not places:
             return cuts
         places = await _again(lake, places)
-    raise Overtaken(len(places))
+    for topic, partition in places:
+        name = f"{topic.name}/{partition}"
+        cuts.missed.setdefault(name, str(Overtaken(name, TRIES_MAX)))
+    return cuts
 
 
-async def _try(
-    lake: Lake, places: Sequence[tuple[Topic, int]], now_ms: int, cuts: list[Cut]
-) -> list[tuple[Topic, int]]:
-    """Adds to `cuts`; the places that are to be tried again."""
-    try:
-        logs = await read_places(lake, places)
-    except ObjectNotFound:  # a manifest was replaced under the read
-        return list(places)
+async def _try(lake: Lake, places: Sequence[Place], now_ms: int, cuts: Cuts) -> list[Place]:
+    """The places that are to be tried again."""
+    logs, lost = await _read(lake, places, cuts)
     moving = []
     for log in logs:
         start = start_after(log, plan([log], now_ms))
         if start > log.start:
             moving.append((log, start))
         elif log.below:
-            cuts.append(_cut(log, log.start, moved=False))
-    lost = []
+            cuts.made.append(_cut(log, log.start, moved=False))
     for at in range(0, len(moving), MOVES_PER_REQUEST):
         some = moving[at : at + MOVES_PER_REQUEST]
         for (log, start), moved in zip(some, await _move(lake, some), strict=True):
             if moved:
-                cuts.append(_cut(log, start, moved=True))
+                cuts.made.append(_cut(log, start, moved=True))
             else:
                 lost.append((log.topic, log.partition))
     return lost
+
+
+async def _read(lake: Lake, places: Sequence[Place], cuts: Cuts) -> tuple[list[Log], list[Place]]:
+    """The logs, all in few requests if all can be read, and the places of those that are to be read again."""
+    try:
+        return await read_places(lake, places), []
+    except (ObjectNotFound, CorruptValue):
+        logs, lost = [], []
+    for topic, partition in places:
+        name = f"{topic.name}/{partition}"
+        cuts.missed.pop(name, None)
+        try:
+            logs += await read_places(lake, [(topic, partition)])
+        except ObjectNotFound as gone:  # replaced under the read; or lost, if that goes on
+            cuts.missed[name] = str(gone)
+            lost.append((topic, partition))
+        except CorruptValue as damage:
+            cuts.missed[name] = str(damage)
+    return logs, lost
 
 
 async def _move(lake: Lake, moving: Sequence[tuple[Log, int]]) -> list[bool]:
@@ -101,7 +121,7 @@ def _cut(log: Log, start: int, *, moved: bool) -> Cut:
     return Cut(topic=log.topic, partition=log.partition, start=start, segments=gone, moved=moved)
 
 
-async def _again(lake: Lake, places: Iterable[tuple[Topic, int]]) -> list[tuple[Topic, int]]:
+async def _again(lake: Lake, places: Iterable[Place]) -> list[Place]:
     """Under the topics' records of now: a config may have changed, a topic may be gone."""
     topics = {topic.topic_id: topic for topic in await read_topics(lake)}
     return [(topics[topic.topic_id], part) for topic, part in places if topic.topic_id in topics]

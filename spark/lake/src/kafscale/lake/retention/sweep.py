@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake
+from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.starts import Cut
 from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Range, Txn
 from kafscale.storage.heads import EpochStart, ManifestRef, Meta, Seg, decode_head, decode_meta, encode_meta
@@ -24,10 +25,6 @@ TRIES_MAX: Final = 8
 
 Gone = Collection[tuple[int, str]]
 """Base and etag of the segments whose objects are not there any more."""
-
-
-class SweepOvertaken(Exception):
-    """Checkpoints changed the log's meta under every try; the next run goes on from here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +78,7 @@ async def sweep(lake: Lake, cut: Cut, gone: Gone) -> list[str]:
             named = {*(chunk.key for chunk in meta.chunks), meta.epochs_key}
             before = [*(chunk.key for chunk in dropped), books.meta.epochs_key]
             return [key for key in before if key and key not in named]
-    raise SweepOvertaken(f"{cut.topic.name}/{cut.partition}")
+    raise Overtaken(f"{cut.topic.name}/{cut.partition}", TRIES_MAX)
 
 
 async def _read(lake: Lake, cut: Cut) -> Books | None:

@@ -1,0 +1,76 @@
+"""How far a log is swept, by what the store has said of its objects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from kafscale.lake.retention.apply import Retention
+from kafscale.lake.retention.deletes import Fate
+from kafscale.lake.retention.sweep import known_epochs, swept_end
+from kafscale.storage.heads import EpochStart, Meta, decode_meta
+from kafscale.storage.manifests import Manifest
+from kafscale.testkit.logbuilder import LogBuilder, records
+from kafscale.testkit.objects import Fault, FaultyStore, scripted
+
+from .shop import Shop
+from .test_retention import SEG
+
+SEGMENTS = tuple(replace(SEG, base=10 * number, etag=str(number)) for number in range(4))
+
+
+@pytest.mark.parametrize(
+    ("swept", "gone", "start", "end"),
+    [
+        (0, {0, 1}, 20, 20),
+        (0, {0, 1}, 40, 20),
+        (0, {0, 1, 2}, 20, 20),
+        (0, {1}, 20, 0),
+        (0, set(), 20, 0),
+        (10, {1}, 20, 20),
+        (10, set(), 20, 10),
+        (0, {0, 1, 2, 3}, 40, 40),
+    ],
+)
+def test_a_log_is_swept_up_to_the_first_object_that_may_stand(
+    swept: int, gone: set[int], start: int, end: int
+) -> None:
+    named = {(10 * number, str(number)) for number in gone}
+    assert swept_end(Meta(swept=swept), SEGMENTS, named, start) == end
+
+
+def test_another_object_of_the_same_offsets_is_not_the_one_that_is_gone() -> None:
+    assert swept_end(Meta(), SEGMENTS, {(0, "another")}, 40) == 0
+
+
+def test_an_epoch_starts_where_it_was_first_seen() -> None:
+    first = Manifest(segments=(), epochs=(EpochStart(epoch=1, start=0), EpochStart(epoch=3, start=7)))
+    second = Manifest(segments=(), epochs=(EpochStart(epoch=3, start=9), EpochStart(epoch=4, start=12)))
+    assert [(start.epoch, start.start) for start in known_epochs([first, second])] == [
+        (1, 0),
+        (3, 7),
+        (4, 12),
+    ]
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.DROP_REPLY])
+async def test_a_delete_with_an_unknown_outcome_is_tried_again_by_the_next_run(fault: Fault) -> None:
+    """The index of the second segment: until the store has answered for it nothing behind it counts as swept."""
+    shop = Shop()
+    log: LogBuilder = await shop.topic("t", retention_ms="50000")
+    for number in range(5):
+        await log.append(records(5, timestamp=20_000 * number, step_ms=1))
+    key = shop.keys.index_key("t", 0, 5)
+    lake = replace(shop.lake(), store=FaultyStore(shop.store, scripted(("delete", key, fault))))
+
+    async def run() -> tuple[int, dict[Fate, int]]:
+        done = await Retention(lake, grace_s=0, now_ms=lambda: 100_000).run()
+        kv = await shop.etcd.get(shop.keys.meta(log.topic.topic_id, 0))
+        assert kv is not None
+        return decode_meta(kv.value).swept, dict(done.fates)
+
+    assert await run() == (5, {Fate.DELETED: 5, Fate.FAILED: 1})
+    last = Fate.ABSENT if fault is Fault.DROP_REPLY else Fate.DELETED
+    again = {Fate.ABSENT: 3, last: 1} if last is Fate.DELETED else {Fate.ABSENT: 4}
+    assert await run() == (15, again)
+    assert await run() == (15, {})

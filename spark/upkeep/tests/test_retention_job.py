@@ -1,0 +1,91 @@
+"""The retention job keeps time by a clock that does not leap, and counts what it did; so does the orphans job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafscale.lake.catalog import Lake
+from kafscale.runtime.clock import ManualClock
+from kafscale.runtime.exposition import expose
+from kafscale.runtime.metrics import Metrics
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.heads import decode_meta
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.topics import encode_topic
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.upkeep.orphans import OrphansJob
+from kafscale.upkeep.retention import LEAP_MAX_MS, RetentionJob, SteadyClock
+
+HOUR_MS = 3_600_000
+START_MS = 1_700_000_000_000
+
+
+class SetClock(ManualClock):
+    """A wall clock that somebody sets."""
+
+    def set_wall(self, wall_ms: int) -> None:
+        self._wall_ms = wall_ms
+
+
+def test_time_passes_as_it_does_on_the_wall() -> None:
+    clock = SetClock(wall_ms=START_MS)
+    steady = SteadyClock(clock)
+    for _ in range(3):
+        clock.advance(HOUR_MS)
+        assert steady.look() == clock.wall_ms()
+
+
+def test_a_clock_set_ahead_is_followed_by_an_hour_a_look_and_one_set_back_not_at_all() -> None:
+    clock = SetClock(wall_ms=START_MS)
+    steady = SteadyClock(clock)
+    clock.set_wall(START_MS + 1_000 * HOUR_MS)
+    assert steady.look() == START_MS + LEAP_MAX_MS
+    clock.advance(HOUR_MS)
+    assert steady.look() == START_MS + 2 * LEAP_MAX_MS + HOUR_MS
+    clock.set_wall(START_MS)
+    assert steady.look() == START_MS + 2 * LEAP_MAX_MS + HOUR_MS
+    clock.set_wall(START_MS + 10 * HOUR_MS)
+    clock.advance(8 * HOUR_MS)
+    assert steady.look() == START_MS + (2 + 1 + 1 + 8) * HOUR_MS, "no further than eight hours and one"
+
+
+async def test_a_run_deletes_what_has_expired_and_counts_it(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    store, metrics = MemoryStore(), Metrics("upkeep")
+    topic = await create_topic(etcd, keyspace, "t")
+    topic = replace(topic, configs={"retention.ms": str(HOUR_MS)})
+    await etcd.put(keyspace.topic("t"), encode_topic(topic))
+    log = LogBuilder(etcd, keyspace, store, topic)
+    for newest_ms in (START_MS - 3 * HOUR_MS, START_MS - 2 * HOUR_MS, START_MS):
+        await log.append(records(5, timestamp=newest_ms, step_ms=0))
+    lake = Lake(etcd, keyspace, store)
+    await RetentionJob(lake, metrics, ManualClock(wall_ms=START_MS), grace_s=0).run()
+    kv = await etcd.get(keyspace.meta(topic.topic_id, 0))
+    assert kv is not None
+    assert decode_meta(kv.value).swept == 10
+    left = {info.key async for info in store.list("")}
+    assert left == {log.segment_key(log.segments[2]), keyspace.index_key("t", 0, 10)}
+    text = expose(metrics)
+    size = sum(seg.size + seg.index_size for seg in log.segments[:2])
+    assert b"kafscale_upkeep_log_starts_moved_total 1.0" in text
+    assert b"kafscale_upkeep_retention_deleted_segments_total 2.0" in text
+    assert b"kafscale_upkeep_retention_deleted_bytes_total %d.0" % size in text.replace(b"e+", b"?")
+    assert b"kafscale_upkeep_retention_missed_logs 0.0" in text
+
+
+async def test_orphans_are_collected_and_counted(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    store, metrics = MemoryStore(), Metrics("upkeep")
+    log = LogBuilder(etcd, keyspace, store, await create_topic(etcd, keyspace, "t"))
+    await log.append(records(5))
+    orphan, alien = keyspace.segment_key("t", 0, 3), f"{keyspace.namespace}/t/0/README"
+    for key in (orphan, alien):
+        await store.put(key, [b"?"])
+    await OrphansJob(Lake(etcd, keyspace, store), metrics, grace_s=0).run()
+    assert {info.key async for info in store.list("")} == {
+        log.segment_key(log.segments[0]),
+        keyspace.index_key("t", 0, 0),
+        alien,
+    }
+    text = expose(metrics)
+    assert b"kafscale_upkeep_orphans_deleted_objects_total 1.0" in text
+    assert b"kafscale_upkeep_strange_objects 1.0" in text
