@@ -74,12 +74,13 @@ def retention(
 
 async def _apply(asked: Asked, output: Output, lake: Lake) -> None:
     from kafscale.lake.retention.apply import Retention
+    from kafscale.lake.retention.deletes import Fate
 
     with progressing() as progress:
         run = Retention(lake, grace_s=asked.grace_s, progress=progress)
         done = await run.run(asked.topics)
     row = {"logs": done.logs, "moved": done.moved, "segments": done.segments, "bytes": done.bytes}
-    row |= {"objects_" + fate.value.replace(" ", "_"): count for fate, count in sorted(done.fates.items())}
+    row |= {"objects_" + fate.value.replace(" ", "_"): done.fates[fate] for fate in Fate}
     show_rows(tuple(row), [row], output)
     for place, why in done.missed.items():
         notice(f"{place} was passed over: {why}")

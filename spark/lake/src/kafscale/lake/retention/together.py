@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def together(works: Iterable[Coroutine[Any, Any, T]], at_once: int) -> list[T]:
-    """Their results in order. Raises what the first that failed raised; the others are cancelled."""
+async def together(works: Iterable[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
+    """Their results in order. Raises what the first that failed raised; the others are cancelled, or never begun."""
     slots = asyncio.Semaphore(at_once)
 
-    async def one(work: Coroutine[Any, Any, T]) -> T:
+    async def one(work: Callable[[], Awaitable[T]]) -> T:
         async with slots:
-            return await work
+            return await work()
 
     try:
         async with asyncio.TaskGroup() as group:
