@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, read_topics
@@ -89,7 +88,7 @@ class Retention:
         self._progress("deleting segments", 0, segments)
         for at in range(0, len(cuts), LOGS_PER_READ):
             some = cuts[at : at + LOGS_PER_READ]
-            await together([partial(self._finish, cut, segments) for cut in some], LOGS_AT_ONCE)
+            await together((self._finish(cut, segments) for cut in some), LOGS_AT_ONCE)
         return self.report
 
     async def _cut(self, topics: Sequence[Topic]) -> list[Cut]:

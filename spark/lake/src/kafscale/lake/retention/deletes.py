@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Final
 
 from kafscale.lake.catalog import Lake
@@ -56,7 +55,7 @@ async def delete_all(lake: Lake, condemned: Sequence[Condemned]) -> list[Fate]:
     for at in range(0, len(condemned), DELETES_PER_LOOK):
         some = condemned[at : at + DELETES_PER_LOOK]
         standing = await _standing(lake, {each.topic.name for each in some})
-        fates += await together([partial(_delete, lake, each, standing) for each in some], DELETES_AT_ONCE)
+        fates += await together((_delete(lake, each, standing) for each in some), DELETES_AT_ONCE)
     return fates
 
 

@@ -15,7 +15,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 from kafscale.lake.catalog import Lake, read_topics
@@ -79,7 +78,7 @@ class Orphans:
         chosen = None if names is None else frozenset(names)
         topics = [t for t in await read_topics(self._lake) if chosen is None or t.name in chosen]
         places = [(topic, part) for topic in topics for part in range(topic.partitions)]
-        looks = [partial(self._look, topic, part, len(places), dry) for topic, part in places]
+        looks = (self._look(topic, part, len(places), dry) for topic, part in places)
         await together(looks, PARTITIONS_AT_ONCE)
         self.found.orphans.sort(key=lambda orphan: orphan.key)
         if self.found.orphans and not dry:

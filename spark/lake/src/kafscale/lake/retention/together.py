@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-async def together(works: Iterable[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
-    """Their results in order. Raises what the first that failed raised; the others are cancelled, or never begun."""
+async def together(works: Iterable[Coroutine[Any, Any, T]], at_once: int) -> list[T]:
+    """Their results in order. Raises what the first that failed raised; the others are cancelled."""
     slots = asyncio.Semaphore(at_once)
+    given = list(works)
 
-    async def one(work: Callable[[], Awaitable[T]]) -> T:
+    async def one(work: Coroutine[Any, Any, T]) -> T:
         async with slots:
-            return await work()
+            return await work
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(work)) for work in works]
+            tasks = [group.create_task(one(work)) for work in given]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
+    finally:
+        for work in given:
+            work.close()  # of those that were cancelled before their turn; no more than that
     return [task.result() for task in tasks]

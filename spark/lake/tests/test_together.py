@@ -1,0 +1,45 @@
+"""What is done together ends together, and what never had its turn was not begun."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from kafscale.lake.retention.together import together
+
+LIMIT = 2
+
+
+async def test_results_come_in_order_and_no_more_than_so_many_run_at_once() -> None:
+    running, most = 0, 0
+
+    async def work(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(10 - number):
+            await asyncio.sleep(0)
+        running -= 1
+        return number
+
+    assert await together((work(number) for number in range(8)), LIMIT) == list(range(8))
+    assert most == LIMIT
+
+
+async def test_the_first_failure_ends_all_and_nothing_is_left_unawaited() -> None:
+    """Warnings are errors here: a coroutine that was never awaited would be one."""
+    begun, ended = [], []
+
+    async def work(number: int) -> None:
+        begun.append(number)
+        try:
+            if number == 1:
+                raise ValueError("one of them")
+            await asyncio.Event().wait()
+        finally:
+            ended.append(number)
+
+    with pytest.raises(ValueError, match="one of them"):
+        await together((work(number) for number in range(5)), LIMIT)
+    assert sorted(begun) == sorted(ended)
+    assert 4 not in begun
