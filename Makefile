@@ -6,7 +6,7 @@ BIN := .venv/bin
 MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/src spark/upkeep/src
 PYTEST := $(BIN)/pytest -q
 
-.PHONY: help up test check fmt lint types contracts unit gen gen-check e2e chaos fuzz bench mutants deep lock setup setup-dev clean
+.PHONY: help up test check fmt lint types contracts unit spark-test gen gen-check e2e chaos fuzz bench mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
@@ -43,6 +43,10 @@ unit: # each member in a process of its own: none may lean on what another has s
 		[ -d $$member/tests ] || [ $$member = e2e/checkers ] || continue; \
 		echo "unit tests of $$member"; $(PYTEST) -m 'not deep' $$member || exit 1; \
 	done
+
+spark-test: ## the data source and the jobs on a Spark of this machine (needs Java 17; makes spark/engine/.venv)
+	@tools/setup.sh spark-dev
+	cd spark/engine && .venv/bin/mypy src tests && .venv/bin/pytest -q
 
 gen: setup-dev ## remake generated code: proto, wire schema, docs tables
 	$(BIN)/python tools/gen_rpc.py

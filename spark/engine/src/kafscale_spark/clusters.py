@@ -1,0 +1,100 @@
+"""The cluster that a reader's options name: a directory of `kafscale up`, settings as options, else the environment's.
+
+What is given as an option is stronger than KAFSCALE_* variables. Settings are plain values that travel to the tasks;
+whatever is open stays where it was opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from kafscale.lake.catalog import Lake
+from kafscale.runtime.outside import connect_etcd, open_object_store
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.storage.keys import Keyspace
+from pydantic import ValidationError
+
+from kafscale_spark.options import BadOption, Request
+
+STOP_TIMEOUT_S: Final = 10.0
+_END: Final = object()
+
+T = TypeVar("T")
+
+
+def settings_of(request: Request) -> ServiceSettings:
+    """Raises BadOption."""
+    unknown = sorted(set(request.settings) - set(ServiceSettings.model_fields))
+    if unknown:
+        raise BadOption(f"there is no setting {', '.join(unknown)}")
+    chosen: dict[str, Any] = dict(request.settings)
+    if request.data_dir is not None:
+        chosen = _running(Path(request.data_dir)) | chosen
+    try:
+        return ServiceSettings(**chosen)
+    except ValidationError as wrong:
+        raise BadOption("; ".join(f"{each['loc']}: {each['msg']}" for each in wrong.errors())) from wrong
+
+
+def _running(data_dir: Path) -> dict[str, Any]:
+    """Where the cluster of the directory listens, as `kafscale up` says it there."""
+    try:
+        said = json.loads((data_dir / "run" / "endpoints.json").read_text())
+    except FileNotFoundError:
+        raise BadOption(
+            f"no cluster runs on {data_dir}: start it with `kafscale up`, or ask by "
+            "`kafscale spark sql --engine spark`, which serves a stopped one"
+        ) from None
+    found = {"etcd_endpoints": said["etcd"], "namespace": said["namespace"]}
+    if ServiceSettings().object_store != "s3":
+        found |= {"object_store": "dir", "object_dir": said["object_dir"]}
+    return found
+
+
+@asynccontextmanager
+async def opened(settings: ServiceSettings) -> AsyncIterator[Lake]:
+    """No I/O before the first request; a task that only reads objects never speaks to etcd."""
+    etcd = connect_etcd(settings)
+    try:
+        store = open_object_store(settings)
+        try:
+            yield Lake(etcd, Keyspace(settings.namespace), store)
+        finally:
+            await store.close()
+    finally:
+        await etcd.close()
+
+
+def pulled(batches: AsyncIterator[T]) -> Iterator[T]:
+    """The same, for who cannot await. Reading ahead goes on in a thread while the caller works on what it has."""
+    with _loop() as loop:
+        while True:
+            batch: Any = asyncio.run_coroutine_threadsafe(_next(batches), loop).result()
+            if batch is _END:
+                return
+            yield batch
+
+
+async def _next(batches: AsyncIterator[T]) -> object:
+    return await anext(batches, _END)
+
+
+@contextmanager
+def _loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop in a thread of its own; what is left in it ends with it."""
+    runner = asyncio.Runner()
+    loop = runner.get_loop()
+    thread = threading.Thread(target=loop.run_forever, name="kafscale-reading", daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(STOP_TIMEOUT_S)
+        runner.close()

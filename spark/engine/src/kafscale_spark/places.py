@@ -1,0 +1,27 @@
+"""Partitions of topics by name, and a stream's offsets, `{"topic:partition": next}`: all below next was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+Place: TypeAlias = tuple[str, int]
+Next: TypeAlias = Mapping[Place, int]
+"""The first offset of each partition that has not been read."""
+
+
+def said(place: Place) -> str:
+    return f"{place[0]}:{place[1]}"
+
+
+def dump(offsets: Next) -> dict[str, int]:
+    """In one order, since Spark compares texts."""
+    return {said(place): offsets[place] for place in sorted(offsets)}
+
+
+def load(text: Mapping[str, Any]) -> dict[Place, int]:
+    found = {}
+    for name, offset in text.items():
+        topic, _, partition = name.rpartition(":")
+        found[topic, int(partition)] = int(offset)
+    return found

@@ -1,0 +1,83 @@
+"""A task's work: the records of its split, as Spark's columns.
+
+Objects may go while a task reads: compaction replaces them, retention deletes them. Then etcd is asked again. What was
+rewritten is read from where it is now, from the first offset that was not read; what was deleted is lost data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from kafscale.lake.batches import scan_batches
+from kafscale.lake.catalog import Lake, Log, by_place, read_lake
+from kafscale.lake.columns import FIELDS, Wanted
+from kafscale.lake.pruning import prune
+from kafscale.lake.scan import Question, placed, scan_segments
+from kafscale.storage.heads import Seg
+from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
+
+from kafscale_spark.places import said
+from kafscale_spark.schemas import shaped
+from kafscale_spark.spans import DataLoss, place_of
+from kafscale_spark.splits import Split
+
+LOOKS_MAX: Final = 5
+"""How often a task looks where its segments are now. Each time some of them went while it read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """The same for all tasks of a query: columns as Spark wants them, and the rows that it left to us."""
+
+    schema: pa.Schema
+    condition: pc.Expression | None = None
+    fail_on_data_loss: bool = True
+
+    @property
+    def decoded(self) -> tuple[str, ...]:
+        """The offset is always read: it costs nothing and says how far a task has come."""
+        return tuple(name for name in FIELDS if name == "offset" or name in self.schema.names)
+
+
+async def read(lake: Lake, split: Split, ask: Ask) -> AsyncIterator[pa.RecordBatch]:
+    """Raises DataLoss, StoreError and CorruptSegment."""
+    log, segments, first = split.log, split.segments, split.first
+    for left in reversed(range(LOOKS_MAX)):
+        wanted = Wanted(columns=ask.decoded, first=first, end=split.end)
+        try:
+            async for batch in scan_segments(lake, log, segments, Question(wanted=wanted)):
+                if batch.num_rows:
+                    first = batch["offset"][-1].as_py() + 1
+                    rows = placed(batch, log)
+                    rows = rows if ask.condition is None else rows.filter(ask.condition)
+                    yield shaped(rows, ask.schema)
+            return
+        except (ObjectNotFound, PreconditionFailed):
+            if not left:
+                raise
+        log, segments = await _look_again(lake, split, first, ask)
+
+
+async def _look_again(lake: Lake, split: Split, first: int, ask: Ask) -> tuple[Log, tuple[Seg, ...]]:
+    """Where offsets [first, end) are now."""
+    place = place_of(split.log)
+    log = by_place(await read_lake(lake, [place[0]])).get(place)
+    if log is None or log.topic.topic_id != split.log.topic.topic_id:
+        if ask.fail_on_data_loss:
+            raise DataLoss(f"topic {place[0]} was deleted while it was read")
+        return split.log, ()
+    if log.start > first and ask.fail_on_data_loss:
+        end = min(log.start, split.end) - 1
+        raise DataLoss(f"records {first} to {end} of {said(place)} were deleted while they were read")
+    chosen = {seg.base for _, segments in prune([log], ask.condition) for seg in segments}
+    return log, tuple(seg for seg in log.between(first, split.end) if seg.base in chosen)
+
+
+async def read_batches(lake: Lake, split: Split, schema: pa.Schema) -> AsyncIterator[pa.RecordBatch]:
+    """The batches in the split's segments, by their headers. Raises StoreError and CorruptSegment."""
+    async for batch in scan_batches(lake, split.log, split.segments):
+        yield shaped(batch, schema)

@@ -1,0 +1,46 @@
+"""Columns as Spark has them: records as its Kafka connector names and types them. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from kafscale.lake.pruning import SCHEMA
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from kafscale_spark.options import BadOption
+
+RECORDS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+
+def records_schema(with_headers: bool) -> StructType:
+    names = RECORDS if with_headers else RECORDS[:-1]
+    return spark_schema(pa.schema([SCHEMA.field(name) for name in names]))
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    return from_arrow_schema(schema)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What Spark takes batches of: exactly this."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def check(wanted: StructType, whole: StructType) -> None:
+    """A caller may name some of the columns, in any order, of the types they have. Raises BadOption."""
+    known = {field.name: field.dataType.simpleString() for field in whole.fields}
+    for field in wanted.fields:
+        kind = field.dataType.simpleString()
+        if known.get(field.name) != kind:
+            raise BadOption(
+                f"there is no column {field.name} {kind}; there are "
+                + ", ".join(f"{name} {known[name]}" for name in known)
+            )
+
+
+def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same rows with the schema's columns, in its order."""
+    columns = [batch.column(field.name).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

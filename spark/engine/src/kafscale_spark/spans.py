@@ -1,0 +1,151 @@
+"""Which offsets a question is about, and whether they are still there.
+
+A span is what one log owes to an answer: offsets [first, end), never past what is committed, transactions included.
+What lies below the log's start was deleted, what lies behind its end never was, or not in this topic: both are lost
+data, which ends the query unless its caller said not to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from kafscale.lake.catalog import Lake, Log, by_place, read_lake, read_topics
+from kafscale.lake.times import offset_at
+
+from kafscale_spark.options import EARLIEST, LATEST, BadOption, Edge, Offsets, Position, Request, Times
+from kafscale_spark.places import Next, Place, said
+
+WHAT_TO_DO = (
+    "Set failOnDataLoss to false to go on with what is there; a stream may also begin with a new checkpoint"
+)
+
+
+class DataLoss(Exception):
+    """Records that the query was to read are not there, in a sentence."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. {WHAT_TO_DO}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Offsets [first, end) of a log."""
+
+    log: Log
+    first: int
+    end: int
+
+
+def place_of(log: Log) -> Place:
+    return log.topic.name, log.partition
+
+
+async def read_logs(lake: Lake, request: Request) -> list[Log]:
+    """The logs that the options name. Raises BadOption for a topic or a partition that does not exist."""
+    topics = request.topics
+    known = {topic.name: topic.partitions for topic in await read_topics(lake)}
+    missing = sorted((topics.names or frozenset()) - known.keys())
+    if missing:
+        raise BadOption(f"there is no topic {', '.join(missing)}")
+    for topic, numbers in (topics.partitions or {}).items():
+        if any(number not in range(known[topic]) for number in numbers):
+            raise BadOption(f"{topic} has {known[topic]} partitions, not {sorted(numbers)}")
+    logs = await read_lake(lake, [name for name in known if topics.has(name)])
+    return [log for log in logs if topics.has_place(place_of(log))]
+
+
+async def starts(lake: Lake, logs: Sequence[Log], position: Position, request: Request) -> Next:
+    """Where each log's span begins."""
+    _check_named(position, logs)
+    found = {}
+    for log in logs:
+        first = await _resolve(lake, log, position)
+        if first is None:
+            if request.fail_without_match:
+                raise BadOption(
+                    f"{said(place_of(log))} has no record as new as startingTimestamp; "
+                    "startingOffsetsByTimestampStrategy may be latest"
+                )
+            first = log.stable_end
+        found[place_of(log)] = first
+    return found
+
+
+async def ends(lake: Lake, logs: Sequence[Log], position: Position) -> Next:
+    """Where each log's span ends; at a time that no record has, that is the log's end."""
+    _check_named(position, logs)
+    found = {}
+    for log in logs:
+        end = await _resolve(lake, log, position)
+        found[place_of(log)] = log.stable_end if end is None else end
+    return found
+
+
+def spans(logs: Iterable[Log], first: Next, end: Next, request: Request) -> list[Span]:
+    """Those that hold something. A partition that the start does not name is new: it begins at 0. Raises DataLoss."""
+    known = by_place(logs)
+    gone = sorted(said(place) for place in first.keys() | end.keys() if place not in known)
+    if gone:
+        _lost(request, f"{', '.join(gone)} is gone, and what was not read of it")
+    found = []
+    for place, log in known.items():
+        if place in end:
+            span = _whole(log, first.get(place, 0), end[place], request)
+            if span.first < span.end:
+                found.append(span)
+    return found
+
+
+def _whole(log: Log, first: int, end: int, request: Request) -> Span:
+    name = said(place_of(log))
+    if max(first, end) > log.end:
+        _lost(
+            request,
+            f"{name} ends at offset {log.end}, before {max(first, end)}: it is another topic of this name, "
+            "or another cluster",
+        )
+        first = first if first <= log.end else log.start
+    if first < min(log.start, end):
+        _lost(
+            request,
+            f"records {first} to {min(log.start, end) - 1} of {name} were deleted before they were read",
+        )
+    return Span(log=log, first=max(first, log.start), end=min(end, log.stable_end))
+
+
+def _lost(request: Request, what: str) -> None:
+    if request.fail_on_data_loss:
+        raise DataLoss(what)
+
+
+async def _resolve(lake: Lake, log: Log, position: Position) -> int | None:
+    """None: no record is as new."""
+    place = place_of(log)
+    match position:
+        case Edge.EARLIEST:
+            return log.start
+        case Edge.LATEST:
+            return log.stable_end
+        case Offsets(of=offsets):
+            return {EARLIEST: log.start, LATEST: log.stable_end}.get(offsets[place], offsets[place])
+        case Times(of=times, everywhere=everywhere):
+            return await offset_at(lake, log, times[place] if everywhere is None else everywhere)
+        case never:
+            assert_never(never)
+
+
+def _check_named(position: Position, logs: Sequence[Log]) -> None:
+    """Offsets are given for exactly the partitions that are read: a forgotten one would be read from anywhere."""
+    named: Mapping[Place, int] | None = None
+    match position:
+        case Offsets(of=of):
+            named = of
+        case Times(of=of, everywhere=None):
+            named = of
+    if named is None:
+        return
+    wrong = sorted(map(said, named.keys() ^ {place_of(log) for log in logs}))
+    if wrong:
+        raise BadOption(f"offsets are for each partition that is read and no other; see {', '.join(wrong)}")

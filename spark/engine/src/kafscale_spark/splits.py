@@ -1,0 +1,60 @@
+"""Spans cut into tasks: a task reads consecutive segments of one log, about as many bytes as were asked for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow.compute as pc
+from kafscale.lake.catalog import Log
+from kafscale.lake.pruning import RECORDS, Subject, prune
+from kafscale.storage.heads import Meta, Seg
+
+from kafscale_spark.spans import Span, place_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Offsets [first, end) of a log, and the segments that can hold an answer.
+
+    Of its other segments the log lists those alone that tell of aborted transactions.
+    """
+
+    log: Log
+    segments: tuple[Seg, ...]
+    first: int
+    end: int
+
+
+def split(
+    spans: Iterable[Span], condition: pc.Expression | None, target_bytes: int, subject: Subject = RECORDS
+) -> list[Split]:
+    """In the order of the spans. The condition leaves out what it can; rows are for the task to choose."""
+    by_place = {place_of(span.log): span for span in spans}
+    found: list[Split] = []
+    for log, segments in prune([span.log for span in by_place.values()], condition, subject):
+        found += _cut(by_place[place_of(log)], segments, target_bytes)
+    return found
+
+
+def _cut(span: Span, segments: Iterable[Seg], target_bytes: int) -> Iterator[Split]:
+    begun: list[Seg] = []
+    size = 0
+    for seg in segments:
+        if seg.end <= span.first or seg.base >= span.end:
+            continue
+        if begun and size + seg.size > target_bytes:
+            yield _of(span, begun)
+            begun, size = [], 0
+        begun.append(seg)
+        size += seg.size
+    if begun:
+        yield _of(span, begun)
+
+
+def _of(span: Span, segments: list[Seg]) -> Split:
+    """What a task needs to know of the log, and no more: it is sent to it."""
+    telling = tuple(seg for seg in span.log.segments if seg.aborted)
+    log = replace(span.log, segments=telling, below=(), meta=Meta())
+    first, end = max(span.first, segments[0].base), min(span.end, segments[-1].end)
+    return Split(log=log, segments=tuple(segments), first=first, end=end)

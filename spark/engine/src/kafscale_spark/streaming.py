@@ -1,0 +1,126 @@
+"""A stream of micro-batches: offsets go in, spans come out, and what is planned twice is the same both times.
+
+The end of a batch is never past what is committed. A limit is shared out among partitions by what each has waiting.
+Retention may take what a checkpoint still has to read: that is lost data, and the query says so and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from kafscale.lake.catalog import Log
+from kafscale.runtime.settings import ServiceSettings
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from kafscale_spark.batch import read_split
+from kafscale_spark.clusters import opened
+from kafscale_spark.options import Edge, Request
+from kafscale_spark.places import Next, Place, dump, load
+from kafscale_spark.reading import Ask
+from kafscale_spark.spans import place_of, read_logs, spans, starts
+from kafscale_spark.splits import split
+
+
+class RecordsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in one process for as long as the query. Its methods have Spark's names."""
+
+    def __init__(self, settings: ServiceSettings, request: Request, schema: pa.Schema) -> None:
+        self._settings = settings
+        self._request = request
+        self._ask = Ask(schema=schema, fail_on_data_loss=request.fail_on_data_loss)
+        self._target: Next | None = None
+        self._latest: Next = {}
+        self._begun_s = time.monotonic()
+
+    def initialOffset(self) -> dict[str, int]:
+        async def first() -> Next:
+            async with opened(self._settings) as lake:
+                logs = await read_logs(lake, self._request)
+                return await starts(lake, logs, self._request.starting or Edge.LATEST, self._request)
+
+        return dump(asyncio.run(first()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most, least = self._request.offsets_max, self._request.offsets_min
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
+
+    def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Where the next batch ends; the start again, if nothing is to be read yet."""
+        first = load(start)
+        self._latest = _ends(asyncio.run(self._logs()))
+        end = self._latest if self._target is None else capped(self._latest, self._target)
+        waiting = sum(backlog(first, end).values())
+        if not waiting or (self._is_early(waiting) and not isinstance(limit, ReadAllAvailable)):
+            return dump(first)
+        self._begun_s = time.monotonic()
+        return dump(shared(first, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end)
+
+    def _is_early(self, waiting: int) -> bool:
+        """Too few wait for a batch, unless they have for maxTriggerDelay, or are all that there will be."""
+        least = self._request.offsets_min
+        late = time.monotonic() - self._begun_s >= self._request.delay_max_ms / 1_000
+        return least is not None and waiting < least and not late and self._target is None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = _ends(asyncio.run(self._logs()))
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return dump(self._latest)
+
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
+        """Raises DataLoss."""
+        logs = asyncio.run(self._logs())
+        found = spans(logs, load(start), load(end), self._request)
+        return [InputPartition(each) for each in split(found, None, self._request.target_bytes)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_split(self._settings, partition.value, self._ask)
+
+    async def _logs(self) -> list[Log]:
+        async with opened(self._settings) as lake:
+            return await read_logs(lake, self._request)
+
+
+def _ends(logs: Sequence[Log]) -> Next:
+    return {place_of(log): log.stable_end for log in logs}
+
+
+def capped(latest: Next, target: Next) -> dict[Place, int]:
+    """What is there now, but nothing that came after the target was set."""
+    return {place: min(end, target[place]) for place, end in latest.items() if place in target}
+
+
+def backlog(first: Next, end: Next) -> dict[Place, int]:
+    """Offsets that wait in each partition."""
+    return {place: end[place] - _begin(first, end, place) for place in end}
+
+
+def shared(first: Next, end: Next, rows_max: int) -> dict[Place, int]:
+    """Ends that hold `rows_max` offsets together, or all: to each partition by its backlog, the rest to the nearest."""
+    waiting = backlog(first, end)
+    total = sum(waiting.values())
+    if total <= rows_max:
+        return dict(end)
+    parts = {place: divmod(rows_max * size, total) for place, size in waiting.items()}
+    left = rows_max - sum(whole for whole, _ in parts.values())
+    nearest = sorted(parts, key=lambda place: (-parts[place][1], place))[:left]
+    return {
+        place: _begin(first, end, place) + whole + (place in nearest) for place, (whole, _) in parts.items()
+    }
+
+
+def _begin(first: Next, end: Next, place: Place) -> int:
+    """A partition that is new begins at 0, and so does one that ends before what was read of it: it is another one."""
+    return first[place] if first.get(place, 0) <= end[place] and place in first else 0

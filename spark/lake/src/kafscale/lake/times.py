@@ -1,0 +1,29 @@
+"""Where a log stands at a time: the first record that is not older, as ListOffsets answers it.
+
+Segments and batches say their newest time, so the first that can hold the record is the only one that is read, unless
+an older record raised it: then the next one is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from kafscale.lake.catalog import Lake, Log
+from kafscale.lake.columns import Wanted, read_columns
+from kafscale.lake.scan import parse
+
+
+async def offset_at(lake: Lake, log: Log, time_ms: int) -> int | None:
+    """None: all records are older. Raises StoreError and CorruptSegment."""
+    for seg in log.between(log.start, log.end):
+        if seg.max_ts < time_ms:
+            continue
+        body = await lake.fetch(log, seg)
+        heads = parse(body, lake.key_of(log, seg), seg)
+        heads = heads[heads["max_timestamp"] >= time_ms]
+        wanted = Wanted(columns=("offset", "timestamp"), first=log.start, end=log.end)
+        for batch in read_columns(body, heads, wanted):
+            times = batch["timestamp"].cast("int64").to_numpy()
+            found = np.flatnonzero(times >= time_ms)
+            if found.size:
+                return int(batch["offset"][int(found[0])].as_py())
+    return None
