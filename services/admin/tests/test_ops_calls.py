@@ -15,7 +15,7 @@ from kafscale.admin.handlers import (
 )
 from kafscale.admin.plan import NewTopic
 from kafscale.admin.settings import AdminSettings
-from kafscale.storage.heads import Head, OwnerRecord, encode_head, encode_owner
+from kafscale.storage.heads import Head, Meta, OwnerRecord, encode_head, encode_meta, encode_owner
 from kafscale.storage.membership import Listener
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
@@ -302,6 +302,13 @@ async def test_the_store_is_one_directory_with_the_bytes_that_were_committed(
     assert sizes_in(result) == {("t", 0): 5, ("t", 1): 0, ("t", 2): 2**40}
     assert (result.total_bytes, result.usable_bytes) == (-1, -1)
     assert {(part.offset_lag, part.is_future_key) for part in result.topics[0].partitions} == {(0, False)}
+
+
+async def test_bytes_that_retention_or_compaction_did_away_with_do_not_count(admin: Admin) -> None:
+    topic = await created(admin, "t")
+    await filled(admin, topic, p0=500, p1=500)
+    await admin.etcd.put(admin.keys.meta(topic.topic_id, 1), encode_meta(Meta(freed=120)))
+    assert sizes_in(await directory(admin, {"t": [0, 1]})) == {("t", 0): 500, ("t", 1): 380}
 
 
 async def test_all_topics_are_those_that_are_not_being_deleted(admin: Admin) -> None:

@@ -100,7 +100,7 @@ class Head:
     attempt: bytes = b""  # of the last commit
     tail: tuple[Seg, ...] = ()  # contiguous; tail[0].base == Meta.manifest_end
     epochs: tuple[EpochStart, ...] = ()  # the newest EPOCHS_MAX
-    bytes: int = 0  # of all segments ever committed
+    bytes: int = 0  # of all segments ever committed; Meta.freed says how many of them are gone
     max_ts: int = -1
     snap_offset: int = 0  # the producer snapshot covers the batches below it
     snap_key: str = ""  # its object, "" for none
@@ -127,6 +127,7 @@ class Meta:
     gc_seq: int = 0
     swept: int = 0  # objects of segments that end at or below it are deleted
     epochs_key: str = ""  # a manifest without segments: the epochs of chunks that are gone; "" for none
+    freed: int = 0  # bytes of committed segments that retention or compaction did away with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +200,7 @@ def encode_meta(meta: Meta) -> bytes:
         gc_seq=meta.gc_seq,
         swept=meta.swept,
         epochs_key=meta.epochs_key,
+        freed=meta.freed,
     )
     for chunk in meta.chunks:
         message.chunks.add(
@@ -220,6 +222,7 @@ def decode_meta(data: bytes) -> Meta:
         gc_seq=message.gc_seq,
         swept=message.swept,
         epochs_key=message.epochs_key,
+        freed=message.freed,
     )
 
 

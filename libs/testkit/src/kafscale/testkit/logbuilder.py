@@ -203,7 +203,14 @@ class LogBuilder:
             await self._store.put(key, [body], condition=IfAbsent())
             self.meta = replace(self.meta, epochs_key=key)
         left = tuple(chunk for chunk in self.meta.chunks if chunk not in gone)
-        self.meta = replace(self.meta, swept=end, chunks=left, gc_seq=self.meta.gc_seq + 1)
+        freed = sum(seg.size for seg in self.segments if self.meta.swept < seg.end <= end)
+        self.meta = replace(
+            self.meta,
+            swept=end,
+            chunks=left,
+            freed=self.meta.freed + freed,
+            gc_seq=self.meta.gc_seq + 1,
+        )
         await self._put_both()
         for chunk in gone:
             await self._store.delete(chunk.key)

@@ -1,8 +1,8 @@
-"""How many bytes partitions hold, read off their heads.
+"""How many bytes partitions hold, read off their heads and metas.
 
-A head counts the bytes of all segments ever committed to its partition, so no manifest is opened. A partition that
-nobody has claimed has no head and holds nothing. Heads list segments and are not small: they are read a
-transaction at a time and forgotten, and no more than a few readings are under way at once.
+A head counts the bytes of all segments ever committed to its partition, and meta those that are gone, so no manifest is
+opened. A partition that nobody has claimed has no head and holds nothing. Heads list segments and are not small:
+they are read a transaction at a time and forgotten, and no more than a few readings are under way at once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from kafscale.storage.etcd import EtcdClient, Range
-from kafscale.storage.heads import decode_head
+from kafscale.storage.etcd import EtcdClient, Range, RangeResult
+from kafscale.storage.heads import decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 
-HEADS_PER_READ = 100
-"""Under etcd's default of 128 operations in a transaction."""
+PARTITIONS_PER_READ = 60
+"""Two keys each, under etcd's default of 128 operations in a transaction."""
 READINGS_AT_ONCE = 4
 
 PartitionKey = tuple[TopicId, int]
@@ -32,9 +32,17 @@ class Sizes:
         wanted = list(partitions)
         sizes: dict[PartitionKey, int] = {}
         async with self._slots:
-            for start in range(0, len(wanted), HEADS_PER_READ):
-                some = wanted[start : start + HEADS_PER_READ]
-                found = await self._etcd.ranges([Range(self._keys.head(*partition)) for partition in some])
-                for partition, result in zip(some, found, strict=True):
-                    sizes[partition] = decode_head(result.kvs[0].value).bytes if result.kvs else 0
+            for start in range(0, len(wanted), PARTITIONS_PER_READ):
+                some = wanted[start : start + PARTITIONS_PER_READ]
+                heads = [Range(self._keys.head(*partition)) for partition in some]
+                metas = [Range(self._keys.meta(*partition)) for partition in some]
+                found = await self._etcd.ranges(heads + metas)
+                pairs = zip(some, found[: len(some)], found[len(some) :], strict=True)
+                sizes |= {partition: _held(head, meta) for partition, head, meta in pairs}
         return sizes
+
+
+def _held(head: RangeResult, meta: RangeResult) -> int:
+    committed = decode_head(head.kvs[0].value).bytes if head.kvs else 0
+    freed = decode_meta(meta.kvs[0].value).freed if meta.kvs else 0
+    return committed - freed

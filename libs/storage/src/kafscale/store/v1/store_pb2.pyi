@@ -197,7 +197,7 @@ class EpochStart(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., start: _Optional[int] = ...) -> None: ...
 
 class Meta(_message.Message):
-    __slots__ = ("schema", "log_start", "manifest_end", "chunks", "gc_seq", "swept", "epochs_key")
+    __slots__ = ("schema", "log_start", "manifest_end", "chunks", "gc_seq", "swept", "epochs_key", "freed")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_END_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +205,7 @@ class Meta(_message.Message):
     GC_SEQ_FIELD_NUMBER: _ClassVar[int]
     SWEPT_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_KEY_FIELD_NUMBER: _ClassVar[int]
+    FREED_FIELD_NUMBER: _ClassVar[int]
     schema: int
     log_start: int
     manifest_end: int
@@ -212,7 +213,8 @@ class Meta(_message.Message):
     gc_seq: int
     swept: int
     epochs_key: str
-    def __init__(self, schema: _Optional[int] = ..., log_start: _Optional[int] = ..., manifest_end: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ManifestRef, _Mapping]]] = ..., gc_seq: _Optional[int] = ..., swept: _Optional[int] = ..., epochs_key: _Optional[str] = ...) -> None: ...
+    freed: int
+    def __init__(self, schema: _Optional[int] = ..., log_start: _Optional[int] = ..., manifest_end: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ManifestRef, _Mapping]]] = ..., gc_seq: _Optional[int] = ..., swept: _Optional[int] = ..., epochs_key: _Optional[str] = ..., freed: _Optional[int] = ...) -> None: ...
 
 class ManifestRef(_message.Message):
     __slots__ = ("key", "first", "last", "count", "level")

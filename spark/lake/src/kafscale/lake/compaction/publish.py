@@ -166,7 +166,8 @@ async def _prepare(
     at = [ref.key for ref in here.meta.chunks].index(listed[0][0].key)
     chunks = [ref for ref in here.meta.chunks if ref.key not in old]
     chunks[at:at] = refs
-    meta = replace(here.meta, chunks=tuple(chunks), gc_seq=here.meta.gc_seq + 1)
+    freed = here.meta.freed + sum(each.size for each in group) - seg.size
+    meta = replace(here.meta, chunks=tuple(chunks), freed=freed, gc_seq=here.meta.gc_seq + 1)
     key = lake.keys.meta(log.topic.topic_id, log.partition)
     txn = Txn(compare=(Compare(key, "mod", "=", here.revision),), success=(Put(key, encode_meta(meta)),))
     return _Swap(txn=txn, manifests=tuple(ref.key for ref in refs))

@@ -73,7 +73,8 @@ async def sweep(lake: Lake, cut: Cut, gone: Gone) -> list[str]:
             meta = await _without(lake, cut, books, dropped)
         except ObjectNotFound:  # a manifest was replaced under the read
             continue
-        meta = replace(meta, swept=end, gc_seq=meta.gc_seq + 1)
+        freed = sum(seg.size for seg in books.listed if books.meta.swept < seg.end <= end)
+        meta = replace(meta, swept=end, freed=meta.freed + freed, gc_seq=meta.gc_seq + 1)
         if await _write(lake, cut, books, meta):
             named = {*(chunk.key for chunk in meta.chunks), meta.epochs_key}
             before = [*(chunk.key for chunk in dropped), books.meta.epochs_key]
