@@ -23,7 +23,7 @@ services ([settings.md](settings.md)) and cannot be altered.
 ## Can be set
 
 Running services know a change within a second. What is felt at runs of retention or compaction is kept and shown
-for them. [Retention](retention.md) runs hourly; no compaction runs yet.
+for them. [Retention](retention.md) and [compaction](compaction.md) run hourly.
 """
 SHOWN = """
 ## Shown
