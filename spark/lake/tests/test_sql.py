@@ -139,3 +139,16 @@ async def test_a_segment_that_is_gone_is_the_stores_word_and_no_answer(lake: Lak
     await lake.store.delete(lake.key_of(logs[2], logs[2].segments[3]))
     with pytest.raises(ObjectNotFound):
         await query(lake, logs, "select count(*) from records")
+
+
+async def test_a_few_rows_cost_a_few_segments(lake: Lake) -> None:
+    """What is read ahead is bounded: four segments, and a batch or two that Arrow and DuckDB hold."""
+    topic = await create_topic(lake.etcd, lake.keys, "long")
+    log = LogBuilder(lake.etcd, lake.keys, lake.store, topic)
+    for _ in range(40):
+        await log.append(records(3_000))
+        if len(log.head.tail) == 20:
+            await log.checkpoint(keep=1)
+    found = await ask(lake, "select key from records where topic = 'long' limit 1")
+    assert found == [{"key": b"k0"}]
+    assert segments_read(lake) <= 15

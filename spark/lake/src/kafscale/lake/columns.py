@@ -32,7 +32,7 @@ FIELDS: Final = {
 TIME_MIN_MS: Final = -62_135_596_800_000
 TIME_MAX_MS: Final = 253_402_300_799_999
 ROWS_MAX: Final = 65_536
-BYTES_MAX: Final = 64 << 20
+BYTES_MAX: Final = 16 << 20
 """Of record bytes behind one Arrow batch. A record batch alone may hold more rows, and as many bytes as codecs give."""
 SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
 """Arrow's offsets have 32 bits; a commit has as many for a segment's size."""

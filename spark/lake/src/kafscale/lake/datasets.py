@@ -31,6 +31,17 @@ Read = Callable[[Asked], AsyncGenerator[pa.RecordBatch, None]]
 """Rows with the columns that were asked for. Rows for which the condition is not true may be among them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scanner:
+    """What DuckDB asks of an Arrow scanner. Arrow's own reads on behind who asks: forty batches of a query that wants a
+    row of one."""
+
+    reader: pa.RecordBatchReader
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return self.reader
+
+
 class Pulled(ds.Dataset):  # type: ignore[misc]
     """A table behind a reading function."""
 
@@ -50,14 +61,15 @@ class Pulled(ds.Dataset):  # type: ignore[misc]
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 - Arrow's name
         **_how: Any,
-    ) -> ds.Scanner:
+    ) -> Scanner:
         """Rows that the condition is true of; whoever asks does not look at it again."""
         names = list(self._schema.names if columns is None else columns)
         read = [name for name in self._schema.names if name in names or _says(filter, name, self._schema)]
-        schema = pa.schema([self._schema.field(name) for name in read])
         batches = self._read(Asked(tuple(read), filter))
         self._open.append(batches)
-        return ds.Scanner.from_batches(self._pulled(batches), schema=schema, columns=names, filter=filter)
+        schema = pa.schema([self._schema.field(name) for name in names])
+        rows = (_chosen(batch, names, filter) for batch in self._pulled(batches))
+        return Scanner(pa.RecordBatchReader.from_batches(schema, rows))
 
     async def close(self) -> None:
         """Ends what a query has not read to its end."""
@@ -74,6 +86,10 @@ class Pulled(ds.Dataset):  # type: ignore[misc]
             if batch is _END:
                 return
             yield batch
+
+
+def _chosen(batch: pa.RecordBatch, names: list[str], condition: pc.Expression | None) -> pa.RecordBatch:
+    return (batch if condition is None else batch.filter(condition)).select(names)
 
 
 async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> object:

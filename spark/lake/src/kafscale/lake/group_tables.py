@@ -35,13 +35,8 @@ COMMITS: Final = pa.schema(
         "metadata": pa.string(),
     }
 )
-LAG: Final = pa.schema(
-    [
-        ("group_id", pa.string()),
-        *(field for field in LAG_ROWS if field.name not in ("cluster", "ts", "group")),
-    ]
-)
-"""The rows of a lag report. `group` is a word of SQL."""
+LAG: Final = pa.schema([field for field in LAG_ROWS if field.name not in ("cluster", "ts")])
+"""The rows of a lag report."""
 OF_HISTORY: Final = frozenset(
     {
         "status",
@@ -102,4 +97,4 @@ def commits_table(commits: Iterable[Commit]) -> pa.Table:
 
 
 def lag_table(report: Report) -> pa.Table:
-    return partitions_table(report).rename_columns({"group": "group_id"}).select(LAG.names)
+    return partitions_table(report).select(LAG.names)

@@ -1,0 +1,90 @@
+"""`kafscale spark sql` and `export` on a stopped data directory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from kafscale.cli.__main__ import app
+from kafscale.cli.datadir import DataDir
+from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.outside import connect_etcd, open_object_store
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.storage.keys import Keyspace
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.wire.records import Codec
+from typer.testing import CliRunner, Result
+
+COUNT = "select count(*) from records where topic like 'a-%'"
+
+
+async def fill(root: Path) -> None:
+    """Three topics, of 30 records each."""
+    data = DataDir(root)
+    data.acquire()
+    server = EtcdProcess(find_etcd(data.tools, print), data.etcd, log_path=data.logs / "etcd.log")
+    await server.start()
+    settings = ServiceSettings(etcd_endpoints=(server.endpoint,), object_store="dir", object_dir=data.objects)
+    etcd, store, keys = connect_etcd(settings), open_object_store(settings), Keyspace("default")
+    for name in ("a-1", "a-2", "b"):
+        log = LogBuilder(etcd, keys, store, await create_topic(etcd, keys, name))
+        await log.append(records(10), records(20), codec=Codec.ZSTD)
+    await store.close()
+    await etcd.close()
+    await server.stop()
+    data.release()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    asyncio.run(fill(folder))
+    return folder
+
+
+def run(root: Path, *words: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["spark", *words, "--data-dir", str(root)], input=stdin)
+
+
+def test_the_query_as_the_readme_has_it(root: Path) -> None:
+    assert json.loads(run(root, "sql", COUNT, "--output", "json").stdout) == [{"count_star()": 60}]
+
+
+def test_a_query_comes_from_a_file_or_from_standard_input(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "query.sql").write_text(COUNT)
+    assert run(root, "sql", "--file", str(tmp_path / "query.sql"), "-o", "csv").stdout == "count_star()\n60\n"
+    assert run(root, "sql", "-f", "-", "-o", "csv", stdin=COUNT).stdout == "count_star()\n60\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("sql",), "give one query"),
+        (("sql", COUNT, "--file", "-"), "give one query"),
+        (("sql", "select * from nowhere"), "There are the tables records, batches,"),
+        (("export", "nowhere", "--to", "out"), "there is no topic nowhere"),
+        (("export", "b", "--to", "/dev/null/out"), "Not a directory"),
+    ],
+)
+def test_a_mistake_is_told_in_words(root: Path, words: tuple[str, ...], told: str) -> None:
+    done = run(root, *words)
+    assert done.exit_code == 1
+    assert told in done.stderr
+    assert done.stdout == ""
+
+
+def test_topics_are_exported_and_the_second_time_there_is_nothing_new(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    done = run(root, "export", "b", "a-1", "--to", str(folder), "--where", '"offset" >= 25', "-o", "json")
+    rows = json.loads(done.stdout)
+    assert [(row["topic"], row["files"], row["rows"]) for row in rows] == [("a-1", 1, 5), ("b", 1, 5)]
+    assert f"10 records in 2 new files of {sum(row['bytes'] for row in rows):,} bytes" in done.stderr
+    assert ds.dataset(folder, partitioning="hive").count_rows() == 10
+    again = run(root, "export", "b", "a-1", "--to", str(folder), "--where", '"offset" >= 25', "-o", "json")
+    assert [row["files"] for row in json.loads(again.stdout)] == [0, 0]
+    other = run(root, "export", "b", "--to", str(folder))
+    assert other.exit_code == 1
+    assert 'the folder holds an export where "offset" >= 25' in other.stderr
