@@ -44,7 +44,7 @@ unit: # each member in a process of its own: none may lean on what another has s
 		echo "unit tests of $$member"; $(PYTEST) -m 'not deep' $$member || exit 1; \
 	done
 
-spark-test: ## the data source and the jobs on a Spark of this machine (needs Java 17; makes spark/engine/.venv)
+spark-test: ## the data source for Spark, on a Spark of this machine (needs Java 17; makes spark/engine/.venv)
 	@tools/setup.sh spark-dev
 	cd spark/engine && .venv/bin/mypy src tests && .venv/bin/pytest -q
 

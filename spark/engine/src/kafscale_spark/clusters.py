@@ -47,10 +47,7 @@ def _running(data_dir: Path) -> dict[str, Any]:
     try:
         said = json.loads((data_dir / "run" / "endpoints.json").read_text())
     except FileNotFoundError:
-        raise BadOption(
-            f"no cluster runs on {data_dir}: start it with `kafscale up`, or ask by "
-            "`kafscale spark sql --engine spark`, which serves a stopped one"
-        ) from None
+        raise BadOption(f"no cluster runs on {data_dir}: start it with `kafscale up`") from None
     found = {"etcd_endpoints": said["etcd"], "namespace": said["namespace"]}
     if ServiceSettings().object_store != "s3":
         found |= {"object_store": "dir", "object_dir": said["object_dir"]}

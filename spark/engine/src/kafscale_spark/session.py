@@ -57,16 +57,6 @@ def local(name: str, cores: int = 2, conf: Mapping[str, str] | None = None) -> S
     return session(name, {"spark.master": f"local[{cores}]", **SMALL, **(conf or {})})
 
 
-def for_job(name: str, *, large: bool = False) -> SparkSession:
-    """spark-submit's session, or one of this machine with all its cores. A large job has the JVM's second compiler."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return session(name)
-    conf = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
-    if large:
-        conf["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
-    return local(name, cores=os.cpu_count() or 1, conf=conf)
-
-
 def find_java() -> Path:
     """Raises NoJava."""
     home = os.environ.get("JAVA_HOME")
