@@ -50,7 +50,6 @@ __all__ = [
     "split_batches",
     "stamp_log_append_time",
     "validate_batch",
-    "validate_records",
 ]
 
 _VARINT_BYTES: Final = range(0, 35, 7)
@@ -158,25 +157,6 @@ def _signed(data: bytes, pos: int, shifts: range) -> tuple[int, int]:
                 break
             return value >> 1 ^ -(value & 1), pos
     raise WireError("record", "a varint is too long", offset=pos)
-
-
-def validate_records(
-    header: BatchHeader,
-    batch: Buffer,
-    *,
-    keys_required: bool = False,
-    bytes_max: int = DECOMPRESSED_BYTES_MAX,
-) -> ErrorCode:
-    """What is wrong inside a client's batch: offsets that are not 0, 1, 2 ..., or keys missing."""
-    try:
-        wanted = header.base_offset
-        for record in records_in(batch, header, bytes_max=bytes_max):
-            if record.offset != wanted or (keys_required and record.key is None):
-                return ErrorCode.INVALID_RECORD
-            wanted += 1
-    except WireError as wrong:
-        return wrong.code
-    return ErrorCode.NONE
 
 
 def build_batch(
