@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,10 +79,9 @@ def plant(mutant: Mutant, folder: Path) -> None:
 
 
 def run_tests(tests: str, folder: Path | None = None) -> bool:
-    """Whether they pass."""
-    environment = dict(os.environ)
-    if folder is not None:
-        environment["PYTHONPATH"] = str(folder)
+    """Whether they pass, and end."""
+    shadows = [ROOT / "tools"] if folder is None else [folder, ROOT / "tools"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, shadows))}
     target, _, chosen = tests.partition(" -k ")
     command = [
         sys.executable,
@@ -91,14 +91,19 @@ def run_tests(tests: str, folder: Path | None = None) -> bool:
         "-q",
         "-p",
         "no:cacheprovider",
+        "-p",
+        "unshrunk",
         "-m",
         "not deep",
         *target.split(),
     ]
     command += ["-k", chosen] if chosen else []
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
-    )
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
     if done.returncode not in (0, 1):
         raise SystemExit(done.stdout.decode() + done.stderr.decode())
     return done.returncode == 0
@@ -120,8 +125,10 @@ def main(words: list[str]) -> int:
         if not run_tests(ABLATIONS):
             print(f"SURVIVED: see {ABLATIONS}")
             return 1
-    survivors = [mutant for mutant in chosen if not is_caught(mutant)]
-    print(f"{len(chosen) - len(survivors)} of {len(chosen)} caught")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        caught = list(pool.map(is_caught, chosen))
+    survivors = caught.count(False)
+    print(f"{len(chosen) - survivors} of {len(chosen)} caught")
     return 1 if survivors else 0
 
 
