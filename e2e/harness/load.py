@@ -17,6 +17,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from kafscale.wire.errors import ErrorCode
 
 from e2e.checkers.history import History, Sent
 
@@ -27,6 +28,7 @@ RECORDS_PER_S = 500
 BURST = 10
 FLUSH_TIMEOUT_S = 120.0
 SILENCE_MAX_S = 60.0
+BOUNDS_WITHIN_S = 60.0
 READ_SLICE_S = 0.2
 
 
@@ -136,8 +138,7 @@ def read_everything(bootstrap: str, topic: str, partitions: int) -> dict[int, li
     )
     try:
         bounds = {
-            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-            for partition in range(partitions)
+            partition: _bounds(consumer, TopicPartition(topic, partition)) for partition in range(partitions)
         }
         ends = {partition: end for partition, (_, end) in bounds.items()}
         counts = {partition: end - start for partition, (start, end) in bounds.items()}
@@ -160,3 +161,16 @@ def read_everything(bootstrap: str, topic: str, partitions: int) -> dict[int, li
         return log
     finally:
         consumer.close()
+
+
+def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Log start and high watermark. Java's consumer asks again when told to; this call does not."""
+    deadline = time.monotonic() + BOUNDS_WITHIN_S
+    while True:
+        try:
+            return consumer.get_watermark_offsets(place, timeout=BOUNDS_WITHIN_S)
+        except KafkaException as told:
+            code = told.args[0].code()
+            if code < 0 or not ErrorCode(code).retriable or time.monotonic() > deadline:
+                raise
+            consumer.poll(READ_SLICE_S)

@@ -276,6 +276,16 @@ def test_the_append_time_is_not_before_the_records_of_the_time_when_clients_gave
     assert desk.replies[3].log_append_time_ms >= desk.replies[2].log_append_time_ms
 
 
+def test_the_append_time_is_not_before_what_was_sealed_when_clients_gave_the_times() -> None:
+    ahead_ms = 1_700_000_000_000 + 60_000
+    desk = Desk(QUICK)
+    desk.write(1, memoryview(build_batch([Record(value=b"v", timestamp=ahead_ms)])))
+    desk.writer.configure(replace(QUICK, log_append_time=True), desk.now())
+    desk.write(2)
+    assert desk.now().wall_ms < ahead_ms
+    assert desk.replies[2].log_append_time_ms == ahead_ms
+
+
 def test_append_times_keep_their_order_also_below_a_clients_time_that_is_far_ahead() -> None:
     desk = Desk(replace(QUICK, log_append_time=True), head=replace(HEAD, max_ts=9_000_000_000_000))
     desk.write(1)

@@ -2,7 +2,8 @@
 
 Laws: what an instance may have executed is sent to another one only when it is repeatable. Without an
 instance a request waits for one, `WAIT_MS_MAX` at most and never past its deadline; then the client gets
-the code that makes it try again. At most `ATTEMPTS_MAX` instances are tried.
+the code that makes it try again. That an instance cannot be reached is such a wait too: it may be about to
+listen. At most `ATTEMPTS_MAX` times a request is taken by an instance that does not answer it.
 """
 
 import asyncio
@@ -122,7 +123,6 @@ class Forwarded:
         if channel is None or self._attempts >= ATTEMPTS_MAX:
             self._wait()
             return
-        self._attempts += 1
         revision = self._from.acked.value if policy.carries_revision else 0
         starts = self._from.acked.log_starts if policy.carries_revision else 0
         meta = exchange.meta(now_ms=self._from.clock.now_ms(), revision=revision, log_start_revision=starts)
@@ -148,11 +148,15 @@ class Forwarded:
         if future.cancelled() or not self._exchange.unanswered:
             return
         error = future.exception()
+        if isinstance(error, BackendLost) and not error.sent:
+            self._try_another()
+            return
+        self._attempts += 1
         if error is None:
             self._take_reply(future.result())
         elif not isinstance(error, BackendLost):
             raise error
-        elif error.sent and not self._policy.repeatable:
+        elif not self._policy.repeatable:
             self._refuse(self._policy.unknown)
         else:
             self._try_another()
