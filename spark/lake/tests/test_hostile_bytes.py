@@ -9,12 +9,14 @@ import struct
 import tracemalloc
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.columns import FIELDS, Wanted, read_columns
 from kafscale.lake.counting import count_records
 from kafscale.lake.heads import CorruptSegment, check_offsets, scan_heads
+from kafscale.lake.rows import skipped
 from kafscale.wire.batches import BatchHeader, pack_batch
 from kafscale.wire.compression import compress
 from kafscale.wire.crc import crc32c
@@ -114,6 +116,14 @@ def test_lengths_that_add_up_by_coming_around_are_refused() -> None:
         out += batch
     with pytest.raises(CorruptSegment):
         read(bytes(out))
+
+
+def test_no_field_is_skipped_to_where_64_bits_come_around() -> None:
+    at, ends = np.array([100, 200]), np.array([150, 250])
+    assert skipped(np.array([50, -1]), at, ends).tolist() == [150, 200]
+    for length in (51, HUGE, -2):
+        with pytest.raises(CorruptSegment):
+            skipped(np.array([0, length]), at, ends)
 
 
 @quick(400)
