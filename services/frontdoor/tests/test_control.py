@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 from door_fakes import FakeStream
-from door_harness import Cluster, settled, until
+from door_harness import Cluster, FakeClient, settled, until
 from kafscale.frontdoor.forwarding import ATTEMPTS_MAX
 from kafscale.frontdoor.routes import BY_KEY, ROWS, Backend, Status
 from kafscale.runtime.stream.frame import ReplyStatus
@@ -259,7 +259,19 @@ async def test_a_change_that_may_have_happened_is_not_made_twice(cluster: Cluste
     assert sum(len(stream.sent) for stream in cluster.streams.values()) == 1
 
 
-def _was_asked(stream: FakeStream, times: int) -> bool:
+def one_fetch_service_is_asked(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> tuple[FakeClient, FakeStream]:
+    """A ListOffsets under way, which is sent again soon after it is lost."""
+    monkeypatch.setattr("kafscale.frontdoor.forwarding.RETRY_S", 0.001)
+    cluster.serve(Backend.FETCH, 1)
+    client = cluster.client()
+    client.ask(2, 1, joined(list_offsets.encode_request(list_offsets.ListOffsetsRequest(), 1)))
+    (stream,) = cluster.streams.values()
+    return client, stream
+
+
+def was_asked(stream: FakeStream, times: int) -> bool:
     return len(stream.sent) >= times
 
 
@@ -267,15 +279,11 @@ async def test_an_instance_that_cannot_be_reached_yet_is_waited_for(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is registered a moment before it can be reached: its first connections may fail."""
-    monkeypatch.setattr("kafscale.frontdoor.forwarding.RETRY_S", 0.001)
-    cluster.serve(Backend.FETCH, 1)
-    client = cluster.client()
-    client.ask(2, 1, joined(list_offsets.encode_request(list_offsets.ListOffsetsRequest(), 1)))
-    (stream,) = cluster.streams.values()
+    client, stream = one_fetch_service_is_asked(cluster, monkeypatch)
     for failures in range(3 * ATTEMPTS_MAX):
-        await until(partial(_was_asked, stream, failures + 1))
+        await until(partial(was_asked, stream, failures + 1))
         stream.sent[-1].lose(sent=False)
-    await until(partial(_was_asked, stream, 3 * ATTEMPTS_MAX + 1))
+    await until(partial(was_asked, stream, 3 * ATTEMPTS_MAX + 1))
     assert not client.answers
     stream.sent[-1].reply(b"at last")
     await settled()
@@ -285,13 +293,9 @@ async def test_an_instance_that_cannot_be_reached_yet_is_waited_for(
 async def test_a_question_that_every_instance_loses_is_given_up(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafscale.frontdoor.forwarding.RETRY_S", 0.001)
-    cluster.serve(Backend.FETCH, 1)
-    client = cluster.client()
-    client.ask(2, 1, joined(list_offsets.encode_request(list_offsets.ListOffsetsRequest(), 1)))
-    (stream,) = cluster.streams.values()
+    client, stream = one_fetch_service_is_asked(cluster, monkeypatch)
     for losses in range(ATTEMPTS_MAX):
-        await until(partial(_was_asked, stream, losses + 1))
+        await until(partial(was_asked, stream, losses + 1))
         stream.sent[-1].lose(sent=True)
     await until(lambda: bool(client.answers))
     assert len(stream.sent) == ATTEMPTS_MAX
