@@ -14,7 +14,7 @@ import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.export import files
 from kafscale.lake.export.plan import STATE_NAME, ExportRefused, file_name, next_offset
-from kafscale.lake.export.run import Done, _locked, export
+from kafscale.lake.export.run import Done, export, locked
 from kafscale.lake.scan import Question, placed, scan
 from kafscale.lake.sql import QueryFailed
 from kafscale.storage.etcd import EtcdClient
@@ -178,7 +178,7 @@ async def test_folders_that_are_none_of_this_export_are_refused(lake: Lake, tmp_
     with pytest.raises(ExportRefused, match="not empty"):
         await run(lake, foreign)
     target = tmp_path / "target"
-    with _locked(target), pytest.raises(ExportRefused, match="another export"):
+    with locked(target), pytest.raises(ExportRefused, match="another export"):
         await run(lake, target)
     await run(lake, target)
     await lake.etcd.delete(lake.keys.topic("orders"))

@@ -26,6 +26,7 @@ class Cluster:
     etcd: EtcdClient
     keys: Keyspace
     store: ObjectStore
+    settings: ServiceSettings
 
 
 def opened(
@@ -86,7 +87,7 @@ async def _open(settings: ServiceSettings) -> AsyncIterator[Cluster]:
     try:
         store = open_object_store(settings)
         try:
-            yield Cluster(etcd, Keyspace(settings.namespace), store)
+            yield Cluster(etcd, Keyspace(settings.namespace), store, settings)
         finally:
             await store.close()
     finally:

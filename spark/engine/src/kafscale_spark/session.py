@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pyspark.sql import SparkSession
 
@@ -29,6 +29,12 @@ SMALL: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
 }
 """On this machine alone. The first compiler only: a JVM's start is most of what a small job costs."""
+
+
+LARGE: Final[Mapping[str, str]] = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
+"""On this machine, for work that runs for longer than its JVM takes to start: the second compiler too."""
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Spark's own: spark-submit began the JVM, and its master and flags are whoever submitted's."""
 
 
 class NoJava(Exception):
@@ -51,7 +57,16 @@ def session(name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
     return builder.getOrCreate()
 
 
-def local(name: str, cores: int = 2, conf: Mapping[str, str] | None = None) -> SparkSession:
+def for_job(name: str, *, large: bool = False) -> SparkSession:
+    """The session of spark-submit, or one on all of this machine's cores. Work is never done twice at once."""
+    conf = {"spark.speculation": "false"}
+    if SUBMITTED in os.environ:
+        return session(name, conf)
+    conf["spark.ui.showConsoleProgress"] = str(sys.stderr.isatty()).lower()
+    return local(name, "*", {**(LARGE if large else {}), **conf})
+
+
+def local(name: str, cores: int | Literal["*"] = 2, conf: Mapping[str, str] | None = None) -> SparkSession:
     """A session of this process alone, on loopback."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return session(name, {"spark.master": f"local[{cores}]", **SMALL, **(conf or {})})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.options import StoreKind
+from kafscale.cli.spark.engine import Engine, EngineOption, run_job
 from kafscale.cli.spark.running import on_lake
 from kafscale.cli.terminal import (
     DataDirOption,
@@ -43,12 +45,28 @@ def export(
     namespace: NamespaceOption = "default",
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
+    engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Write topics as Parquet files, in a folder for each partition. Run again it writes what is new."""
-    done = on_lake(partial(_export, topics, to, where), data_dir, namespace, store)
+    match engine:
+        case Engine.LOCAL:
+            done = on_lake(partial(_export, topics, to, where), data_dir, namespace, store)
+        case Engine.SPARK:
+            if where is not None:
+                raise fail("--where is for the local engine")
+            done = _by_spark(topics, to, data_dir, namespace, store)
     show_rows(COLUMNS, [{name: getattr(each, name) for name in COLUMNS} for each in done], output)
     rows, size = sum(each.rows for each in done), sum(each.bytes for each in done)
     notice(f"{rows:,} records in {sum(each.files for each in done):,} new files of {size:,} bytes")
+
+
+def _by_spark(
+    topics: list[str], to: Path, data_dir: Path | None, namespace: str, store: StoreKind
+) -> list[Done]:
+    from kafscale.lake.export.run import Done
+
+    answer = run_job("export", [*topics, "--to", str(to.absolute())], data_dir, namespace, store)
+    return [Done(**row) for row in json.loads(answer)]
 
 
 async def _export(topics: list[str], to: Path, where: str | None, lake: Lake) -> list[Done]:

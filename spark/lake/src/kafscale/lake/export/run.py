@@ -65,8 +65,8 @@ async def export(
 
     Raises ExportRefused, QueryFailed for a condition that is none, StoreError, CorruptSegment, OSError.
     """
-    with _locked(folder):
-        _remember(folder, logs, where)
+    with locked(folder):
+        remember(folder, logs, where)
         return [
             await _export_log(lake, log, folder / folder_of(log), where, rows_max, report) for log in logs
         ]
@@ -75,7 +75,7 @@ async def export(
 async def _export_log(
     lake: Lake, log: Log, folder: Path, where: str | None, rows_max: int, report: Report
 ) -> Done:
-    first, end = max(_resumed(folder), log.start), log.stable_end
+    first, end = max(resumed(folder), log.start), log.stable_end
     files = PartitionFiles(folder, first, rows_max)
     seen = first
     report(min(first, end) - log.start)
@@ -115,7 +115,7 @@ async def _rows(lake: Lake, log: Log, first: int, where: str | None) -> AsyncGen
             yield batch.cast(wanted.schema)
 
 
-def _resumed(folder: Path) -> int:
+def resumed(folder: Path) -> int:
     """Where a partition's export goes on; what a killed one was writing is dropped."""
     if not folder.is_dir():
         return 0
@@ -124,7 +124,7 @@ def _resumed(folder: Path) -> int:
     return next_offset(file.name for file in folder.iterdir())
 
 
-def _remember(folder: Path, logs: Sequence[Log], where: str | None) -> None:
+def remember(folder: Path, logs: Sequence[Log], where: str | None) -> None:
     state = folder / STATE_NAME
     before = decode_exported(state.read_text()) if state.exists() else None
     if before is None and any(not file.name.startswith(TEMPORARY) for file in folder.iterdir()):
@@ -145,7 +145,7 @@ def _write_state(folder: Path, state: Path, exported: Exported) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """One export at a time in a folder: two would write the same offsets twice."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,0 +1,95 @@
+"""Runs a job of Spark's project on the cluster that a command's options name.
+
+Spark has an environment of its own, so the job is another process, told by KAFSCALE_* variables where the cluster is.
+What it says goes to the error stream as it comes, and its answer into a file; of a stopped cluster etcd runs for as
+long as the job does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from kafscale.cli.options import StoreKind
+from kafscale.cli.spark.running import on_cluster
+from kafscale.cli.terminal import fail
+
+if TYPE_CHECKING:
+    from kafscale.cli.clusters import Cluster
+
+PYTHON: Final = "KAFSCALE_SPARK_PYTHON"
+STDERR: Final = 2
+STOP_TIMEOUT_S: Final = 20.0
+SAID: Final = 1
+"""The exit code of a job that has told its trouble itself."""
+_CHECKOUT: Final = Path(__file__).resolve().parents[5]
+
+
+class Engine(StrEnum):
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+EngineOption = Annotated[
+    Engine, typer.Option(help="Where it runs: in this process, or in a Spark on all of this machine's cores.")
+]
+
+
+def spark_python() -> Path:
+    """The interpreter of Spark's environment."""
+    named = os.environ.get(PYTHON)
+    found = Path(named) if named else _CHECKOUT / "spark" / "engine" / ".venv" / "bin" / "python"
+    if not found.exists():
+        raise fail(
+            f"Spark's environment is not there ({found}): make it with tools/setup.sh spark, or name its "
+            f"Python in {PYTHON}"
+        )
+    return found
+
+
+def run_job(job: str, args: Sequence[str], data_dir: Path | None, namespace: str, store: StoreKind) -> bytes:
+    """What the job answers; trouble is said, and raised as typer's Exit."""
+    python = str(spark_python())
+    with TemporaryDirectory(prefix="kafscale-") as folder:
+        answer = Path(folder) / "answer"
+        command = [python, "-m", f"kafscale_spark.jobs.{job}", "--answer", str(answer), *args]
+        code = on_cluster(partial(_run, command), data_dir, namespace, store)
+        if code == SAID:
+            raise typer.Exit(SAID)
+        if code:
+            raise fail(f"Spark's job ended with exit code {code}")
+        return answer.read_bytes()
+
+
+async def _run(command: Sequence[str], cluster: Cluster) -> int:
+    environment = {**os.environ, **_variables(cluster)}
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=STDERR)
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+        except TimeoutError:
+            process.kill()
+        raise
+
+
+def _variables(cluster: Cluster) -> Mapping[str, str]:
+    """Where the cluster is; how S3 and etcd let one in the job has from this process's own environment."""
+    settings = cluster.settings
+    found = {
+        "KAFSCALE_ETCD_ENDPOINTS": ",".join(settings.etcd_endpoints),
+        "KAFSCALE_NAMESPACE": settings.namespace,
+        "KAFSCALE_OBJECT_STORE": settings.object_store_kind,
+    }
+    if settings.object_dir is not None:
+        found["KAFSCALE_OBJECT_DIR"] = str(settings.object_dir)
+    return found

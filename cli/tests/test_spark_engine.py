@@ -1,0 +1,136 @@
+"""A job of Spark's project is told where the cluster is, and what becomes of it is told to the caller.
+
+Spark's Python is a small program here: it says what it was told, and does what a job does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafscale.cli.datadir import DataDir, Endpoints
+from kafscale.cli.spark.app import app
+from typer.testing import CliRunner, Result
+
+PROGRAM = """#!{python}
+import json, os, shutil, sys
+
+told = {{name: value for name, value in os.environ.items() if name.startswith("KAFSCALE_")}}
+with open({heard!r}, "w") as file:
+    json.dump({{"args": sys.argv[1:], "told": told}}, file)
+print("this is for people")
+code = int(os.environ.get("TEST_CODE", "0"))
+if not code:
+    shutil.copy({answer!r}, sys.argv[4])
+sys.exit(code)
+"""
+
+
+class Spark:
+    """What stands for Spark's Python: what it was told, and what it answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.python = folder / "python"
+        self.answer = folder / "to-answer"
+        self._heard = folder / "heard.json"
+        self.python.write_text(
+            PROGRAM.format(python=sys.executable, heard=str(self._heard), answer=str(self.answer))
+        )
+        self.python.chmod(0o755)
+
+    def answers_table(self, table: pa.Table) -> None:
+        with pa.OSFile(str(self.answer), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+
+    def answers(self, told: Any) -> None:
+        self.answer.write_text(json.dumps(told))
+
+    @property
+    def heard(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._heard.read_text())
+        return found
+
+    @property
+    def args(self) -> list[str]:
+        """Behind the name of the job and the place of the answer."""
+        args: list[str] = self.heard["args"]
+        assert args[0] == "-m"
+        assert args[2] == "--answer"
+        return [args[1].removeprefix("kafscale_spark.jobs."), *args[4:]]
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
+    spark = Spark(tmp_path)
+    monkeypatch.setenv("KAFSCALE_SPARK_PYTHON", str(spark.python))
+    return spark
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataDir:
+    """A directory on which a cluster runs, as far as a command can see without asking it."""
+    data = DataDir(tmp_path / "data")
+    data.acquire()
+    endpoints = Endpoints(
+        bootstrap_servers="127.0.0.1:1",
+        etcd="http://127.0.0.1:2",
+        namespace="shop",
+        object_dir=str(data.objects),
+        pid=1,
+    )
+    data.publish(endpoints)
+    return data
+
+
+def run(data: DataDir, *words: str) -> Result:
+    command, *rest = words
+    return CliRunner().invoke(app, [command, "--engine", "spark", "--data-dir", str(data.root), *rest])
+
+
+def test_a_query_goes_to_spark_with_its_cluster_and_comes_back_as_rows(spark: Spark, data: DataDir) -> None:
+    spark.answers_table(pa.table({"n": [7], "key": [b"\xff"]}))
+    done = run(data, "sql", "--output", "json", "--", "-- seven\nselect 7 as n")
+    assert json.loads(done.stdout) == [{"n": 7, "key": "\\xff"}], done.output
+    assert spark.args == ["sql", "--", "-- seven\nselect 7 as n"]
+    told = spark.heard["told"]
+    assert told["KAFSCALE_ETCD_ENDPOINTS"] == "http://127.0.0.1:2"
+    assert told["KAFSCALE_NAMESPACE"] == "shop"
+    assert told["KAFSCALE_OBJECT_STORE"] == "dir"
+    assert told["KAFSCALE_OBJECT_DIR"] == str(data.objects)
+
+
+def test_an_export_goes_to_spark(spark: Spark, data: DataDir, tmp_path: Path) -> None:
+    row = {"topic": "orders", "partition": 0, "first": 0, "end": 9, "files": 1, "rows": 9, "bytes": 1_000}
+    spark.answers([row])
+    done = run(data, "export", "orders", "bills", "--to", str(tmp_path / "out"), "--output", "json")
+    assert json.loads(done.stdout) == [row], done.output
+    assert "9 records in 1 new files of 1,000 bytes" in done.stderr
+    assert spark.args == ["export", "orders", "bills", "--to", str(tmp_path / "out")]
+    refused = run(data, "export", "orders", "--to", str(tmp_path / "out"), "--where", "true")
+    assert refused.exit_code == 1
+    assert "local engine" in refused.stderr
+
+
+@pytest.mark.parametrize(("code", "told"), [(1, ""), (3, "exit code 3")])
+def test_a_job_that_fails_is_said_once(
+    spark: Spark, data: DataDir, monkeypatch: pytest.MonkeyPatch, code: int, told: str
+) -> None:
+    monkeypatch.setenv("TEST_CODE", str(code))
+    done = run(data, "sql", "select 1")
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert ("exit code" in done.stderr) is bool(told)
+    assert told in done.stderr
+
+
+def test_without_sparks_environment_it_is_said_how_to_make_it(
+    data: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFSCALE_SPARK_PYTHON", str(tmp_path / "nowhere"))
+    done = run(data, "sql", "select 1")
+    assert done.exit_code == 1
+    assert "tools/setup.sh spark" in done.stderr

@@ -1,0 +1,65 @@
+"""Topics as Parquet: `spark-submit export.py orders --to DIR`. Run again it writes what is new.
+
+Tasks read and write by themselves, since rows that pass through the JVM cost five times as much; the folder is one that
+all executors share. The driver publishes the files in the order of offsets, so that what is there has no hole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from kafscale.lake.catalog import Log
+from kafscale.lake.export.run import Done, locked, remember
+
+from kafscale_spark.clusters import opened, settings_of
+from kafscale_spark.jobs.program import arguments, ended, notice
+from kafscale_spark.options import Request, Topics
+from kafscale_spark.parquet import File, done, due, publish, staging, write_split
+from kafscale_spark.session import for_job
+from kafscale_spark.spans import read_logs
+from kafscale_spark.splits import Split, split
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("topics", nargs="+")
+    parser.add_argument("--to", type=Path, required=True, help="a new folder, or one of an earlier export")
+    args = parser.parse_args(argv)
+    found = export(Request(topics=Topics(names=frozenset(args.topics))), args.to)
+    notice(f"{sum(each.rows for each in found):,} records in {sum(each.files for each in found):,} new files")
+    if args.answer is not None:
+        args.answer.write_text(json.dumps([asdict(each) for each in found]))
+
+
+def export(request: Request, target: Path) -> list[Done]:
+    """Raises BadOption, ExportRefused, EtcdError, StoreError, OSError, and what Spark says of a task that failed."""
+    settings = settings_of(request)
+    logs = asyncio.run(read(request))
+    with locked(target), staging(target) as folder:
+        remember(target, logs, None)
+        spans = due(target, logs)
+        splits = split([span for span in spans if span.first < span.end], None, request.target_bytes)
+        files = in_tasks(splits, partial(write_split, settings, folder)) if splits else []
+        publish(folder, target, files)
+    return done(spans, files)
+
+
+def in_tasks(splits: Sequence[Split], write: Callable[[Split], list[File]]) -> list[File]:
+    context = for_job("kafscale export", large=True).sparkContext
+    files = context.parallelize(splits, len(splits)).flatMap(write).collect()
+    context.stop()
+    return files
+
+
+async def read(request: Request) -> list[Log]:
+    async with opened(settings_of(request)) as lake:
+        return await read_logs(lake, request)
+
+
+if __name__ == "__main__":
+    ended(main)

@@ -1,0 +1,47 @@
+"""SQL over a cluster's tables: `spark-submit sql.py "select …"`. The answer is printed, or written as an Arrow file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from kafscale.lake.sources import TABLES
+from pyspark.sql import SparkSession
+
+from kafscale_spark.jobs.program import arguments, ended
+from kafscale_spark.session import for_job
+
+ROWS_SHOWN: Final = 1_000
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("text", help=f"one query over {', '.join(TABLES)}")
+    args = parser.parse_args(argv)
+    spark = for_job("kafscale sql", large=True)
+    name_tables(spark, args.text)
+    answer = spark.sql(args.text)
+    if args.answer is None:
+        answer.show(ROWS_SHOWN, truncate=False)
+    else:
+        write(answer.toArrow(), args.answer)
+    spark.stop()
+
+
+def name_tables(spark: SparkSession, text: str) -> None:
+    """A view for each table that the text may mean: to make one starts a process."""
+    for name in TABLES:
+        if re.search(rf"\b{name}\b", text, re.IGNORECASE):
+            spark.read.format("kafscale").option("table", name).load().createOrReplaceTempView(name)
+
+
+def write(answer: pa.Table, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, answer.schema) as writer:
+        writer.write_table(answer)
+
+
+if __name__ == "__main__":
+    ended(main)

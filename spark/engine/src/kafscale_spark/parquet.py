@@ -1,0 +1,104 @@
+"""Parquet files that tasks write, for the driver to publish: names say which offsets a file covers.
+
+Tasks write below a folder that readers pass over, and a task that is tried again writes anew. So what a killed export
+leaves is seen by nobody, and goes with the next one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kafscale.lake.catalog import Log
+from kafscale.lake.export.files import SCHEMA, PartitionFiles, sync
+from kafscale.lake.export.plan import TEMPORARY, folder_of
+from kafscale.lake.export.run import Done, resumed
+from kafscale.runtime.settings import ServiceSettings
+
+from kafscale_spark.batch import read_split
+from kafscale_spark.places import Place
+from kafscale_spark.reading import Ask
+from kafscale_spark.spans import Span, place_of
+from kafscale_spark.splits import Split
+
+FILE_ROWS: Final = 2_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """Where it is below the staging folder: a try, then its place in the export."""
+
+    place: Place
+    path: Path
+    rows: int
+    bytes: int
+
+
+@contextmanager
+def staging(target: Path) -> Iterator[Path]:
+    """A folder below the target; the caller holds the target's lock, so what is there of others is dead."""
+    for dead in target.glob(f"{TEMPORARY}spark-*"):
+        shutil.rmtree(dead)
+    folder = target / f"{TEMPORARY}spark-{uuid.uuid4().hex}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def due(target: Path, logs: Sequence[Log]) -> list[Span]:
+    """Of each log: from where earlier exports ended to where it ends now."""
+    return [
+        Span(log=log, first=max(resumed(target / folder_of(log)), log.start), end=log.stable_end)
+        for log in logs
+    ]
+
+
+def write_split(settings: ServiceSettings, folder: Path, split: Split) -> list[File]:
+    """A task's work. Raises DataLoss, StoreError, CorruptSegment, OSError."""
+    home = Path(uuid.uuid4().hex) / folder_of(split.log)
+    files = PartitionFiles(folder / home, split.first, FILE_ROWS)
+    for batch in read_split(settings, split, Ask(schema=SCHEMA)):
+        files.add(batch)
+    files.finish(split.end)
+    if not files.written:
+        return []
+    names = sorted(path.name for path in (folder / home).iterdir())
+    return [
+        File(place=place_of(split.log), path=home / name, rows=written.rows, bytes=written.bytes)
+        for name, written in zip(names, files.written, strict=True)
+    ]
+
+
+def publish(folder: Path, target: Path, files: Iterable[File]) -> None:
+    """Each file takes its place, the least offsets first: an export that is killed here goes on behind them."""
+    for file in sorted(files, key=lambda file: file.path.name):
+        place = target / file.path.relative_to(file.path.parts[0])
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (folder / file.path).rename(place)
+        sync(place.parent)
+
+
+def done(spans: Iterable[Span], files: Sequence[File]) -> list[Done]:
+    """A row for each log, also where nothing was new."""
+    found = []
+    for span in spans:
+        own = [file for file in files if file.place == place_of(span.log)]
+        found.append(
+            Done(
+                topic=span.log.topic.name,
+                partition=span.log.partition,
+                first=span.first,
+                end=max(span.first, span.end),
+                files=len(own),
+                rows=sum(file.rows for file in own),
+                bytes=sum(file.bytes for file in own),
+            )
+        )
+    return found
