@@ -101,6 +101,7 @@ def test_a_query_goes_to_spark_with_its_cluster_and_comes_back_as_rows(spark: Sp
     assert told["KAFSCALE_NAMESPACE"] == "shop"
     assert told["KAFSCALE_OBJECT_STORE"] == "dir"
     assert told["KAFSCALE_OBJECT_DIR"] == str(data.objects)
+    assert told["KAFSCALE_TOOLS_DIR"] == str(data.tools)
 
 
 def test_an_export_goes_to_spark(spark: Spark, data: DataDir, tmp_path: Path) -> None:

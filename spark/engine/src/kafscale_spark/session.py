@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import Final, Literal
 
 from pyspark.sql import SparkSession
 
-JAVA_MIN: Final = 17
-VERSION_TIMEOUT_S: Final = 30.0
+from kafscale_spark.java import ensure_java
+
 ALWAYS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -37,19 +34,9 @@ SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Spark's own: spark-submit began the JVM, and its master and flags are whoever submitted's."""
 
 
-class NoJava(Exception):
-    """Spark needs a Java that is not here."""
-
-    def __init__(self, found: str) -> None:
-        super().__init__(
-            f"Spark needs Java {JAVA_MIN} or newer, and {found}: install it (on Debian: apt-get install "
-            "openjdk-17-jre-headless) or name it in JAVA_HOME"
-        )
-
-
 def session(name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
     """The session that spark-submit has begun, with what is always needed, or one of this process."""
-    find_java()
+    ensure_java(partial(print, file=sys.stderr))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     for key, value in {**ALWAYS, **(conf or {})}.items():
@@ -70,18 +57,3 @@ def local(name: str, cores: int | Literal["*"] = 2, conf: Mapping[str, str] | No
     """A session of this process alone, on loopback."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return session(name, {"spark.master": f"local[{cores}]", **SMALL, **(conf or {})})
-
-
-def find_java() -> Path:
-    """Raises NoJava."""
-    home = os.environ.get("JAVA_HOME")
-    program = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
-    if program is None:
-        raise NoJava(f"JAVA_HOME={home} has none" if home else "there is none on PATH")
-    done = subprocess.run(  # noqa: S603 - the program that was just found
-        [program, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
-    )
-    found = re.search(r'version "(\d+)', done.stderr)
-    if found is None or int(found[1]) < JAVA_MIN:
-        raise NoJava(f"{program} is {found[1] if found else 'of no known version'}")
-    return Path(program)

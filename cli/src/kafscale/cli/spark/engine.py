@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from kafscale.cli.datadir import DataDir
 from kafscale.cli.options import StoreKind
 from kafscale.cli.spark.running import on_cluster
 from kafscale.cli.terminal import fail
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
 
 PYTHON: Final = "KAFSCALE_SPARK_PYTHON"
+TOOLS: Final = "KAFSCALE_TOOLS_DIR"
+"""Where a Java is unpacked if the machine has none."""
 STDERR: Final = 2
 STOP_TIMEOUT_S: Final = 20.0
 SAID: Final = 1
@@ -60,7 +63,8 @@ def run_job(job: str, args: Sequence[str], data_dir: Path | None, namespace: str
     with TemporaryDirectory(prefix="kafscale-") as folder:
         answer = Path(folder) / "answer"
         command = [python, "-m", f"kafscale_spark.jobs.{job}", "--answer", str(answer), *args]
-        code = on_cluster(partial(_run, command), data_dir, namespace, store)
+        more = {} if data_dir is None else {TOOLS: str(DataDir(data_dir).tools.absolute())}
+        code = on_cluster(partial(_run, command, more), data_dir, namespace, store)
         if code == SAID:
             raise typer.Exit(SAID)
         if code:
@@ -68,8 +72,8 @@ def run_job(job: str, args: Sequence[str], data_dir: Path | None, namespace: str
         return answer.read_bytes()
 
 
-async def _run(command: Sequence[str], cluster: Cluster) -> int:
-    environment = {**os.environ, **_variables(cluster)}
+async def _run(command: Sequence[str], more: Mapping[str, str], cluster: Cluster) -> int:
+    environment = {**os.environ, **_variables(cluster), **more}
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=STDERR)
     try:
         return await process.wait()

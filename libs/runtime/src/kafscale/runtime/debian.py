@@ -1,0 +1,39 @@
+"""Programs that a machine lacks, without root: Debian's packages, unpacked into a folder of ours and not installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+FETCH_TIMEOUT_S = 120.0
+
+
+class NotFetched(Exception):
+    """One way of fetching did not work; whoever knows another tries it."""
+
+
+def unpacked(package: str, scratch: Path) -> Path:
+    """The package's files as a tree below `scratch`, an empty folder. Without what it depends on.
+
+    Raises NotFetched, OSError and subprocess.SubprocessError.
+    """
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise NotFetched("apt-get or dpkg-deb is missing")
+    run(["apt-get", "download", package], scratch)
+    found = next(scratch.glob(f"{package}_*.deb"), None)
+    if found is None:
+        raise NotFetched("apt-get downloaded nothing")
+    run(["dpkg-deb", "-x", str(found), "unpacked"], scratch)
+    return scratch / "unpacked"
+
+
+def run(command: Sequence[str], folder: Path) -> None:
+    """Raises NotFetched with the program's last words, OSError and subprocess.SubprocessError."""
+    done = subprocess.run(  # noqa: S603 -- our own command lines
+        command, cwd=folder, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise NotFetched(f"{' '.join(command[:3])} failed: {words[-1] if words else done.returncode}")
