@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ import pyarrow as pa
 import pytest
 from kafscale.cli.datadir import DataDir, Endpoints
 from kafscale.cli.spark.app import app
+from kafscale.lake.compaction.told import DONE, DUE, Told
+from kafscale.lake.retention.apply import Report
+from kafscale.lake.retention.deletes import Fate
+from kafscale.lake.retention.told import Collected, report_told
 from typer.testing import CliRunner, Result
 
 PROGRAM = """#!{python}
@@ -114,6 +120,65 @@ def test_an_export_goes_to_spark(spark: Spark, data: DataDir, tmp_path: Path) ->
     refused = run(data, "export", "orders", "--to", str(tmp_path / "out"), "--where", "true")
     assert refused.exit_code == 1
     assert "local engine" in refused.stderr
+
+
+PLAN_ROW = {"topic": "orders", "partition": 0, "segment": 10, "rule": "time", "age_ms": 9, "bytes": 100}
+LOSS_ROW = {"group": "g", "topic": "orders", "partition": 0, "committed": 3, "start": 10, "records": 7}
+
+
+def test_a_plan_of_retention_comes_back_with_what_if(spark: Spark, data: DataDir) -> None:
+    planned = {"logs": 4, "bytes": 100, "bytes_own": 40, "rows": [PLAN_ROW], "losses": [LOSS_ROW]}
+    spark.answers(planned)
+    done = run(data, "retention", "--retention-ms", "-1", "--topic", "orders", "-o", "json")
+    assert json.loads(done.stdout) == {
+        "plan": [PLAN_ROW],
+        "bytes": 100,
+        "bytes_saved": 60,
+        "losses": [LOSS_ROW],
+    }
+    assert spark.args == ["retention", "--topic=orders", "--retention-ms=-1", "--grace-s=300.0"]
+    shown = run(data, "retention", "--dry-run", "--grace", "0s", "-o", "json")
+    assert json.loads(shown.stdout) == [PLAN_ROW]
+    assert "1 segments of 4 logs, 100 bytes; nothing was changed" in shown.stderr
+    assert spark.args == ["retention", "--grace-s=0.0", "--dry-run"]
+
+
+def test_a_run_of_retention_that_missed_a_log_fails(spark: Spark, data: DataDir) -> None:
+    report = Report(logs=2, moved=1, segments=3, bytes=10, fates=Counter({Fate.DELETED: 6}))
+    spark.answers(report_told(report))
+    done = run(data, "retention", "-o", "json")
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)
+    assert (row["moved"], row["objects_deleted"], row["objects_failed"]) == (1, 6, 0)
+    spark.answers(report_told(replace(report, missed={"orders/0": "it is damaged"})))
+    done = run(data, "retention")
+    assert done.exit_code == 1
+    assert "orders/0 was passed over: it is damaged" in done.stderr
+
+
+def test_a_collection_of_orphans_goes_to_spark(spark: Spark, data: DataDir) -> None:
+    row = {"topic": "orders", "object": "x.kfs", "bytes": 5}
+    spark.answers(asdict(Collected(partitions=3, orphans=[row], bytes=5, failed=1)))
+    done = run(data, "orphans", "--dry-run", "-o", "json")
+    assert json.loads(done.stdout) == [row]
+    assert spark.args == ["orphans", "--grace-s=300.0", "--dry-run"]
+    assert done.exit_code == 1
+    assert "1 objects could not be deleted" in done.stderr
+
+
+def test_compaction_goes_to_spark(spark: Spark, data: DataDir) -> None:
+    due = dict.fromkeys(DUE.names, 1)
+    spark.answers([due])
+    shown = run(data, "compact", "--dry-run", "--io-bytes-per-s", "9", "-o", "json")
+    assert json.loads(shown.stdout) == [due]
+    assert spark.args == ["compaction", "--grace-s=300.0", "--io-bytes-per-s=9", "--dry-run"]
+    row = dict.fromkeys(DONE.names, 1)
+    spark.answers(asdict(Told(rows=[row], uncleanable=1, objects_left=2)))
+    done = run(data, "compact", "--topic", "users", "-o", "json")
+    assert json.loads(done.stdout) == [row]
+    assert spark.args == ["compaction", "--topic=users", "--grace-s=300.0"]
+    assert done.exit_code == 1
+    assert "2 replaced objects could not be deleted" in done.stderr
 
 
 @pytest.mark.parametrize(("code", "told"), [(1, ""), (3, "exit code 3")])

@@ -22,9 +22,11 @@ class World:
     objects: Path
     logs: dict[str, LogBuilder] = field(default_factory=dict)
 
-    async def topic(self, name: str, *, partitions: int = 1) -> Sequence[LogBuilder]:
-        """A new one, also if there was one of the name."""
+    async def topic(self, name: str, *, partitions: int = 1, **configs: str) -> Sequence[LogBuilder]:
+        """A new one, also if there was one of the name; `retention_ms="5"` is its retention.ms."""
         topic = await create_topic(self.lake.etcd, self.lake.keys, name, partitions=partitions)
+        topic = replace(topic, configs={key.replace("_", "."): value for key, value in configs.items()})
+        await self.lake.etcd.put(self.lake.keys.topic(name), encode_topic(topic))
         found = [
             LogBuilder(self.lake.etcd, self.lake.keys, self.lake.store, topic, number)
             for number in range(partitions)
@@ -38,9 +40,11 @@ class World:
         await self.lake.etcd.put(self.lake.keys.topic(topic.name), encode_topic(topic))
         return LogBuilder(self.lake.etcd, self.lake.keys, self.lake.store, topic, topic.partitions - 1)
 
-    async def filled(self, name: str, *, segments: int = 5, partitions: int = 1, count: int = 10) -> None:
+    async def filled(
+        self, name: str, *, segments: int = 5, partitions: int = 1, count: int = 10, **configs: str
+    ) -> None:
         """Each partition with `segments` of `count` records, a second apart; codecs take turns."""
-        for log in await self.topic(name, partitions=partitions):
+        for log in await self.topic(name, partitions=partitions, **configs):
             for number in range(segments):
                 await self.append(log, count, codec=Codec(number % 5))
 

@@ -16,6 +16,8 @@ from kafscale.lake.compaction.publish import Overtaken
 from kafscale.lake.compaction.report import Report
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.heads import CorruptSegment
+from kafscale.lake.retention.deletes import Fate, delete_all
+from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.scan import Question, scan
 from kafscale.storage.etcd import EtcdClient, EtcdUnknown, Txn, TxnResult, UnknownKind
 from kafscale.storage.heads import Meta, Seg, decode_head, decode_meta, encode_meta
@@ -425,3 +427,26 @@ async def test_a_checkpoint_merges_what_was_compacted_as_it_is(shop: Shop) -> No
     kv = await shop.etcd.get(shop.keys.head(log.topic.topic_id, 0))
     assert kv is not None
     assert decode_head(kv.value).tail == tuple(log.segments[-2:]), "the tail is its owner's"
+
+
+async def test_a_log_that_another_compacted_before_it_was_read_is_no_damage(shop: Shop) -> None:
+    """The other's grace is over, so what was to be read is gone, and nobody need look."""
+    log = await build(shop)
+    logs = await read_lake(shop.lake())
+    await compact(shop.lake())
+    done = await Round(shop.lake(), Bounds(grace_s=0), lambda *_: None, lambda: NOW).over(logs)
+    (outcome,) = done.outcomes
+    assert isinstance(outcome.trouble, Overtaken)
+    assert not done.uncleanable
+    assert await read(shop.lake()) == kept(log)
+
+
+async def test_without_a_grace_of_its_own_a_round_hands_over_what_it_replaced(shop: Shop) -> None:
+    log = await build(shop)
+    objects = shop.store.names()
+    done = await Round(shop.lake(), Bounds(grace_s=None), lambda *_: None, lambda: NOW).run()
+    assert objects <= shop.store.names(), "nothing was deleted"
+    fates = await delete_all(shop.lake(), done.replaced)
+    assert set(fates) == {Fate.DELETED}
+    assert await read(shop.lake()) == kept(log)
+    assert (await Orphans(shop.lake(), grace_s=0).collect(dry=True)).orphans == []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from kafscale.cli.options import StoreKind
 from kafscale.cli.spark.durations import seconds
+from kafscale.cli.spark.engine import Engine, EngineOption, run_job
 from kafscale.cli.spark.progress import progressing
 from kafscale.cli.spark.retention import DryRunOption, GraceOption, TopicOption
 from kafscale.cli.spark.running import on_lake
@@ -25,33 +27,8 @@ from kafscale.cli.terminal import (
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
     from kafscale.lake.compaction.plan import Candidate
-    from kafscale.lake.compaction.report import Outcome, Report, Tally
-
-PLAN_COLUMNS: Final = (
-    "topic",
-    "partition",
-    "reason",
-    "dirty_ratio",
-    "delay_ms",
-    "clean_segments",
-    "clean_bytes",
-    "dirty_segments",
-    "dirty_bytes",
-)
-DONE_COLUMNS: Final = (
-    "topic",
-    "partition",
-    "reason",
-    "dirty_ratio",
-    "segments",
-    "segments_after",
-    "records",
-    "records_after",
-    "bytes",
-    "bytes_after",
-    "took_ms",
-    "trouble",
-)
+    from kafscale.lake.compaction.report import Tally
+    from kafscale.lake.compaction.told import Told
 
 
 def compact(
@@ -65,34 +42,48 @@ def compact(
     namespace: NamespaceOption = "default",
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
+    engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Keep the last record of each key, in topics with cleanup.policy=compact that are due; the dirtiest log first."""
+    from kafscale.lake.compaction.told import DONE, DUE, Told
+
+    words = [*(f"--topic={name}" for name in topic or ()), f"--grace-s={seconds(grace)}"]
+    words += [f"--io-bytes-per-s={io_bytes_per_s}"] * (io_bytes_per_s is not None)
+    by_spark = engine is Engine.SPARK
     if dry_run:
-        rows = on_lake(partial(_plan, topic), data_dir, namespace, store)
-        show_rows(PLAN_COLUMNS, rows, output)
+        if by_spark:
+            rows = json.loads(run_job("compaction", [*words, "--dry-run"], data_dir, namespace, store))
+        else:
+            rows = on_lake(partial(_plan, topic), data_dir, namespace, store)
+        show_rows(DUE.names, rows, output)
         notice(f"{len(rows)} logs are due; nothing was changed")
         return
-    work = partial(_compact, topic, io_bytes_per_s, seconds(grace))
-    report = on_lake(work, data_dir, namespace, store)
-    show_rows(DONE_COLUMNS, [_done_row(each) for each in report.outcomes], output)
-    if report.objects_left:
+    if by_spark:
+        done = Told(**json.loads(run_job("compaction", words, data_dir, namespace, store)))
+    else:
+        work = partial(_compact, topic, io_bytes_per_s, seconds(grace))
+        done = on_lake(work, data_dir, namespace, store)
+    show_rows(DONE.names, done.rows, output)
+    if done.objects_left:
         notice(
-            f"{report.objects_left} replaced objects could not be deleted; `kafscale spark orphans` finds them"
+            f"{done.objects_left} replaced objects could not be deleted; `kafscale spark orphans` finds them"
         )
-    if report.uncleanable:
-        raise fail(f"{len(report.uncleanable)} of the logs that were due could not be compacted")
+    if done.uncleanable:
+        raise fail(f"{done.uncleanable} of the logs that were due could not be compacted")
 
 
 async def _plan(names: list[str] | None, lake: Lake) -> list[dict[str, Any]]:
     from kafscale.lake.catalog import read_lake
     from kafscale.lake.compaction.plan import in_turn, survey
+    from kafscale.lake.compaction.told import due_rows
     from kafscale.lake.retention.apply import wall_ms
 
-    return [_due_row(each) for each in in_turn(survey(await read_lake(lake, names), wall_ms()))]
+    return due_rows(in_turn(survey(await read_lake(lake, names), wall_ms())))
 
 
-async def _compact(names: list[str] | None, io_bytes_per_s: int | None, grace_s: float, lake: Lake) -> Report:
+async def _compact(names: list[str] | None, io_bytes_per_s: int | None, grace_s: float, lake: Lake) -> Told:
     from kafscale.lake.compaction.run import Bounds, Round
+    from kafscale.lake.compaction.told import told
 
     with progressing() as progress:
 
@@ -104,36 +95,5 @@ async def _compact(names: list[str] | None, io_bytes_per_s: int | None, grace_s:
                 candidate.clean_bytes + candidate.dirty_bytes,
             )
 
-        return await Round(lake, Bounds(io_bytes_per_s=io_bytes_per_s, grace_s=grace_s), tell).run(names)
-
-
-def _due_row(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "topic": candidate.log.topic.name,
-        "partition": candidate.log.partition,
-        "reason": candidate.reason,
-        "dirty_ratio": round(candidate.ratio, 3),
-        "delay_ms": candidate.delay_ms,
-        "clean_segments": len(candidate.clean),
-        "clean_bytes": candidate.clean_bytes,
-        "dirty_segments": len(candidate.dirty),
-        "dirty_bytes": candidate.dirty_bytes,
-    }
-
-
-def _done_row(outcome: Outcome) -> dict[str, Any]:
-    before, after = outcome.tally.before, outcome.tally.after
-    return {
-        "topic": outcome.candidate.log.topic.name,
-        "partition": outcome.candidate.log.partition,
-        "reason": outcome.candidate.reason,
-        "dirty_ratio": round(outcome.candidate.ratio, 3),
-        "segments": before.segments,
-        "segments_after": after.segments,
-        "records": before.records,
-        "records_after": after.records,
-        "bytes": before.bytes,
-        "bytes_after": after.bytes,
-        "took_ms": outcome.took_ms,
-        "trouble": None if outcome.trouble is None else str(outcome.trouble) or repr(outcome.trouble),
-    }
+        bounds = Bounds(io_bytes_per_s=io_bytes_per_s, grace_s=grace_s)
+        return told(await Round(lake, bounds, tell).run(names))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafscale.cli.options import StoreKind
 from kafscale.cli.spark.durations import seconds
+from kafscale.cli.spark.engine import Engine, EngineOption, run_job
 from kafscale.cli.spark.progress import progressing
 from kafscale.cli.spark.retention import DryRunOption, GraceOption, TopicOption
 from kafscale.cli.spark.running import on_lake
@@ -23,7 +25,7 @@ from kafscale.cli.terminal import (
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
-    from kafscale.lake.retention.orphans import Found
+    from kafscale.lake.retention.told import Collected
 
 COLUMNS: Final = ("topic", "object", "bytes")
 
@@ -36,25 +38,38 @@ def orphans(
     namespace: NamespaceOption = "default",
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
+    engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Delete objects that no commit names and none ever will, left behind by crashes."""
-    found = on_lake(partial(_collect, topic, seconds(grace), dry_run), data_dir, namespace, store)
-    rows = [{"topic": each.topic.name, "object": each.key, "bytes": each.size} for each in found.orphans]
-    show_rows(COLUMNS, rows, output)
+    from kafscale.lake.retention.told import Collected
+
+    grace_s = seconds(grace)
+    match engine:
+        case Engine.LOCAL:
+            found = on_lake(partial(_collect, topic, grace_s, dry_run), data_dir, namespace, store)
+        case Engine.SPARK:
+            words = [*(f"--topic={name}" for name in topic or ()), f"--grace-s={grace_s}"]
+            words += ["--dry-run"] * dry_run
+            found = Collected(**json.loads(run_job("orphans", words, data_dir, namespace, store)))
+    _show(found, dry_run, output)
+
+
+def _show(found: Collected, dry_run: bool, output: Output) -> None:
+    show_rows(COLUMNS, found.orphans, output)
     done = "nothing was changed" if dry_run else "deleted"
-    notice(f"{len(rows)} orphans of {found.partitions} partitions, {found.bytes} bytes: {done}")
-    notice(f"{found.left} objects at or above their log's end, {len(found.strange)} of unknown names: left")
+    notice(f"{len(found.orphans)} orphans of {found.partitions} partitions, {found.bytes} bytes: {done}")
+    notice(f"{found.left} objects at or above their log's end, {found.strange} of unknown names: left")
     for place, why in found.missed.items():
         notice(f"{place} was passed over: {why}")
     if found.missed:
         raise fail(f"{len(found.missed)} logs were passed over")
-    failed = sum(count for fate, count in found.fates.items() if not fate.is_over)
-    if failed:
-        raise fail(f"{failed} objects could not be deleted; the next run tries again")
+    if found.failed:
+        raise fail(f"{found.failed} objects could not be deleted; the next run tries again")
 
 
-async def _collect(topics: list[str] | None, grace_s: float, dry: bool, lake: Lake) -> Found:
+async def _collect(topics: list[str] | None, grace_s: float, dry: bool, lake: Lake) -> Collected:
     from kafscale.lake.retention.orphans import Orphans
+    from kafscale.lake.retention.told import collected
 
     with progressing() as progress:
-        return await Orphans(lake, grace_s=grace_s, progress=progress).collect(topics, dry=dry)
+        return collected(await Orphans(lake, grace_s=grace_s, progress=progress).collect(topics, dry=dry))

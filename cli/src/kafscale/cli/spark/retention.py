@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.options import StoreKind
 from kafscale.cli.spark.durations import seconds
+from kafscale.cli.spark.engine import Engine, EngineOption, run_job
 from kafscale.cli.spark.progress import progressing
 from kafscale.cli.spark.running import on_lake
 from kafscale.cli.terminal import (
@@ -24,8 +25,9 @@ from kafscale.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from kafscale.lake.catalog import Lake, Log
-    from kafscale.lake.retention.plan import Doomed
+    from kafscale.lake.catalog import Lake
+    from kafscale.lake.retention.apply import Report
+    from kafscale.lake.retention.planned import Planned
 
 PLAN_COLUMNS: Final = ("topic", "partition", "segment", "rule", "age_ms", "bytes")
 LOSS_COLUMNS: Final = ("group", "topic", "partition", "committed", "start", "records")
@@ -41,12 +43,23 @@ GraceOption = Annotated[
 class Asked:
     topics: list[str] | None
     grace_s: float
+    dry_run: bool
     retention_ms: int | None
     retention_bytes: int | None
 
     @property
     def what_if(self) -> bool:
         return self.retention_ms is not None or self.retention_bytes is not None
+
+    @property
+    def words(self) -> list[str]:
+        """As the job of Spark is told it."""
+        words = [f"--topic={name}" for name in self.topics or ()]
+        if self.retention_ms is not None:
+            words.append(f"--retention-ms={self.retention_ms}")
+        if self.retention_bytes is not None:
+            words.append(f"--retention-bytes={self.retention_bytes}")
+        return [*words, f"--grace-s={self.grace_s}", *(["--dry-run"] if self.dry_run else [])]
 
 
 def retention(
@@ -61,24 +74,52 @@ def retention(
     namespace: NamespaceOption = "default",
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
+    engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Delete what has expired by its topic's settings; or show the plan, under these settings or others."""
+    from kafscale.lake.retention.planned import Planned
+    from kafscale.lake.retention.told import report_of
+
     asked = Asked(
-        topics=topic, grace_s=seconds(grace), retention_ms=retention_ms, retention_bytes=retention_bytes
+        topics=topic,
+        grace_s=seconds(grace),
+        dry_run=dry_run,
+        retention_ms=retention_ms,
+        retention_bytes=retention_bytes,
     )
-    if dry_run or asked.what_if:
-        on_lake(partial(_show, asked, output), data_dir, namespace, store)
-        return
-    on_lake(partial(_apply, asked, output), data_dir, namespace, store)
+    plans = dry_run or asked.what_if
+    match engine:
+        case Engine.SPARK:
+            told = json.loads(run_job("retention", asked.words, data_dir, namespace, store))
+            if plans:
+                _show(Planned(**told), asked, output)
+            else:
+                _show_done(report_of(told), output)
+        case Engine.LOCAL if plans:
+            _show(on_lake(partial(_plan, asked), data_dir, namespace, store), asked, output)
+        case Engine.LOCAL:
+            _show_done(on_lake(partial(_apply, asked), data_dir, namespace, store), output)
 
 
-async def _apply(asked: Asked, output: Output, lake: Lake) -> None:
+async def _apply(asked: Asked, lake: Lake) -> Report:
     from kafscale.lake.retention.apply import Retention
-    from kafscale.lake.retention.deletes import Fate
 
     with progressing() as progress:
-        run = Retention(lake, grace_s=asked.grace_s, progress=progress)
-        done = await run.run(asked.topics)
+        return await Retention(lake, grace_s=asked.grace_s, progress=progress).run(asked.topics)
+
+
+async def _plan(asked: Asked, lake: Lake) -> Planned:
+    from kafscale.lake.retention.apply import wall_ms
+    from kafscale.lake.retention.plan import Limits
+    from kafscale.lake.retention.planned import plan_lake
+
+    limits = Limits(retention_ms=asked.retention_ms, retention_bytes=asked.retention_bytes)
+    return await plan_lake(lake, asked.topics, wall_ms(), limits)
+
+
+def _show_done(done: Report, output: Output) -> None:
+    from kafscale.lake.retention.deletes import Fate
+
     row = {"logs": done.logs, "moved": done.moved, "segments": done.segments, "bytes": done.bytes}
     row |= {"objects_" + fate.value.replace(" ", "_"): done.fates[fate] for fate in Fate}
     show_rows(tuple(row), [row], output)
@@ -90,48 +131,19 @@ async def _apply(asked: Asked, output: Output, lake: Lake) -> None:
         raise fail(f"{done.left} objects could not be deleted; the next run tries again")
 
 
-async def _show(asked: Asked, output: Output, lake: Lake) -> None:
-    from kafscale.lake.catalog import read_lake
-    from kafscale.lake.retention.apply import wall_ms
-    from kafscale.lake.retention.plan import Limits, plan
-    from kafscale.lake.retention.whatif import bytes_of
-
-    logs, now_ms = await read_lake(lake, asked.topics), wall_ms()
-    limits = Limits(retention_ms=asked.retention_ms, retention_bytes=asked.retention_bytes)
-    doomed = plan(logs, now_ms, limits)
-    rows, size = [_row(each) for each in doomed], bytes_of(doomed)
+def _show(planned: Planned, asked: Asked, output: Output) -> None:
+    rows, found, saved = planned.rows, planned.losses, planned.bytes - planned.bytes_own
+    what = f"{len(rows)} segments of {planned.logs} logs, {planned.bytes} bytes"
     if not asked.what_if:
         show_rows(PLAN_COLUMNS, rows, output)
-        notice(f"{len(rows)} segments of {len(logs)} logs, {size} bytes; nothing was changed")
+        notice(f"{what}; nothing was changed")
         return
-    found = await _losses(lake, logs, doomed)
-    saved = size - bytes_of(plan(logs, now_ms))
     if output is Output.JSON:
-        typer.echo(json.dumps({"plan": rows, "bytes": size, "bytes_saved": saved, "losses": found}, indent=1))
+        answer = {"plan": rows, "bytes": planned.bytes, "bytes_saved": saved, "losses": found}
+        typer.echo(json.dumps(answer, indent=1))
         return
     show_rows(PLAN_COLUMNS, rows, output)
-    notice(
-        f"{len(rows)} segments of {len(logs)} logs, {size} bytes: {saved} more than now; nothing was changed"
-    )
+    notice(f"{what}: {saved} more than now; nothing was changed")
     notice(f"{len(found)} times a group would lose records that it has not read" + ":" * bool(found))
     if found and output is Output.TABLE:
         show_rows(LOSS_COLUMNS, found, output)
-
-
-async def _losses(lake: Lake, logs: list[Log], doomed: list[Doomed]) -> list[dict[str, Any]]:
-    from kafscale.lake.lag.commits import read_commits
-    from kafscale.lake.retention.whatif import losses
-
-    commits = await read_commits(lake, {log.topic.name: log.topic for log in logs}.values())
-    return [asdict(loss) for loss in losses(logs, doomed, commits)]
-
-
-def _row(doomed: Doomed) -> dict[str, Any]:
-    return {
-        "topic": doomed.log.topic.name,
-        "partition": doomed.log.partition,
-        "segment": doomed.segment.base,
-        "rule": doomed.rule.value,
-        "age_ms": doomed.age_ms,
-        "bytes": doomed.segment.size + doomed.segment.index_size,
-    }

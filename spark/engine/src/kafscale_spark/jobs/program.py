@@ -9,21 +9,24 @@ import argparse
 import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from kafscale.lake.export.plan import ExportRefused
 from kafscale.lake.heads import CorruptSegment
+from kafscale.lake.retention.apply import GRACE_S
 from kafscale.storage.etcd import EtcdError
 from kafscale.storage.objects import StoreError
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame
 
 from kafscale_spark.java import NoJava
 from kafscale_spark.options import BadOption
 from kafscale_spark.spans import DataLoss
 
+ROWS_SHOWN: Final = 1_000
 _RAISED: Final = re.compile(r"^\s*kafscale\S*: (.+)$", re.MULTILINE)
 """The last line of a traceback of our own, which Spark hands over as text."""
 _PLAN: Final = re.compile(r";\n|\n\nJVM stacktrace")
@@ -37,9 +40,34 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def add_scope(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic", action="append", help="only this one; may be repeated")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and change nothing")
+
+
+def add_grace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--grace-s", type=float, default=GRACE_S, help="for reads under way, before objects are deleted"
+    )
+
+
+def show(rows: DataFrame) -> None:
+    rows.show(ROWS_SHOWN, truncate=False)
+
+
 def notice(line: str) -> None:
     """For people; what is printed besides is rows."""
     print(line, file=sys.stderr)
+
+
+def trouble(missed: Mapping[str, str], failed: int) -> None:
+    """What was left undone is told, and the exit code is 1: whoever schedules the job sees it."""
+    for place, why in missed.items():
+        notice(f"{place} was passed over: {why}")
+    if failed:
+        notice(f"{failed} objects could not be deleted; the next run tries again")
+    if missed or failed:
+        sys.exit(1)
 
 
 def ended(main: Callable[[], None]) -> None:

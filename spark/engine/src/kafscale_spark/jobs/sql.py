@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 from kafscale.lake.sources import TABLES
 from pyspark.sql import SparkSession
 
-from kafscale_spark.jobs.program import arguments, ended
+from kafscale_spark.jobs.program import arguments, ended, show
 from kafscale_spark.session import for_job
-
-ROWS_SHOWN: Final = 1_000
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -25,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     name_tables(spark, args.text)
     answer = spark.sql(args.text)
     if args.answer is None:
-        answer.show(ROWS_SHOWN, truncate=False)
+        show(answer)
     else:
         write(answer.toArrow(), args.answer)
     spark.stop()

@@ -7,7 +7,7 @@ together; what is committed later is not in it, and nothing behind the committed
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafscale.storage.etcd import EtcdClient, Range
@@ -143,10 +143,25 @@ async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:
 async def read_lake(lake: Lake, names: Iterable[str] | None = None, tries: int = 5) -> list[Log]:
     """The logs of these topics, or of all. Raises ObjectNotFound if manifests vanish under each of the tries."""
     chosen = None if names is None else frozenset(names)
+    return await _read_standing(
+        lake, lambda topic: range(topic.partitions if chosen is None or topic.name in chosen else 0), tries
+    )
+
+
+async def read_named(lake: Lake, places: Iterable[tuple[str, int]], tries: int = 5) -> list[Log]:
+    """The logs of these topics' partitions, as far as there are such. Raises ObjectNotFound as `read_lake`."""
+    chosen = frozenset(places)
+    return await _read_standing(
+        lake, lambda topic: [n for n in range(topic.partitions) if (topic.name, n) in chosen], tries
+    )
+
+
+async def _read_standing(lake: Lake, wanted: Callable[[Topic], Iterable[int]], tries: int) -> list[Log]:
+    """By topic and partition."""
     for left in reversed(range(tries)):
-        topics = await read_topics(lake)
+        places = [(topic, number) for topic in await read_topics(lake) for number in wanted(topic)]
         try:
-            return await read_logs(lake, [t for t in topics if chosen is None or t.name in chosen])
+            return await read_places(lake, places)
         except ObjectNotFound:
             if not left:
                 raise

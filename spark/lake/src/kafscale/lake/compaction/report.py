@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kafscale.lake.compaction.plan import Candidate
 from kafscale.lake.compaction.publish import Overtaken
+from kafscale.lake.retention.deletes import Condemned
 from kafscale.storage.heads import Seg
 
 
@@ -57,11 +58,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`delay_ms`: of the log whose dirty records wait longest past `max.compaction.lag.ms`."""
+    """`delay_ms`: of the log whose dirty records wait longest past `max.compaction.lag.ms`.
+
+    `replaced`: what the caller has to delete, after a grace; nothing when the round had one of its own.
+    """
 
     outcomes: tuple[Outcome, ...]
     delay_ms: int
     objects_left: int  # replaced and not deleted, as the store failed: a collector of orphans follows
+    replaced: tuple[Condemned, ...] = ()
 
     @property
     def uncleanable(self) -> tuple[Outcome, ...]:

@@ -9,13 +9,14 @@ with the reason, and the others are not held up.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, read_lake
+from kafscale.lake.catalog import Lake, Log, read_lake, read_named
 from kafscale.lake.compaction.judge import Source, judge, keys_of
 from kafscale.lake.compaction.newest import KEYS_MAX, Newest, NewestBuilder, nothing_newer
 from kafscale.lake.compaction.plan import Candidate, Reason, groups, in_turn, is_clean, is_due, survey
@@ -36,7 +37,7 @@ from kafscale.lake.scan import parse
 from kafscale.storage.etcd import EtcdError
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import index_beside
-from kafscale.storage.objects import StoreError
+from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreError
 
 GET_TIMEOUT_S: Final = 60.0
 TROUBLE: Final = (CorruptSegment, StoreError, EtcdError, TimeoutError, Overtaken)
@@ -44,11 +45,14 @@ TROUBLE: Final = (CorruptSegment, StoreError, EtcdError, TimeoutError, Overtaken
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a round may cost. None: no bound. A round that has no time left ends after the group under way."""
+    """What a round may cost. None: no bound. A round that has no time left ends after the group under way.
+
+    `grace_s`: between the publication and the deletion of what was replaced. None: it is the caller's to delete.
+    """
 
     io_bytes_per_s: int | None = None
     within_ms: int | None = None
-    grace_s: float = GRACE_S  # between the publication and the deletion of what was replaced
+    grace_s: float | None = GRACE_S
     keys_max: int = KEYS_MAX
 
 
@@ -73,15 +77,24 @@ class Round:
 
     async def run(self, names: Iterable[str] | None = None) -> Report:
         """Of these topics, or of all. Raises EtcdError and StoreError while the lake cannot be read at all."""
-        candidates = survey(await read_lake(self._lake, names), self._now_ms())
+        return await self.over(await read_lake(self._lake, names))
+
+    async def over(self, logs: Iterable[Log]) -> Report:
+        """Of these logs, as far as they are due. Raises EtcdError when what was replaced cannot be deleted."""
+        candidates = survey(logs, self._now_ms())
         outcomes = []
         for candidate in in_turn(candidates):
             if self._late:
                 break
             outcomes.append(await self._compact(candidate))
-        await self._remove(wait=True)
-        delay_ms = max((each.delay_ms for each in candidates), default=0)
-        return Report(outcomes=tuple(outcomes), delay_ms=delay_ms, objects_left=self._left)
+        if self._bounds.grace_s is not None:
+            await self._remove(wait=True)
+        return Report(
+            outcomes=tuple(outcomes),
+            delay_ms=max((each.delay_ms for each in candidates), default=0),
+            objects_left=self._left,
+            replaced=tuple(condemned for _, some in self._replaced for condemned in some),
+        )
 
     @property
     def _late(self) -> bool:
@@ -144,14 +157,28 @@ class Round:
         except Overtaken:
             await discard(self._lake, (seg.key, index_beside(seg.key)))
             raise
-        self._replaced.append((time.monotonic() + self._bounds.grace_s, replaced))
+        grace_s = math.inf if self._bounds.grace_s is None else self._bounds.grace_s
+        self._replaced.append((time.monotonic() + grace_s, replaced))
         return seg
 
     async def _read(self, log: Log, seg: Seg) -> Source:
-        async with asyncio.timeout(GET_TIMEOUT_S):
-            data = await self._lake.fetch(log, seg)
+        try:
+            async with asyncio.timeout(GET_TIMEOUT_S):
+                data = await self._lake.fetch(log, seg)
+        except (ObjectNotFound, PreconditionFailed):
+            if await self._is_listed(log, seg):
+                raise  # committed and not there: somebody should look
+            raise Overtaken(log, "a segment was replaced or deleted before it was read") from None
         await self._spend(len(data))
         return Source(seg=seg, data=data, heads=parse(data, self._lake.key_of(log, seg), seg))
+
+    async def _is_listed(self, log: Log, seg: Seg) -> bool:
+        now = await read_named(self._lake, [(log.topic.name, log.partition)])
+        return any(
+            (each.base, each.key, each.etag) == (seg.base, seg.key, seg.etag)
+            for found in now
+            for each in (*found.below, *found.segments)
+        )
 
     async def _spend(self, count: int) -> None:
         """What was read or written is paid for in time."""

@@ -1,0 +1,96 @@
+"""Compaction over executors: each log that is due is a task, the dirtiest first, by the round that works without Spark.
+
+A task looks at its log anew, so one that is tried again, or comes after another's round, goes on from what is there;
+what it publishes is published by one compare-and-swap. What was replaced goes back to the driver, who waits for one
+grace and deletes. Under a budget of bytes per second there are as many tasks as run at once, each with its part of it
+and its part of the logs, so that the parts never add up to more, however many executors come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kafscale.lake.catalog import Lake, read_lake, read_named
+from kafscale.lake.compaction.plan import Candidate, in_turn, survey
+from kafscale.lake.compaction.run import Bounds, Round
+from kafscale.lake.compaction.told import Told, due_rows, joined, told
+from kafscale.lake.retention.apply import wall_ms
+from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
+from kafscale.runtime.settings import ServiceSettings
+from pyspark import SparkContext
+
+from kafscale_spark.clusters import opened
+from kafscale_spark.places import Place
+from kafscale_spark.shares import in_tasks
+from kafscale_spark.spans import place_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A task's logs, one after the other, and the bytes per second that it may read and write."""
+
+    places: tuple[Place, ...]
+    io_bytes_per_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a task did, and what it replaced."""
+
+    told: Told
+    replaced: tuple[Condemned, ...]
+
+
+def turns(places: Sequence[Place], io_bytes_per_s: int | None, at_once: int) -> list[Turn]:
+    """The places in their order: each a turn, or under a budget dealt to those that may be at work. Pure."""
+    if io_bytes_per_s is None:
+        return [Turn(places=(place,)) for place in places]
+    count = min(len(places), at_once, io_bytes_per_s)
+    return [
+        Turn(places=tuple(places[number::count]), io_bytes_per_s=io_bytes_per_s // count)
+        for number in range(count)
+    ]
+
+
+def plan(settings: ServiceSettings, names: Iterable[str] | None) -> list[dict[str, Any]]:
+    """Rows of `told.DUE`: the logs that are due, the dirtiest first."""
+    return due_rows(asyncio.run(_due(settings, names)))
+
+
+def compact(
+    context: SparkContext,
+    settings: ServiceSettings,
+    names: Iterable[str] | None,
+    io_bytes_per_s: int | None,
+    grace_s: float,
+) -> Told:
+    """Raises EtcdError and StoreError, and what Spark says of a task that failed."""
+    places = [place_of(candidate.log) for candidate in asyncio.run(_due(settings, names))]
+    given = turns(places, io_bytes_per_s, context.defaultParallelism)
+    done = in_tasks(context, settings, take_turn, given)
+    replaced = [condemned for each in done for condemned in each.replaced]
+    left = asyncio.run(_delete(settings, replaced, grace_s)) if replaced else 0
+    return replace(joined([each.told for each in done]), objects_left=left)
+
+
+async def take_turn(lake: Lake, turn: Turn) -> Done:
+    """A task's work. Raises EtcdError and StoreError while the logs cannot be read."""
+    report = await Round(
+        lake, Bounds(io_bytes_per_s=turn.io_bytes_per_s, grace_s=None), lambda *_: None
+    ).over(await read_named(lake, turn.places))
+    return Done(told=told(report), replaced=report.replaced)
+
+
+async def _due(settings: ServiceSettings, names: Iterable[str] | None) -> list[Candidate]:
+    async with opened(settings) as lake:
+        return in_turn(survey(await read_lake(lake, names), wall_ms()))
+
+
+async def _delete(settings: ServiceSettings, replaced: Sequence[Condemned], grace_s: float) -> int:
+    """How many could not be deleted: a collector of orphans follows."""
+    await asyncio.sleep(grace_s)
+    async with opened(settings) as lake:
+        return (await delete_all(lake, replaced)).count(Fate.FAILED)

@@ -1,0 +1,73 @@
+"""Retention and the collection of orphans over shares of the topics, by the functions that work without Spark.
+
+Each share is a task that does the whole of it: log starts move, the grace, deletes. There are at most as many as run at
+once, so the grace is waited for once, and many executors list and delete side by side. One clock decides: the driver's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from kafscale.lake.catalog import Lake, read_topics
+from kafscale.lake.retention.apply import Report, Retention
+from kafscale.lake.retention.orphans import Orphans
+from kafscale.lake.retention.plan import OWN, Limits
+from kafscale.lake.retention.planned import PLAN, Planned, joined, plan_lake
+from kafscale.lake.retention.told import Collected, collected, collections_joined, reports_joined
+from kafscale.runtime.settings import ServiceSettings
+from pyspark.sql import DataFrame, SparkSession
+
+from kafscale_spark.clusters import opened
+from kafscale_spark.shares import in_tasks, shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A session, a cluster, and the topics that are meant: None are all."""
+
+    spark: SparkSession
+    settings: ServiceSettings
+    topics: Iterable[str] | None = None
+
+    def plan(self, now_ms: int, limits: Limits = OWN) -> Planned:
+        work = partial(_plan, now_ms, limits)
+        return joined(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
+
+    def retain(self, now_ms: int, grace_s: float) -> Report:
+        work = partial(_retain, now_ms, grace_s)
+        return reports_joined(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
+
+    def collect(self, grace_s: float, *, dry: bool) -> Collected:
+        work = partial(_collect, grace_s, dry)
+        return collections_joined(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
+
+    def _shares(self) -> list[list[str]]:
+        return asyncio.run(self._shared_out(self.spark.sparkContext.defaultParallelism))
+
+    async def _shared_out(self, count: int) -> list[list[str]]:
+        chosen = None if self.topics is None else frozenset(self.topics)
+        async with opened(self.settings) as lake:
+            topics = await read_topics(lake)
+        return shares((topic for topic in topics if chosen is None or topic.name in chosen), count)
+
+
+def plan_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Columns topic, partition, segment, rule, age_ms, bytes: a row for each segment that would go."""
+    return spark.createDataFrame(pa.Table.from_pylist(rows, PLAN))
+
+
+async def _plan(now_ms: int, limits: Limits, lake: Lake, names: list[str]) -> Planned:
+    return await plan_lake(lake, names, now_ms, limits)
+
+
+async def _retain(now_ms: int, grace_s: float, lake: Lake, names: list[str]) -> Report:
+    return await Retention(lake, grace_s=grace_s, now_ms=lambda: now_ms).run(names)
+
+
+async def _collect(grace_s: float, dry: bool, lake: Lake, names: list[str]) -> Collected:
+    return collected(await Orphans(lake, grace_s=grace_s).collect(names, dry=dry))

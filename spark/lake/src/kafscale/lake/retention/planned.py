@@ -1,0 +1,97 @@
+"""A plan of retention as rows: what would go, under the topics' own settings or under others, and who would lose by it.
+
+Plain values, so that they travel: plans of several topics' shares add up to the plan of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from kafscale.lake.catalog import Lake, Log, read_lake
+from kafscale.lake.lag.commits import read_commits
+from kafscale.lake.retention.plan import OWN, Doomed, Limits, plan
+from kafscale.lake.retention.whatif import bytes_of, losses
+
+PLAN: Final = pa.schema(
+    {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "segment": pa.int64(),
+        "rule": pa.string(),
+        "age_ms": pa.int64(),
+        "bytes": pa.int64(),
+    }
+)
+LOSSES: Final = pa.schema(
+    {
+        "group": pa.string(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "committed": pa.int64(),
+        "start": pa.int64(),
+        "records": pa.int64(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """`rows` have the columns of PLAN, `losses` those of LOSSES. `bytes_own`: under the topics' own settings."""
+
+    logs: int = 0
+    bytes: int = 0
+    bytes_own: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    losses: list[dict[str, Any]] = field(default_factory=list)
+
+
+async def plan_lake(lake: Lake, names: Iterable[str] | None, now_ms: int, limits: Limits = OWN) -> Planned:
+    """Of these topics, or of all. Raises EtcdError and StoreError."""
+    logs = await read_lake(lake, names)
+    doomed = plan(logs, now_ms, limits)
+    lost: list[dict[str, Any]] = []
+    if limits != OWN:
+        lost = await _losses(lake, logs, doomed)
+    return Planned(
+        logs=len(logs),
+        bytes=bytes_of(doomed),
+        bytes_own=bytes_of(plan(logs, now_ms)),
+        rows=[_row(each) for each in doomed],
+        losses=lost,
+    )
+
+
+def joined(plans: Sequence[Planned]) -> Planned:
+    """The plan of all of them, which are of different topics."""
+    return Planned(
+        logs=sum(each.logs for each in plans),
+        bytes=sum(each.bytes for each in plans),
+        bytes_own=sum(each.bytes_own for each in plans),
+        rows=sorted((row for each in plans for row in each.rows), key=_of_place),
+        losses=sorted(
+            (row for each in plans for row in each.losses), key=lambda row: (row["group"], *_of_place(row))
+        ),
+    )
+
+
+async def _losses(lake: Lake, logs: Sequence[Log], doomed: Iterable[Doomed]) -> list[dict[str, Any]]:
+    commits = await read_commits(lake, {log.topic.name: log.topic for log in logs}.values())
+    return [asdict(loss) for loss in losses(logs, doomed, commits)]
+
+
+def _of_place(row: dict[str, Any]) -> tuple[str, int]:
+    return row["topic"], row["partition"]
+
+
+def _row(doomed: Doomed) -> dict[str, Any]:
+    return {
+        "topic": doomed.log.topic.name,
+        "partition": doomed.log.partition,
+        "segment": doomed.segment.base,
+        "rule": doomed.rule.value,
+        "age_ms": doomed.age_ms,
+        "bytes": doomed.segment.size + doomed.segment.index_size,
+    }
