@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.cli.datadir import DataDir
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
-from kafscale.runtime.outside import connect_etcd, open_object_store
-from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.topics import encode_topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from typer.testing import CliRunner, Result
+
+from .stopped import filling
 
 SEGMENTS = 4
 KEYS = 10
@@ -25,23 +23,16 @@ KEYS = 10
 
 async def fill(root: Path) -> None:
     """Two topics alike, of which one is compacted; the same ten keys in each segment."""
-    data = DataDir(root)
-    data.acquire()
-    server = EtcdProcess(find_etcd(data.tools, print), data.etcd, log_path=data.logs / "etcd.log")
-    await server.start()
-    settings = ServiceSettings(etcd_endpoints=(server.endpoint,), object_store="dir", object_dir=data.objects)
-    etcd, store, keys = connect_etcd(settings), open_object_store(settings), Keyspace("default")
-    for name, policy in (("users", "compact"), ("clicks", "delete")):
-        topic = replace(await create_topic(etcd, keys, name), configs={"cleanup.policy": policy})
-        await etcd.put(keys.topic(name), encode_topic(topic))
-        log = LogBuilder(etcd, keys, store, topic)
-        for number in range(SEGMENTS):
-            await log.append(records(KEYS, label=f"s{number}-"))
-        await log.checkpoint(keep=1)
-    await store.close()
-    await etcd.close()
-    await server.stop()
-    data.release()
+    async with filling(root) as lake:
+        for name, policy in (("users", "compact"), ("clicks", "delete")):
+            topic = replace(
+                await create_topic(lake.etcd, lake.keys, name), configs={"cleanup.policy": policy}
+            )
+            await lake.etcd.put(lake.keys.topic(name), encode_topic(topic))
+            log = LogBuilder(lake.etcd, lake.keys, lake.store, topic)
+            for number in range(SEGMENTS):
+                await log.append(records(KEYS, label=f"s{number}-"))
+            await log.checkpoint(keep=1)
 
 
 @pytest.fixture

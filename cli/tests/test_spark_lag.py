@@ -11,40 +11,29 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.cli.datadir import DataDir
 from kafscale.cli.spark.lag_table import bars, duration, rate, size
-from kafscale.lake.catalog import Lake
 from kafscale.lake.lag.history import sample_once
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
-from kafscale.runtime.outside import connect_etcd, open_object_store
-from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.groups import CommittedOffset, encode_committed
-from kafscale.storage.keys import Keyspace
 from kafscale.storage.slots import slot_of
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from typer.testing import CliRunner, Result
+
+from .stopped import filling
 
 HOSTILE = "[red]x[/red] \x1b[2J </script>"
 
 
 async def fill(root: Path) -> None:
     """Two groups on one partition of 20 records, and a sample of them a minute after 1970."""
-    data = DataDir(root)
-    data.acquire()
-    server = EtcdProcess(find_etcd(data.tools, print), data.etcd, log_path=data.logs / "etcd.log")
-    await server.start()
-    settings = ServiceSettings(etcd_endpoints=(server.endpoint,), object_store="dir", object_dir=data.objects)
-    etcd, store, keys = connect_etcd(settings), open_object_store(settings), Keyspace("default")
-    topic = await create_topic(etcd, keys, "orders")
-    await LogBuilder(etcd, keys, store, topic).append(records(20, timestamp=1_700_000_000_000))
-    for group, offset in (("readers", 5), (HOSTILE, 20)):
-        key = keys.committed(slot_of(group), group, topic.topic_id, 0)
-        await etcd.put(key, encode_committed(CommittedOffset(offset=offset, commit_ms=1)))
-    await sample_once(Lake(etcd, keys, store), 60_000)
-    await store.close()
-    await etcd.close()
-    await server.stop()
-    data.release()
+    async with filling(root) as lake:
+        topic = await create_topic(lake.etcd, lake.keys, "orders")
+        await LogBuilder(lake.etcd, lake.keys, lake.store, topic).append(
+            records(20, timestamp=1_700_000_000_000)
+        )
+        for group, offset in (("readers", 5), (HOSTILE, 20)):
+            key = lake.keys.committed(slot_of(group), group, topic.topic_id, 0)
+            await lake.etcd.put(key, encode_committed(CommittedOffset(offset=offset, commit_ms=1)))
+        await sample_once(lake, 60_000)
 
 
 @pytest.fixture(scope="module")

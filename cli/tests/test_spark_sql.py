@@ -9,33 +9,21 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.cli.datadir import DataDir
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
-from kafscale.runtime.outside import connect_etcd, open_object_store
-from kafscale.runtime.settings import ServiceSettings
-from kafscale.storage.keys import Keyspace
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.wire.records import Codec
 from typer.testing import CliRunner, Result
+
+from .stopped import filling
 
 COUNT = "select count(*) from records where topic like 'a-%'"
 
 
 async def fill(root: Path) -> None:
     """Three topics, of 30 records each."""
-    data = DataDir(root)
-    data.acquire()
-    server = EtcdProcess(find_etcd(data.tools, print), data.etcd, log_path=data.logs / "etcd.log")
-    await server.start()
-    settings = ServiceSettings(etcd_endpoints=(server.endpoint,), object_store="dir", object_dir=data.objects)
-    etcd, store, keys = connect_etcd(settings), open_object_store(settings), Keyspace("default")
-    for name in ("a-1", "a-2", "b"):
-        log = LogBuilder(etcd, keys, store, await create_topic(etcd, keys, name))
-        await log.append(records(10), records(20), codec=Codec.ZSTD)
-    await store.close()
-    await etcd.close()
-    await server.stop()
-    data.release()
+    async with filling(root) as lake:
+        for name in ("a-1", "a-2", "b"):
+            log = LogBuilder(lake.etcd, lake.keys, lake.store, await create_topic(lake.etcd, lake.keys, name))
+            await log.append(records(10), records(20), codec=Codec.ZSTD)
 
 
 @pytest.fixture(scope="module")

@@ -19,21 +19,11 @@ from kafscale.storage.groups import (
     encode_group,
 )
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.objects import MemoryStore
 from kafscale.storage.slots import slot_of
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.objects import CountingStore
 
 T0 = 1_700_000_000_000
-
-
-class CountingStore(MemoryStore):
-    def __init__(self) -> None:
-        super().__init__()
-        self.read: list[str] = []
-
-    async def get(self, key: str, **how: object) -> bytes:
-        self.read.append(key)
-        return await super().get(key, **how)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -13,23 +13,13 @@ from kafscale.lake.lag.status import Status
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.objects import MemoryStore
 from kafscale.storage.slots import slot_of
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.objects import CountingStore
 
 T0 = 1_700_000_100_000 // WHOLE_EVERY_MS * WHOLE_EVERY_MS
 STEP = 30_000
-
-
-class CountingStore(MemoryStore):
-    def __init__(self) -> None:
-        super().__init__()
-        self.read: list[str] = []
-
-    async def get(self, key: str, **how: object) -> bytes:
-        self.read.append(key)
-        return await super().get(key, **how)  # type: ignore[arg-type]
 
 
 @pytest.fixture

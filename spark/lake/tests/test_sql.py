@@ -9,19 +9,10 @@ from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.sql import QueryFailed, query
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.objects import MemoryStore, ObjectNotFound
+from kafscale.storage.objects import ObjectNotFound
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.objects import CountingStore
 from kafscale.wire.records import Codec
-
-
-class CountingStore(MemoryStore):
-    def __init__(self) -> None:
-        super().__init__()
-        self.read: list[str] = []
-
-    async def get(self, key: str, **how: object) -> bytes:
-        self.read.append(key)
-        return await super().get(key, **how)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -36,6 +36,27 @@ from kafscale.testkit.seaweed import SeaweedServer
 T = TypeVar("T")
 
 
+class CountingStore(MemoryStore):
+    """Remembers what was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+        self.bytes_read = 0
+
+    def forget(self) -> None:
+        self.read.clear()
+        self.bytes_read = 0
+
+    async def get(
+        self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
+    ) -> bytes:
+        found = await super().get(key, if_match=if_match, start=start, end=end)
+        self.read.append(key)
+        self.bytes_read += len(found)
+        return found
+
+
 class Fault(enum.Enum):
     """What befalls one request."""
 
