@@ -5,8 +5,10 @@ DATA_DIR ?= data
 BIN := .venv/bin
 MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/src spark/upkeep/src
 PYTEST := $(BIN)/pytest -q
+UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
+JOBS ?= $(shell nproc)
 
-.PHONY: help up test check fmt lint types contracts unit spark-test gen gen-check e2e chaos fuzz bench mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test gen gen-check e2e chaos fuzz bench mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
@@ -21,7 +23,8 @@ up: setup ## start KafScale on this machine (PORT=9092, DATA_DIR=data)
 
 test: check e2e ## every test that fits half an hour: check, then end to end
 
-check: setup-dev gen-check fmt-check lint types contracts unit ## format, lint, types, import contracts, unit and property tests
+check: setup-dev ## format, lint, types, import contracts, unit and property tests
+	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target gen-check fmt-check lint types contracts unit
 
 fmt: setup-dev ## rewrite the code in the house format
 	$(BIN)/ruff format .
@@ -38,11 +41,9 @@ types:
 contracts:
 	$(BIN)/lint-imports --no-cache > .contracts.log || { cat .contracts.log; exit 1; }
 	@rm -f .contracts.log
-unit: # each member in a process of its own: none may lean on what another has set up
-	@for member in libs/* services/* cli spark/lake spark/upkeep e2e/checkers; do \
-		[ -d $$member/tests ] || [ $$member = e2e/checkers ] || continue; \
-		echo "unit tests of $$member"; $(PYTEST) -m 'not deep' $$member || exit 1; \
-	done
+unit: $(UNITS) # each member in a process of its own: none may lean on what another has set up
+$(UNITS): unit-of-%:
+	@echo "unit tests of $*"; $(PYTEST) -m 'not deep' $*
 
 spark-test: ## the data source for Spark, on a Spark of this machine (needs Java 17; makes spark/engine/.venv)
 	@tools/setup.sh spark-dev
