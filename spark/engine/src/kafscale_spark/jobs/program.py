@@ -15,8 +15,10 @@ from typing import Final
 
 from kafscale.lake.export.plan import ExportRefused
 from kafscale.lake.heads import CorruptSegment
+from kafscale.lake.lag.checkpoints import NoCheckpoint
 from kafscale.lake.retention.apply import GRACE_S
 from kafscale.storage.etcd import EtcdError
+from kafscale.storage.heads import CorruptValue
 from kafscale.storage.objects import StoreError
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
@@ -31,7 +33,10 @@ _RAISED: Final = re.compile(r"^\s*kafscale\S*: (.+)$", re.MULTILINE)
 """The last line of a traceback of our own, which Spark hands over as text."""
 _PLAN: Final = re.compile(r";\n|\n\nJVM stacktrace")
 """What Spark puts behind its sentence: the query's plan, the JVM's stack."""
-TROUBLE: Final = (NoJava, BadOption, DataLoss, ExportRefused, CorruptSegment, EtcdError, StoreError, OSError)
+TROUBLE: Final = (
+    *(NoJava, BadOption, DataLoss, ExportRefused, NoCheckpoint, CorruptSegment, CorruptValue),
+    *(EtcdError, StoreError, OSError),
+)
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:

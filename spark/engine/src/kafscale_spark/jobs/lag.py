@@ -1,0 +1,89 @@
+"""The lag report: `spark-submit lag.py`. How far behind groups are, whether they keep up, and what they may lose.
+
+The report of `kafscale spark lag`: a few reads of etcd, the history, and a piece of one segment for each partition
+that is behind, which the driver does. What is asked for as files is not shown, and then no session is begun either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from kafscale.lake.lag.checkpoints import read_checkpoint
+from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.page import render
+from kafscale.lake.lag.prometheus import exposition, gauges
+from kafscale.lake.lag.report import Facts, Report, farthest, make_report
+from kafscale.lake.lag.sampler import read_facts, with_history
+from kafscale.lake.lag.tables import partitions_table, write_partitions
+from kafscale.lake.retention.apply import wall_ms
+
+from kafscale_spark.clusters import opened, settings_of
+from kafscale_spark.jobs.program import arguments, ended, show
+from kafscale_spark.options import Request
+from kafscale_spark.session import for_job
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = _arguments().parse_args(argv)
+    checkpoints = [each for folder in args.checkpoint or () for each in read_checkpoint(folder)]
+    facts = asyncio.run(read(checkpoints, frozenset(args.group) if args.group else None))
+    report = make_report(facts)
+    if not write(report, facts, args):
+        spark = for_job("kafscale lag")
+        show(spark.createDataFrame(partitions_table(_farthest(report, args.top))))
+        spark.stop()
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
+    parser.add_argument("--group", action="append", help="only this one; may be repeated")
+    parser.add_argument("--top", type=int, help="only the partitions that are farthest behind")
+    parser.add_argument(
+        "--checkpoint", action="append", type=Path, help="a Spark query's checkpoint folder, as a group"
+    )
+    parser.add_argument("--parquet", type=Path, help="write the partitions' rows to this file")
+    parser.add_argument(
+        "--prometheus", type=Path, help="write metrics in Prometheus' text format to this file"
+    )
+    parser.add_argument("--html", type=Path, help="write a page for people to this file")
+    return parser
+
+
+async def read(checkpoints: Sequence[Commit], chosen: frozenset[str] | None) -> Facts:
+    async with opened(settings_of(Request())) as lake:
+        facts = await read_facts(lake, wall_ms(), checkpoints=checkpoints, chosen=chosen)
+        return await with_history(lake, facts)
+
+
+def write(report: Report, facts: Facts, args: argparse.Namespace) -> bool:
+    """Whether any file was asked for. Raises OSError."""
+    if args.answer is not None:
+        args.answer.write_text(json.dumps(rows(_farthest(report, args.top))))
+    if args.parquet is not None:
+        write_partitions(report, args.parquet)
+    if args.prometheus is not None:
+        args.prometheus.write_text(exposition(gauges(report, facts.logs)))
+    if args.html is not None:
+        args.html.write_text(render(report), encoding="utf-8")
+    return any(file is not None for file in (args.answer, args.parquet, args.prometheus, args.html))
+
+
+def rows(report: Report) -> dict[str, list[dict[str, object]]]:
+    return {
+        "partitions": [asdict(row) for row in report.partitions],
+        "groups": [asdict(row) for row in report.groups],
+        "topics": [asdict(row) for row in report.topics],
+    }
+
+
+def _farthest(report: Report, top: int | None) -> Report:
+    return replace(report, partitions=tuple(farthest(report.partitions, top)))
+
+
+if __name__ == "__main__":
+    ended(main)
