@@ -57,11 +57,16 @@ async def test_rows_are_what_the_lake_and_kafka_python_read(
     (read,) = await read_lake(world.lake)
     lake = pa.Table.from_batches([batch async for batch in scan(world.lake, read, Question())]).to_pylist()
     assert [{**row, "timestamp": row["timestamp"].astimezone(UTC)} for row in rows] == [
-        {**row, "topic": "orders", "partition": 0} for row in lake
+        {**row, "topic": "orders", "partition": 0, "headers": row["headers"] or None} for row in lake
     ]
     theirs = [record for batch in MemoryRecords(log.expected(0)) for record in batch]
     assert [
-        (row["offset"], row["key"], row["value"], [(each["key"], each["value"]) for each in row["headers"]])
+        (
+            row["offset"],
+            row["key"],
+            row["value"],
+            [(each["key"], each["value"]) for each in row["headers"] or ()],
+        )
         for row in rows
     ] == [(record.offset, record.key, record.value, list(record.headers)) for record in theirs]
 

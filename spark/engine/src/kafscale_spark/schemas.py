@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from kafscale.lake.pruning import SCHEMA
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -42,5 +43,20 @@ def check(wanted: StructType, whole: StructType) -> None:
 
 def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same rows with the schema's columns, in its order."""
-    columns = [batch.column(field.name).cast(field.type) for field in schema]
+    columns = [_column(batch, field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    column = batch.column(field.name)
+    return (null_if_empty(column) if field.name == "headers" else column).cast(field.type)
+
+
+def null_if_empty(headers: pa.ListArray) -> pa.ListArray:
+    """A record without headers has null there, as Spark's connector gives it (KafkaRecordToRowConverter)."""
+    empty = pc.equal(pc.list_value_length(headers), 0)
+    if not pc.any(empty).as_py():
+        return headers
+    # Arrow takes a mask only beside offsets that are not a slice.
+    offsets = pc.add(headers.offsets, pa.scalar(0, pa.int32()))
+    return pa.ListArray.from_arrays(offsets, headers.values, type=headers.type, mask=empty)
