@@ -96,6 +96,12 @@ async def service(settings: Mapping[str, str], *flags: str) -> AsyncIterator[Run
         await running.ended()
 
 
+@pytest.fixture(autouse=True)
+def stores_are_pytests_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that is killed leaves its passing store behind."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
 def settings_for(endpoint: str, keyspace: Keyspace, **more: str) -> dict[str, str]:
     return {
         "KAFSCALE_ETCD_ENDPOINTS": endpoint,

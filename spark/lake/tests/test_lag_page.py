@@ -143,7 +143,7 @@ async def shown(tab: Page) -> list[str]:
 async def test_a_browser_shows_it_without_a_complaint_and_without_a_request(
     report: Report, page: str, tmp_path: Path
 ) -> None:
-    async with browser_page() as tab:
+    async with browser_page(tmp_path / "profile") as tab:
         await opened(tab, tmp_path / "lag.html", page)
         assert len(await shown(tab)) == len(report.groups)
         assert await tab.ask("document.querySelectorAll('.cells i').length") == len(report.partitions)
@@ -163,7 +163,7 @@ async def test_a_browser_shows_it_without_a_complaint_and_without_a_request(
 @pytest.mark.timeout(BROWSER_S)
 async def test_a_page_that_misbehaves_is_told_of(tmp_path: Path) -> None:
     """The test above would be worth nothing if the browser kept such things to itself."""
-    async with browser_page() as tab:
+    async with browser_page(tmp_path / "profile") as tab:
         text = "<script>console.log('hello'); fetch('http://127.0.0.1:9/x').catch(() => 0); throw 'oops'</script>"
         await opened(tab, tmp_path / "bad.html", text)
         await tab.ask("fetch('http://127.0.0.1:9/y').catch(() => 0)")

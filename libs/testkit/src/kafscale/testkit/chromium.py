@@ -12,11 +12,11 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -157,33 +157,33 @@ def _pipes() -> Iterator[tuple[int, int, int, int]]:
 
 
 @asynccontextmanager
-async def browser_page() -> AsyncIterator[Page]:
+async def browser_page(profile: Path) -> AsyncIterator[Page]:
+    """`profile` is the caller's folder to remove: processes of the browser write there after it was killed."""
     binary = find_chromium()
     loop = asyncio.get_running_loop()
-    with tempfile.TemporaryDirectory(prefix="kafscale-chromium-", ignore_cleanup_errors=True) as profile:
-        with _pipes() as (browser_reads, we_write, we_read, browser_writes):
-            script = f'exec "$0" "$@" 3<&{browser_reads} 4>&{browser_writes}'
-            process = await asyncio.create_subprocess_exec(
-                *("/bin/bash", "-c", script, binary, *_FLAGS, f"--user-data-dir={profile}"),
-                pass_fds=(browser_reads, browser_writes),
-                stderr=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-            )
-        out = asyncio.StreamReader(limit=64 << 20)
-        reader, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(out), os.fdopen(we_read, "rb", 0)
+    with _pipes() as (browser_reads, we_write, we_read, browser_writes):
+        script = f'exec "$0" "$@" 3<&{browser_reads} 4>&{browser_writes}'
+        process = await asyncio.create_subprocess_exec(
+            *("/bin/bash", "-c", script, binary, *_FLAGS, f"--user-data-dir={profile}"),
+            pass_fds=(browser_reads, browser_writes),
+            stderr=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
         )
-        transport, protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, os.fdopen(we_write, "wb", 0)
-        )
-        page = Page(asyncio.StreamWriter(transport, protocol, None, loop), out)
-        reading = asyncio.create_task(page.read())
-        try:
-            await page.attach()
-            yield page
-        finally:
-            process.kill()
-            await process.wait()
-            reading.cancel()
-            transport.close()
-            reader.close()
+    out = asyncio.StreamReader(limit=64 << 20)
+    reader, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(out), os.fdopen(we_read, "rb", 0)
+    )
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(we_write, "wb", 0)
+    )
+    page = Page(asyncio.StreamWriter(transport, protocol, None, loop), out)
+    reading = asyncio.create_task(page.read())
+    try:
+        await page.attach()
+        yield page
+    finally:
+        process.kill()
+        await process.wait()
+        reading.cancel()
+        transport.close()
+        reader.close()
