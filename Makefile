@@ -47,7 +47,7 @@ $(UNITS): unit-of-%:
 
 spark-test: ## the data source for Spark, on a Spark of this machine (needs Java 17; makes spark/engine/.venv)
 	@tools/setup.sh spark-dev
-	cd spark/engine && .venv/bin/mypy src tests && .venv/bin/pytest -q
+	cd spark/engine && .venv/bin/mypy src tests ../../bench/lake_spark.py && .venv/bin/pytest -q
 
 gen: setup-dev ## remake generated code: proto, wire schema, docs tables
 	$(BIN)/python tools/gen_rpc.py

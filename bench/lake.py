@@ -19,8 +19,9 @@ import struct
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,6 @@ from kafscale.lake.sql import query
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore, StoreConfig, open_store
-from kafscale.storage.topics import Topic
 from kafscale.testkit.etcd import start_etcd
 from kafscale.testkit.logbuilder import LogBuilder, create_topic
 from kafscale.wire.records import Codec, Record, build_batch
@@ -45,7 +45,9 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "key": ("key",),
     "offset and timestamp": ("offset", "timestamp"),
 }
-DIFFERENT: Final = 16
+RECORD_BYTES: Final = 123
+"""Of SMALL, with key and lengths."""
+DIFFERENT: Final = 256
 COUNTRIES: Final = ("de", "fr", "it", "nl", "pl", "se")
 
 
@@ -84,11 +86,11 @@ def batch(shape: Shape, codec: Codec, first: int, chance: random.Random) -> byte
 
 
 def batches(shape: Shape, codec: Codec) -> list[bytes]:
-    """As many as make a segment; some different ones take turns, for making them takes longer than reading them."""
+    """As many as make a segment. Different ones take turns, more of them than a codec or Parquet's pages look back."""
     chance = random.Random(1)
     different = [batch(shape, codec, number * shape.batch_records, chance) for number in range(DIFFERENT)]
-    rounds = -(-SEGMENT_BYTES // sum(map(len, different)))
-    return different * rounds
+    count = SEGMENT_BYTES * DIFFERENT // sum(map(len, different))
+    return list(islice(cycle(different), count))
 
 
 def laid(some: list[bytes], records: int) -> bytes:
@@ -142,19 +144,18 @@ class Counting:
         return found
 
 
-async def built(lake: Lake, megabytes: int) -> Log:
-    """The same segment's batches again and again; the times of each segment are its own."""
-    topic: Topic = await create_topic(lake.etcd, lake.keys, "orders")
-    log = LogBuilder(lake.etcd, lake.keys, lake.store, topic)
-    some, size = batches(SMALL, Codec.NONE), 0
-    while size < megabytes * 1_000_000:
-        segment = await log.append_raw(some)
-        size += segment.size
+async def built(lake: Lake, megabytes: int, name: str = "orders", codec: Codec = Codec.NONE) -> Log:
+    """A topic that is so large, or would be with no codec: the same segment's batches again and again."""
+    log = LogBuilder(lake.etcd, lake.keys, lake.store, await create_topic(lake.etcd, lake.keys, name))
+    some = batches(SMALL, codec)
+    segment_bytes = RECORD_BYTES * SMALL.batch_records * len(some)  # with no codec
+    for _ in range(-(-megabytes * 1_000_000 // segment_bytes)):
+        await log.append_raw(some)
         log.batches.clear()
         if len(log.head.tail) > 24:
             await log.checkpoint(keep=8)
-    (found,) = await read_lake(lake)
-    return replace(found, topic=topic)
+    (found,) = await read_lake(lake, [name])
+    return found
 
 
 Work = Callable[[], Awaitable[object]]
