@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
 from kafscale.lake.catalog import read_lake
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.retention.orphans import Orphans
@@ -16,6 +17,7 @@ from kafscale.testkit.logbuilder import LogBuilder, records
 from kafscale.wire.records import records_in
 from kafscale_spark.clusters import settings_of
 from kafscale_spark.compaction import Turn, compact, plan, take_turn, turns
+from kafscale_spark.jobs.program import ended
 from kafscale_spark.options import parse
 from kafscale_spark.retention import Job, plan_frame
 from kafscale_spark.shares import shares
@@ -179,3 +181,20 @@ async def test_a_task_that_is_tried_again_finds_its_work_done(world: World) -> N
     again = await take_turn(world.lake, turn)
     assert (again.told.rows, again.replaced) == ([], ())
     assert await read(world, log) == kept(log)
+
+
+async def test_what_a_task_cannot_read_ends_the_job_with_its_sentence(
+    world: World, spark: SparkSession
+) -> None:
+    await compacted_topic(world, "users", 1)
+    (manifest,) = world.objects.rglob("@kafscale/manifest/**/*.mf")
+    manifest.unlink()
+    job = Job(spark=spark, settings=settings_of(parse(world.options)))
+
+    def main() -> None:
+        job.plan(NOW_MS)
+
+    with pytest.raises(SystemExit) as ending:
+        await asyncio.to_thread(ended, main)
+    assert "manifest" in str(ending.value.code)
+    assert "Traceback" not in str(ending.value.code)

@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Final
 
 from kafscale.lake.lag.checkpoints import read_checkpoint
 from kafscale.lake.lag.commits import Commit
@@ -27,6 +28,12 @@ from kafscale_spark.jobs.program import arguments, ended, show
 from kafscale_spark.options import Request
 from kafscale_spark.session import for_job
 
+SHOWN: Final = [
+    *("group_id", "topic", "partition", "status", "records", "bytes", "time_ms", "lost", "at_risk"),
+    *("expires_in_ms", "eta_ms", "consume_per_s", "produce_per_s", "member"),
+]
+"""What fits on a screen; files have all."""
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     args = _arguments().parse_args(argv)
@@ -35,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     report = make_report(facts)
     if not write(report, facts, args):
         spark = for_job("kafscale lag")
-        show(spark.createDataFrame(partitions_table(_farthest(report, args.top))))
+        show(spark.createDataFrame(partitions_table(_farthest(report, args.top)).select(SHOWN)))
         spark.stop()
 
 
