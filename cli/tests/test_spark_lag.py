@@ -76,6 +76,7 @@ def test_a_person_sees_a_table(root: Path, by: str, monkeypatch: pytest.MonkeyPa
 def test_an_empty_choice_is_an_empty_answer(root: Path) -> None:
     assert json.loads(run(root, "-o", "json", "--group", "nobody").stdout) == []
     assert run(root, "-o", "csv", "--group", "nobody").exit_code == 0
+    assert run(root, "--group", "nobody").stdout == "no group has committed an offset\n"
 
 
 def test_files_for_machines(root: Path, tmp_path: Path) -> None:

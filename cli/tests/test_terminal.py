@@ -45,3 +45,15 @@ def test_the_same_row_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:
     show_rows(list(ROW), [ROW], Output.TABLE)
     head, row = capsys.readouterr().out.splitlines()
     assert head.index("n") + len("n") == row.index("200") + len("200"), "numbers stand to the right"
+
+
+def test_what_another_program_reads_is_not_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {f"column_{number}": "x" * 40 for number in range(20)}
+    monkeypatch.delenv("COLUMNS", raising=False)
+    show_rows(list(row), [row], Output.TABLE)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    monkeypatch.setenv("COLUMNS", "80")
+    show_rows(list(row), [row], Output.TABLE)
+    assert len(capsys.readouterr().out.splitlines()) > 2

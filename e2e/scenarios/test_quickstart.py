@@ -40,9 +40,11 @@ def readme_commands() -> list[str]:
 
 
 def shell(command: str, cluster: Cluster) -> str:
-    """Runs a command of the README with this environment's programs and the test's port; its output."""
+    """Runs a command of the README with this environment's programs, the test's port and its data; its output."""
+    command = command.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    command = command.replace("--data-dir data", f"--data-dir {cluster.data_dir}")
     done = subprocess.run(
-        ["/bin/sh", "-c", command.replace(".venv/bin/", f"{Path(sys.executable).parent}/")],
+        ["/bin/sh", "-c", command],
         env={**os.environ, "KAFSCALE_BOOTSTRAP_SERVERS": cluster.bootstrap},
         capture_output=True,
         text=True,
@@ -65,10 +67,12 @@ def up(*, data_dir: Path, port: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_readmes_record_passes_and_survives_a_restart(cluster: Cluster) -> None:
-    produce, consume = readme_commands()
+    produce, consume, sql, lag = readme_commands()
     cluster.start()
     shell(produce, cluster)
     assert shell(consume, cluster) == "hello, world\n"
+    assert re.search(r"^ *greetings +1 *$", shell(sql, cluster), re.MULTILINE)
+    assert shell(lag, cluster) == "no group has committed an offset\n"
     assert cluster.stop() == 0
     assert cluster.output[-1].strip() == "stopped"
     cluster.start()

@@ -5,15 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from kafscale.cli.options import StoreKind
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+UNFOLDED: Final = 10_000
 
 DataDirOption = Annotated[
     Path | None,
@@ -66,7 +72,6 @@ def show_rows(columns: Sequence[str], rows: Sequence[dict[str, Any]], output: Ou
 
 
 def _show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, header_style="bold")
@@ -75,7 +80,17 @@ def _show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in columns))
-    Console().print(table)
+    screen().print(table)
+
+
+def screen() -> Console:
+    """As wide as the terminal; what goes to a file or another program is not folded."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = UNFOLDED
+    return console
 
 
 def plain(value: Any) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from kafscale.cli.terminal import screen
+
 if TYPE_CHECKING:
     from kafscale.lake.lag.report import GroupRow, PartitionRow, Report, TopicRow
     from rich.table import Table
@@ -26,7 +28,6 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 def show_report(report: Report, by: str, top: int | None) -> None:
     from kafscale.lake.lag.report import farthest
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -37,7 +38,10 @@ def show_report(report: Report, by: str, top: int | None) -> None:
             _topics(table, farthest(report.topics, top))
         case _:
             _partitions(table, farthest(report.partitions, top), report)
-    console = Console()
+    console = screen()
+    if not table.row_count:
+        console.print("no group has committed an offset")
+        return
     console.print(table)
     if report.history_ms is None:
         console.print("no history of samples: nothing is said of status, consume rate and ETA", style="dim")
