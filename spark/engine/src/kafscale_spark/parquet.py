@@ -23,6 +23,7 @@ from kafscale.runtime.settings import ServiceSettings
 from kafscale_spark.batch import read_split
 from kafscale_spark.places import Place
 from kafscale_spark.reading import Ask
+from kafscale_spark.schemas import selected
 from kafscale_spark.spans import Span, place_of
 from kafscale_spark.splits import Split
 
@@ -64,7 +65,7 @@ def write_split(settings: ServiceSettings, folder: Path, split: Split) -> list[F
     """A task's work. Raises DataLoss, StoreError, CorruptSegment, OSError."""
     home = Path(uuid.uuid4().hex) / folder_of(split.log)
     files = PartitionFiles(folder / home, split.first, FILE_ROWS)
-    for batch in read_split(settings, split, Ask(schema=SCHEMA)):
+    for batch in read_split(settings, split, Ask(schema=SCHEMA, shape=selected)):
         files.add(batch)
     files.finish(split.end)
     if not files.written:

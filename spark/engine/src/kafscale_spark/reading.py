@@ -6,7 +6,7 @@ rewritten is read from where it is now, from the first offset that was not read;
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,11 +31,15 @@ LOOKS_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """The same for all tasks of a query: columns as Spark wants them, and the rows that it left to us."""
+    """The same for all tasks of a query: columns as Spark wants them, and the rows that it left to us.
+
+    `shape` makes Spark's columns of ours; an export keeps ours.
+    """
 
     schema: pa.Schema
     condition: pc.Expression | None = None
     fail_on_data_loss: bool = True
+    shape: Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch] = shaped
 
     @property
     def decoded(self) -> tuple[str, ...]:
@@ -54,7 +58,7 @@ async def read(lake: Lake, split: Split, ask: Ask) -> AsyncIterator[pa.RecordBat
                     first = batch["offset"][-1].as_py() + 1
                     rows = placed(batch, log)
                     rows = rows if ask.condition is None else rows.filter(ask.condition)
-                    yield shaped(rows, ask.schema)
+                    yield ask.shape(rows, ask.schema)
             return
         except (ObjectNotFound, PreconditionFailed):
             if not left:

@@ -41,8 +41,14 @@ def check(wanted: StructType, whole: StructType) -> None:
             )
 
 
-def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def selected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same rows with the schema's columns, in its order."""
+    columns = [batch.column(field.name).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same as Spark's Kafka connector gives them."""
     columns = [_column(batch, field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
