@@ -93,7 +93,11 @@ async def test_rows_wait_for_their_row_group_and_no_longer(
     await run(lake, tmp_path)
     (name,) = names(tmp_path)
     found = pq.ParquetFile(tmp_path / "topic=orders" / "partition=0" / name).metadata
-    assert [found.row_group(n).num_rows for n in range(found.num_row_groups)] == [20, 20, 20]
+    groups = [found.row_group(n) for n in range(found.num_row_groups)]
+    assert [group.num_rows for group in groups] == [20, 20, 20]
+    told = [{group.column(n).path_in_schema: group.column(n).statistics for n in (0, 1)} for group in groups]
+    assert [(each["offset"].min, each["offset"].max) for each in told] == [(0, 19), (20, 39), (40, 59)]
+    assert all(each["timestamp"].has_min_max for each in told)
 
 
 async def test_a_condition_in_sql_chooses_the_records(lake: Lake, tmp_path: Path) -> None:

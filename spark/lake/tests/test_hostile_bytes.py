@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from kafscale.lake.columns import FIELDS, Wanted, read_columns
 from kafscale.lake.counting import count_records
 from kafscale.lake.heads import CorruptSegment, check_offsets, scan_heads
-from kafscale.lake.rows import skipped
+from kafscale.lake.rows import Bodies, _follow, _step, skipped
 from kafscale.wire.batches import BatchHeader, pack_batch
 from kafscale.wire.compression import compress
 from kafscale.wire.crc import crc32c
 from kafscale.wire.records import Codec, Record, build_batch, read_batch_header
+from numpy.typing import NDArray
 
 from spark.lake.tests.test_equal_to_consumers import quick
 
@@ -183,3 +184,40 @@ def test_a_segment_of_large_batches_is_opened_a_part_at_a_time() -> None:
 def record_of(value: bytes) -> bytes:
     body = b"\x00" + varint(0) + varint(0) + varint(-1) + varint(len(value)) + value + b"\x00"
     return varint(len(body)) + body
+
+
+SIZES = st.sampled_from([7, 8, 63, 64, 65, 127, 128, 8_190, 8_191, 8_192, 9_000])
+
+
+@quick(200)
+@given(
+    batches=st.lists(st.lists(SIZES, min_size=1, max_size=4), min_size=1, max_size=4),
+    broken=st.none() | st.tuples(st.floats(0, 1), st.integers(0, 255)),
+    more=st.integers(0, 1),
+)
+def test_records_are_found_the_same_side_by_side_and_one_by_one(
+    batches: list[list[int]], broken: tuple[float, int] | None, more: int
+) -> None:
+    """Lengths of one, two and three bytes, one byte of any value, and a record more than there is."""
+    bodies = [b"".join(varint(size) + bytes(size) for size in sizes) for sizes in batches]
+    data = np.frombuffer(b"".join(bodies), np.uint8).copy()
+    if broken is not None:
+        data[min(int(broken[0] * len(data)), len(data) - 1)] = broken[1]
+    ends = np.cumsum([len(body) for body in bodies])
+    counts = np.array([len(sizes) for sizes in batches])
+    counts[-1] += more
+    laid = Bodies(data=data, starts=ends - [len(body) for body in bodies], ends=ends, counts=counts)
+    first = np.cumsum(counts) - counts
+
+    def found(walk: Callable[[NDArray[np.int64]], None]) -> list[int] | None:
+        starts = np.zeros(int(counts.sum()), np.int64)
+        try:
+            walk(starts)
+        except CorruptSegment:
+            return None
+        return starts.tolist()
+
+    one_by_one = found(lambda starts: _follow(laid, starts))
+    assert found(lambda starts: _step(laid, first, starts)) == one_by_one
+    if broken is None:
+        assert (one_by_one is None) == bool(more)

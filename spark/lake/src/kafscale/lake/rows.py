@@ -9,6 +9,7 @@ where its length says and every batch where its bytes end.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from kafscale.lake.varints import BrokenVarint, Bytes, Positions, read_varints
 
 STEP_COST: Final = 60
 """What a step over all batches costs, in records that are followed one by one in the same time."""
+UNTOLD: Final = -1
 RECORD_BYTES_MIN: Final = 7
 HEADER_BYTES_MIN: Final = 2
 
@@ -120,12 +122,35 @@ def _step(bodies: Bodies, first: Positions, starts: Positions) -> None:
     for number, alive in enumerate(left.tolist()):
         here = at[:alive]
         starts[rows[:alive] + number] = here
-        length, behind = read_varints(bodies.data, here)
-        if ((length < 0) | (length > ends[:alive] - behind)).any():
-            raise CorruptSegment("a record does not fit its batch", int(here[0]))
-        at[:alive] = behind + length
+        at[:alive] = _behind(bodies.data, here, ends[:alive])
     if (at != ends).any():
         raise CorruptSegment("bytes behind a batch's last record", int(at[0]))
+
+
+def _behind(data: Bytes, at: Positions, ends: Positions) -> Positions:
+    """Where the records at these places end. Two bytes say it of all but large ones, and are looked up."""
+    pair = data.take(at, mode="clip").astype(np.int64) << 8
+    pair |= data.take(at + 1, mode="clip")
+    size = _sizes().take(pair)
+    if (size == UNTOLD).any():
+        length, behind = read_varints(data, at)
+        wrong = (length < 0) | (length > ends - behind)
+        size = np.where(wrong, 0, length) + (behind - at)
+    else:
+        wrong = size > ends - at
+    if wrong.any():
+        raise CorruptSegment("a record does not fit its batch", int(at[np.argmax(wrong)]))
+    return at + size
+
+
+@cache
+def _sizes() -> Positions:
+    """Bytes of a record with its length, for each two bytes that it may begin with: `first << 8 | second`."""
+    first, second = np.divmod(np.arange(1 << 16), 1 << 8)
+    longer = first >= 0x80
+    raw = np.where(longer, (first & 0x7F) | (second << 7), first)
+    untold = (raw & 1 == 1) | (longer & (second >= 0x80))  # negative, or of three bytes and more
+    return np.where(untold, UNTOLD, (raw >> 1) + 1 + longer)
 
 
 def _follow(bodies: Bodies, starts: Positions) -> None:

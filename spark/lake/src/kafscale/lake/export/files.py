@@ -19,7 +19,9 @@ from kafscale.lake.export.plan import TEMPORARY, file_name
 SCHEMA: Final = Wanted().schema
 GROUP_ROWS: Final = 262_144
 GROUP_BYTES: Final = 64 << 20
-_DELTAS: Final = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
+RISING: Final = ("offset", "timestamp")
+"""Columns of which readers can leave out row groups by least and greatest, and that are stored as differences. Keys and
+values lie everywhere: theirs would say nothing, and finding them costs a sixth of the writing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,8 @@ class PartitionFiles:
                 SCHEMA,
                 compression="zstd",
                 use_dictionary=["key"],
-                column_encoding=_DELTAS,
+                column_encoding=dict.fromkeys(RISING, "DELTA_BINARY_PACKED"),
+                write_statistics=list(RISING),
             )
         self._writer.write_table(pa.Table.from_batches(self._waiting, SCHEMA), row_group_size=1 << 30)
         self._rows += self._waiting_rows
