@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafscale.lake.export.plan import ExportRefused
+from kafscale_spark.jobs import compaction
 from kafscale_spark.jobs.program import ended, told
 from pyspark.errors import AnalysisException
 
@@ -49,3 +50,10 @@ def test_our_own_mistake_ends_it_with_its_stack() -> None:
 
     with pytest.raises(AssertionError, match="a bug"):
         ended(main)
+
+
+@pytest.mark.parametrize("words", ["0", "-5", "many"])
+def test_a_budget_of_nothing_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        compaction.main([f"--io-bytes-per-s={words}"])
+    assert "is no number above 0" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from kafscale_spark.clusters import settings_of
 from kafscale_spark.compaction import compact, plan
-from kafscale_spark.jobs.program import add_grace, add_scope, arguments, ended, notice, show
+from kafscale_spark.jobs.program import add_grace, add_scope, arguments, ended, notice, positive, show
 from kafscale_spark.options import Request
 from kafscale_spark.session import for_job
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     add_scope(parser)
     add_grace(parser)
-    parser.add_argument("--io-bytes-per-s", type=int, help="read and written by all tasks together")
+    parser.add_argument("--io-bytes-per-s", type=positive, help="read and written by all tasks together")
     args = parser.parse_args(argv)
     settings = settings_of(Request())
     spark = for_job("kafscale compaction")

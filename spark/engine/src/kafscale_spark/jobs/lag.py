@@ -24,7 +24,7 @@ from kafscale.lake.lag.tables import partitions_table, write_partitions
 from kafscale.lake.retention.apply import wall_ms
 
 from kafscale_spark.clusters import opened, settings_of
-from kafscale_spark.jobs.program import arguments, ended, show
+from kafscale_spark.jobs.program import arguments, ended, positive, show
 from kafscale_spark.options import Request
 from kafscale_spark.session import for_job
 
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _arguments() -> argparse.ArgumentParser:
     parser = arguments(__doc__)
     parser.add_argument("--group", action="append", help="only this one; may be repeated")
-    parser.add_argument("--top", type=int, help="only the partitions that are farthest behind")
+    parser.add_argument("--top", type=positive, help="only the partitions that are farthest behind")
     parser.add_argument(
         "--checkpoint", action="append", type=Path, help="a Spark query's checkpoint folder, as a group"
     )

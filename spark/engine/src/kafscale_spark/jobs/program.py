@@ -56,6 +56,13 @@ def add_grace(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def positive(text: str) -> int:
+    """Of an argument; raises argparse's error."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number above 0")
+    return int(text)
+
+
 def show(rows: DataFrame) -> None:
     rows.show(ROWS_SHOWN, truncate=False)
 
