@@ -2,16 +2,18 @@
 SHELL := /bin/sh
 PORT ?= 9092
 DATA_DIR ?= data
+BASE ?= python:3.11-slim-bookworm
+IMAGE ?= kafscale-spark
 BIN := .venv/bin
 MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/src spark/upkeep/src
 PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
 JOBS ?= $(shell nproc)
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test gen gen-check e2e chaos fuzz bench mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-image spark-image-test gen gen-check e2e chaos fuzz bench mutants deep lock setup setup-dev clean
 
 help: ## what each target does
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup:
 	@tools/setup.sh run
@@ -49,6 +51,11 @@ spark-test: ## the data source for Spark, on a Spark of this machine (needs Java
 	@tools/setup.sh spark-dev
 	cd spark/engine && .venv/bin/mypy src tests ../../bench/lake_spark.py && .venv/bin/pytest -q
 
+spark-image: ## the image of Spark's jobs, by the Docker engine that runs (BASE=…, IMAGE=…, BUILD_FLAGS='--network host')
+	docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) -f spark/Dockerfile -t $(IMAGE) .
+spark-image-test: setup-dev spark-image ## and jobs in its containers, against a KafScale on this machine
+	IMAGE=$(IMAGE) $(PYTEST) e2e -m image
+
 gen: setup-dev ## remake generated code: proto, wire schema, docs tables
 	$(BIN)/python tools/gen_rpc.py
 	$(BIN)/python tools/gen_wire.py
@@ -59,7 +66,7 @@ gen-check:
 	$(BIN)/python tools/gen_docs.py --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part)
-	$(PYTEST) e2e -m 'not chaos'
+	$(PYTEST) e2e -m 'not chaos and not image'
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
 fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAMES=10000 of each)

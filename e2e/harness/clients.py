@@ -119,8 +119,8 @@ def _old_python() -> Path:
     """An environment for kafka-python 1.4, whose package has the name of today's."""
     folder = BUILT / "old-python"
     requirements = HERE / "python" / "old-requirements.txt"
-    _build([sys.executable, "-m", "venv", str(folder)], HERE)
-    _build(
+    build([sys.executable, "-m", "venv", str(folder)], HERE)
+    build(
         [f"{folder}/bin/pip", "install", "-q", "--disable-pip-version-check", "-r", str(requirements)], HERE
     )
     return folder / "bin" / "python"
@@ -153,7 +153,7 @@ def _old_librdkafka(release: str) -> Client:
     )
 
 
-def _build(command: Sequence[str], folder: Path) -> None:
+def build(command: Sequence[str], folder: Path) -> None:
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
     )
@@ -163,14 +163,14 @@ def _build(command: Sequence[str], folder: Path) -> None:
 @cache
 def _go_programs() -> Path:
     BUILT.mkdir(parents=True, exist_ok=True)
-    _build(["go", "build", "-o", f"{BUILT}/", "./cmd/..."], HERE / "go")
+    build(["go", "build", "-o", f"{BUILT}/", "./cmd/..."], HERE / "go")
     return BUILT
 
 
 def go_program(source: Path) -> Path:
     """Builds one more Go file beside itself, with the libraries that the programs of the matrix are pinned to."""
     program = source.with_suffix("")
-    _build(["go", "build", "-o", str(program), str(source)], HERE / "go")
+    build(["go", "build", "-o", str(program), str(source)], HERE / "go")
     return program
 
 
@@ -182,7 +182,7 @@ def _go(program: str) -> Callable[[], list[str]]:
 def _node_folder() -> Path:
     folder = BUILT / "node"
     shutil.copytree(HERE / "node", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules"))
-    _build(["npm", "ci", "--no-audit", "--no-fund"], folder)
+    build(["npm", "ci", "--no-audit", "--no-fund"], folder)
     return folder
 
 
@@ -200,7 +200,7 @@ def _node(script: str) -> Callable[[], list[str]]:
 def java_classpath() -> str:
     """The Java program and its libraries."""
     folder = BUILT / "java"
-    _build(["mvn", "-q", "-B", "package", f"-DbuildDirectory={folder}"], HERE / "java")
+    build(["mvn", "-q", "-B", "package", f"-DbuildDirectory={folder}"], HERE / "java")
     return f"{folder}/classes:{folder}/lib/*"
 
 

@@ -1,0 +1,90 @@
+"""Kubernetes manifests as kustomize renders them, and the schemas that they are held against.
+
+Kubernetes' own kinds by the schemas of three of its releases, without a field that they do not know; the Spark
+operator's kinds by the models that its project publishes. No cluster is needed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import kubernetes_validate
+import yaml
+from kubeflow_spark_api.models.spark_v1beta2_scheduled_spark_application import (
+    SparkV1beta2ScheduledSparkApplication,
+)
+
+from e2e.harness.clients import BUILT, build, require
+
+Manifest = dict[str, Any]
+
+ROOT: Final = Path(__file__).parent.parent.parent / "k8s"
+RELEASES: Final = ("1.31", "1.34", "1.37")
+SPARK_OPERATOR: Final = "sparkoperator.k8s.io/v1beta2"
+KUSTOMIZE: Final = "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1"
+RENDER_TIMEOUT_S: Final = 60
+
+
+class Refused(Exception):
+    """The manifest is not what its kind's schema says."""
+
+
+@cache
+def _kustomize() -> list[str]:
+    """What is on PATH, or a build of it."""
+    if shutil.which("kustomize"):
+        return ["kustomize", "build"]
+    if shutil.which("kubectl"):
+        return ["kubectl", "kustomize"]
+    require("kustomize", "go")
+    build(["env", f"GOBIN={BUILT}", "go", "install", KUSTOMIZE], ROOT)
+    return [str(BUILT / "kustomize"), "build"]
+
+
+@cache
+def _text(overlay: str) -> str:
+    command = [*_kustomize(), str(ROOT / "overlays" / overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RENDER_TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rendered(overlay: str) -> list[Manifest]:
+    """The objects that `kubectl apply -k` would send."""
+    return list(yaml.safe_load_all(_text(overlay)))
+
+
+def overlays() -> list[str]:
+    return sorted(path.parent.name for path in ROOT.glob("overlays/*/kustomization.yaml"))
+
+
+def of_kind(manifests: list[Manifest], kind: str) -> Iterator[Manifest]:
+    return (manifest for manifest in manifests if manifest["kind"] == kind)
+
+
+def check(manifest: Manifest, release: str) -> None:
+    """Raises Refused."""
+    if manifest["apiVersion"] == SPARK_OPERATOR:
+        _check_application(manifest)
+        return
+    try:
+        kubernetes_validate.validate(manifest, release, strict=True)
+    except kubernetes_validate.ValidationError as trouble:
+        raise Refused(str(trouble)) from trouble
+
+
+def _check_application(manifest: Manifest) -> None:
+    """The models pass over what they do not know: so what they hand back has to be the same."""
+    assert manifest["kind"] == "ScheduledSparkApplication", manifest["kind"]
+    try:
+        held = SparkV1beta2ScheduledSparkApplication.from_dict(manifest)
+    except ValueError as trouble:
+        raise Refused(str(trouble)) from trouble
+    assert held is not None, "a manifest is not nothing"
+    if held.to_dict() != manifest:
+        raise Refused(f"{manifest['metadata']['name']} has a field that {SPARK_OPERATOR} does not know")
