@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from kafscale.cli.__main__ import app
+from kafscale.cli.spark.sql import TABLE_ROWS_MAX
+from kafscale.lake.sql import ROWS_AT_ONCE
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.wire.records import Codec
 from typer.testing import CliRunner, Result
@@ -45,6 +47,25 @@ def test_a_query_comes_from_a_file_or_from_standard_input(root: Path, tmp_path: 
     (tmp_path / "query.sql").write_text(COUNT)
     assert run(root, "sql", "--file", str(tmp_path / "query.sql"), "-o", "csv").stdout == "count_star()\n60\n"
     assert run(root, "sql", "-f", "-", "-o", "csv", stdin=COUNT).stdout == "count_star()\n60\n"
+
+
+def test_a_long_answer_is_whole_for_programs_and_begins_for_people(root: Path) -> None:
+    text = f"select range as n from range({2 * ROWS_AT_ONCE})"
+    assert json.loads(run(root, "sql", text, "-o", "json").stdout) == [
+        {"n": number} for number in range(2 * ROWS_AT_ONCE)
+    ]
+    lines = run(root, "sql", text, "-o", "csv").stdout.splitlines()
+    assert lines == ["n", *map(str, range(2 * ROWS_AT_ONCE))]
+    shown = run(root, "sql", text)
+    assert [line.strip() for line in shown.stdout.splitlines()] == lines[: 1 + TABLE_ROWS_MAX]
+    assert shown.stderr.startswith("the first 1,000 rows; there are more")
+
+
+@pytest.mark.parametrize("count", [0, 1, TABLE_ROWS_MAX])
+def test_an_answer_that_a_person_reads_is_shown_whole(root: Path, count: int) -> None:
+    done = run(root, "sql", f"select range as n from range({count})")
+    assert [line.strip() for line in done.stdout.splitlines()] == ["n", *map(str, range(count))]
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from kafscale.cli.terminal import Output, plain, show_rows
+from kafscale.cli.terminal import Output, fail, plain, rows_of, show_rows
 
 ROW = {"key": b"caf\xc3\xa9", "n": Decimal(200), "headers": [{"key": "h", "value": None}], "at": None}
 
@@ -57,3 +57,23 @@ def test_what_another_program_reads_is_not_folded(
     monkeypatch.setenv("COLUMNS", "80")
     show_rows(list(row), [row], Output.TABLE)
     assert len(capsys.readouterr().out.splitlines()) > 2
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_rows_that_come_one_by_one_are_one_list(capsys: pytest.CaptureFixture[str], count: int) -> None:
+    rows = [{"n": number, "of": ["a\n", {"b": None}]} for number in range(count)]
+    shown = rows_of(["n", "of"], Output.JSON)
+    for row in rows:
+        shown.add([row])
+    shown.end()
+    assert capsys.readouterr().out == json.dumps(rows, indent=1) + "\n"
+
+
+def test_what_records_hold_is_neither_markup_nor_control(capsys: pytest.CaptureFixture[str]) -> None:
+    show_rows(["v"], [{"v": "[bold]\x1b[31mred"}], Output.TABLE)
+    assert capsys.readouterr().out.splitlines()[1].strip() == "[bold]\ufffd[31mred"
+
+
+def test_trouble_is_said_in_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    fail("no column named [/b] in list[1]")
+    assert capsys.readouterr().err == "kafscale: no column named [/b] in list[1]\n"

@@ -6,12 +6,12 @@ import csv
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 from kafscale.cli.options import StoreKind
@@ -43,8 +43,9 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How rows a
 def fail(message: str) -> typer.Exit:
     """Says it in red on the error stream; raise what comes back."""
     from rich.console import Console
+    from rich.markup import escape
 
-    Console(stderr=True, highlight=False).print(f"[red]kafscale:[/red] {message}", soft_wrap=True)
+    Console(stderr=True, highlight=False).print(f"[red]kafscale:[/red] {escape(message)}", soft_wrap=True)
     return typer.Exit(1)
 
 
@@ -58,29 +59,95 @@ def notice(line: str) -> None:
 
 
 def show_rows(columns: Sequence[str], rows: Sequence[dict[str, Any]], output: Output) -> None:
+    shown = rows_of(columns, output)
+    shown.add(rows)
+    shown.end()
+
+
+class Rows(Protocol):
+    """Rows on their way to standard output, some at a time."""
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def rows_of(columns: Sequence[str], output: Output) -> Rows:
     match output:
         case Output.JSON:
-            typer.echo(json.dumps([{name: plain(row[name]) for name in columns} for row in rows], indent=1))
+            return _JsonRows(columns)
         case Output.CSV:
-            text = io.StringIO()
-            writer = csv.writer(text)
-            writer.writerow(columns)
-            writer.writerows([_cell(row[name]) for name in columns] for row in rows)
-            typer.echo(text.getvalue(), nl=False)
+            return _CsvRows(columns)
         case Output.TABLE:
-            _show_table(columns, rows)
+            return _TableRows(columns)
+
+
+class _JsonRows:
+    """A list, with a line for each value."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._before = "[\n "
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        for row in rows:
+            text = json.dumps({name: plain(row[name]) for name in self._columns}, indent=1)
+            typer.echo(self._before + text.replace("\n", "\n "), nl=False)
+            self._before = ",\n "
+
+    def end(self) -> None:
+        typer.echo("[]" if self._before.startswith("[") else "\n]")
+
+
+class _CsvRows:
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._write([columns])
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._write([_cell(row[name]) for name in self._columns] for row in rows)
+
+    def end(self) -> None:
+        return
+
+    def _write(self, lines: Iterable[Sequence[str]]) -> None:
+        text = io.StringIO()
+        csv.writer(text).writerows(lines)
+        typer.echo(text.getvalue(), nl=False)
+
+
+class _TableRows:
+    """Columns are as wide as their widest value, so nothing is shown before the end."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._rows += rows
+
+    def end(self) -> None:
+        _show_table(self._columns, self._rows)
 
 
 def _show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="bold")
     for name in columns:
         numbers = bool(rows) and all(isinstance(row[name], int | float | Decimal) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row[name]) for name in columns))
+        table.add_row(*(Text(harmless(_cell(row[name]))) for name in columns))
     screen().print(table)
+
+
+def harmless(text: str) -> str:
+    """Without control codes: names and values are what clients chose, and a terminal would obey them."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
 
 
 def screen() -> Console:

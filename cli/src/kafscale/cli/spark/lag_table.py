@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from kafscale.cli.terminal import screen
+from kafscale.cli.terminal import harmless, screen
 
 if TYPE_CHECKING:
     from kafscale.lake.lag.report import GroupRow, PartitionRow, Report, TopicRow
@@ -127,10 +127,9 @@ def _columns(table: Table, names: Sequence[str], numbers: Sequence[str], others:
 
 
 def _name(name: str) -> Text:
-    """Names are what clients chose: neither markup nor control codes reach the terminal."""
     from rich.text import Text
 
-    return Text("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name))
+    return Text(harmless(name))
 
 
 def _status(status: str) -> Text:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from kafscale.cli.options import StoreKind
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kafscale.lake.retention.planned import Planned
 
 PLAN_COLUMNS: Final = ("topic", "partition", "segment", "rule", "age_ms", "bytes")
+PARTITION_COLUMNS: Final = ("topic", "partition", "segments", "bytes", "start", "start_after")
 LOSS_COLUMNS: Final = ("group", "topic", "partition", "committed", "start", "records")
 
 TopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only this one; may be repeated.")]
@@ -39,9 +41,15 @@ GraceOption = Annotated[
 ]
 
 
+class By(StrEnum):
+    SEGMENT = "segment"
+    PARTITION = "partition"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     topics: list[str] | None
+    by: By
     grace_s: float
     dry_run: bool
     retention_ms: int | None
@@ -69,6 +77,7 @@ def retention(
     ] = None,
     retention_bytes: Annotated[int | None, typer.Option(help="The same for retention.bytes.")] = None,
     topic: TopicOption = None,
+    by: Annotated[By, typer.Option(help="What a row of the plan is about.")] = By.SEGMENT,
     grace: GraceOption = "5m",
     data_dir: DataDirOption = None,
     namespace: NamespaceOption = "default",
@@ -82,6 +91,7 @@ def retention(
 
     asked = Asked(
         topics=topic,
+        by=by,
         grace_s=seconds(grace),
         dry_run=dry_run,
         retention_ms=retention_ms,
@@ -132,18 +142,31 @@ def _show_done(done: Report, output: Output) -> None:
 
 
 def _show(planned: Planned, asked: Asked, output: Output) -> None:
-    rows, found, saved = planned.rows, planned.losses, planned.bytes - planned.bytes_own
-    what = f"{len(rows)} segments of {planned.logs} logs, {planned.bytes} bytes"
+    found, saved = planned.losses, planned.bytes - planned.bytes_own
+    match asked.by:
+        case By.SEGMENT:
+            columns, rows = PLAN_COLUMNS, planned.rows
+        case By.PARTITION:
+            columns, rows = PARTITION_COLUMNS, planned.partitions
+    what = f"{len(planned.rows):,} segments of {planned.logs:,} logs, {planned.bytes:,} bytes"
     if not asked.what_if:
-        show_rows(PLAN_COLUMNS, rows, output)
+        show_rows(columns, rows, output)
         notice(f"{what}; nothing was changed")
         return
     if output is Output.JSON:
         answer = {"plan": rows, "bytes": planned.bytes, "bytes_saved": saved, "losses": found}
         typer.echo(json.dumps(answer, indent=1))
         return
-    show_rows(PLAN_COLUMNS, rows, output)
-    notice(f"{what}: {saved} more than now; nothing was changed")
-    notice(f"{len(found)} times a group would lose records that it has not read" + ":" * bool(found))
+    show_rows(columns, rows, output)
+    notice(f"{what}: {abs(saved):,} {'less' if saved < 0 else 'more'} than now; nothing was changed")
+    notice(told_of(found))
     if found and output is Output.TABLE:
         show_rows(LOSS_COLUMNS, found, output)
+
+
+def told_of(losses: list[dict[str, Any]]) -> str:
+    if not losses:
+        return "no group would lose records that it has not read"
+    groups = {loss["group"] for loss in losses}
+    records = sum(loss["records"] for loss in losses)
+    return f"{', '.join(sorted(groups))} would lose {records:,} records, not read yet:"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.options import StoreKind
@@ -14,8 +16,11 @@ from kafscale.cli.terminal import (
     NamespaceOption,
     Output,
     OutputOption,
+    Rows,
     StoreOption,
     fail,
+    notice,
+    rows_of,
     show_rows,
 )
 
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from kafscale.lake.catalog import Lake
+
+TABLE_ROWS_MAX: Final = 1_000
 
 
 def sql(
@@ -49,10 +56,10 @@ def sql(
     query = text or (file.read() if file else "")
     match engine:
         case Engine.LOCAL:
-            found = on_lake(partial(_query, query), data_dir, namespace, store)
+            on_lake(partial(_query, query, output), data_dir, namespace, store)
         case Engine.SPARK:
             found = _by_spark(query, data_dir, namespace, store)
-    show_rows(found.column_names, found.to_pylist(), output)
+            show_rows(found.column_names, found.to_pylist(), output)
 
 
 def _by_spark(query: str, data_dir: Path | None, namespace: str, store: StoreKind) -> pa.Table:
@@ -61,8 +68,32 @@ def _by_spark(query: str, data_dir: Path | None, namespace: str, store: StoreKin
     return pa.ipc.open_file(run_job("sql", ["--", query], data_dir, namespace, store)).read_all()
 
 
-async def _query(text: str, lake: Lake) -> pa.Table:
+async def _query(text: str, output: Output, lake: Lake) -> None:
+    """Shows an answer while it comes: nobody holds all of a long one."""
     from kafscale.lake.catalog import read_lake
-    from kafscale.lake.sql import query
+    from kafscale.lake.sql import stream
 
-    return await query(lake, await read_lake(lake), text)
+    async with aclosing(stream(lake, await read_lake(lake), text)) as parts:
+        first = await anext(parts)
+        shown = rows_of(first.schema.names, output)
+        if output is Output.TABLE:
+            await _table(shown, first, parts)
+            return
+        shown.add(first.to_pylist())
+        async for part in parts:
+            shown.add(part.to_pylist())
+        shown.end()
+
+
+async def _table(shown: Rows, first: pa.RecordBatch, parts: AsyncIterator[pa.RecordBatch]) -> None:
+    """As much as a person reads. The rest is not asked for."""
+    left, part = TABLE_ROWS_MAX, first
+    while part is not None and part.num_rows <= left:
+        shown.add(part.to_pylist())
+        left -= part.num_rows
+        part = await anext(parts, None)
+    if part is not None:
+        shown.add(part.slice(0, left).to_pylist())
+    shown.end()
+    if part is not None:
+        notice(f"the first {TABLE_ROWS_MAX:,} rows; there are more, and --output csv or json has all of them")

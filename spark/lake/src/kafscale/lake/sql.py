@@ -48,11 +48,18 @@ async def query(lake: Lake, logs: Sequence[Log], text: str) -> pa.Table:
 
 
 async def stream(lake: Lake, logs: Sequence[Log], text: str) -> AsyncGenerator[pa.RecordBatch, None]:
-    """`query`, a part of the answer at a time: as much as memory should hold of a long one."""
+    """`query`, a part of the answer at a time: as much as memory should hold of a long one.
+
+    There is a part at least, which says the columns.
+    """
     async with _asked(lake, logs, text) as relation:
         reader = await asyncio.to_thread(relation.to_arrow_reader, ROWS_AT_ONCE)
-        while (batch := await asyncio.to_thread(next, reader, None)) is not None:
+        batch = await asyncio.to_thread(next, reader, None)
+        if batch is None:
+            batch = pa.RecordBatch.from_pylist([], schema=reader.schema)
+        while batch is not None:
             yield batch
+            batch = await asyncio.to_thread(next, reader, None)
 
 
 @asynccontextmanager

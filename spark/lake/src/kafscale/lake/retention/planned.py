@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.lag.commits import read_commits
-from kafscale.lake.retention.plan import OWN, Doomed, Limits, plan
+from kafscale.lake.retention.plan import OWN, Doomed, Limits, plan, start_after
 from kafscale.lake.retention.whatif import bytes_of, losses
 
 PLAN: Final = pa.schema(
@@ -39,13 +40,17 @@ LOSSES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """`rows` have the columns of PLAN, `losses` those of LOSSES. `bytes_own`: under the topics' own settings."""
+    """`rows` have the columns of PLAN, `losses` those of LOSSES. `bytes_own`: under the topics' own settings.
+
+    `partitions` are rows of each log that loses anything: segments and bytes, where it starts, and where it would.
+    """
 
     logs: int = 0
     bytes: int = 0
     bytes_own: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     losses: list[dict[str, Any]] = field(default_factory=list)
+    partitions: list[dict[str, Any]] = field(default_factory=list)
 
 
 async def plan_lake(lake: Lake, names: Iterable[str] | None, now_ms: int, limits: Limits = OWN) -> Planned:
@@ -61,6 +66,7 @@ async def plan_lake(lake: Lake, names: Iterable[str] | None, now_ms: int, limits
         bytes_own=bytes_of(plan(logs, now_ms)),
         rows=[_row(each) for each in doomed],
         losses=lost,
+        partitions=_by_partition(doomed),
     )
 
 
@@ -74,12 +80,33 @@ def joined(plans: Sequence[Planned]) -> Planned:
         losses=sorted(
             (row for each in plans for row in each.losses), key=lambda row: (row["group"], *_of_place(row))
         ),
+        partitions=sorted((row for each in plans for row in each.partitions), key=_of_place),
     )
 
 
 async def _losses(lake: Lake, logs: Sequence[Log], doomed: Iterable[Doomed]) -> list[dict[str, Any]]:
     commits = await read_commits(lake, {log.topic.name: log.topic for log in logs}.values())
     return [asdict(loss) for loss in losses(logs, doomed, commits)]
+
+
+def _by_partition(doomed: Iterable[Doomed]) -> list[dict[str, Any]]:
+    """A plan is in the order of its logs."""
+    rows = []
+    for (topic, partition), group in groupby(
+        doomed, key=lambda each: (each.log.topic.name, each.log.partition)
+    ):
+        some = list(group)
+        rows.append(
+            {
+                "topic": topic,
+                "partition": partition,
+                "segments": len(some),
+                "bytes": bytes_of(some),
+                "start": some[0].log.start,
+                "start_after": start_after(some[0].log, some),
+            }
+        )
+    return rows
 
 
 def _of_place(row: dict[str, Any]) -> tuple[str, int]:
