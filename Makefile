@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
 JOBS ?= $(shell nproc)
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-image spark-image-test gen gen-check e2e chaos fuzz bench mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -39,7 +39,7 @@ lint:
 	@$(BIN)/python tools/module_sizes.py
 	@$(BIN)/python tools/mutants.py --fit
 types:
-	$(BIN)/mypy $(MEMBERS) tools e2e bench
+	$(BIN)/mypy $(MEMBERS) tools e2e bench docs/tutorial/produce.py docs/tutorial/topics.py
 contracts:
 	$(BIN)/lint-imports --no-cache > .contracts.log || { cat .contracts.log; exit 1; }
 	@rm -f .contracts.log
@@ -69,6 +69,8 @@ e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for 
 	$(PYTEST) e2e -m 'not chaos and not image'
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
+tutorial: setup-dev ## docs/tutorial.md's commands with its ten million records, each count beside an oracle's
+	$(PYTEST) --log-cli-level info e2e/scenarios/test_tutorial.py -m chaos
 fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAMES=10000 of each)
 	$(PYTEST) -s e2e/scenarios/bad_input/test_fuzz.py -m chaos
 deep: setup-dev ## property tests at length
