@@ -135,6 +135,14 @@ def test_a_row_that_was_left_out_because_nothing_changed_does_not_bend_a_rate() 
     assert (found.consumed, found.produced, found.net) == (0, 1, -1)
 
 
+def test_what_retention_takes_is_not_caught_up() -> None:
+    samples = sampled(lambda _: (100, 1_000))
+    lag = replace(lag_of(commit(100), 1_000), log_start=500, records=500, lost=400)
+    found = rates(samples, [lag], NOW)["g", "orders", 0]
+    assert found == Rates(consumed=0.0, produced=0.0, net=0.0)
+    assert eta_ms(lag, found) is None
+
+
 def test_without_history_rates_and_status_are_not_known_and_what_was_written_is() -> None:
     segments = [seg(0, 400, NOW - HOUR_MS), seg(400, 1_000, NOW - 60_000)]
     logs = [log(1_000, segments=segments)]

@@ -28,7 +28,10 @@ SEGMENTS_WEIGHED: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Records per second. `net`: by how much the lag shrinks. None: there is no history."""
+    """Records per second. `net`: by how much more is read than written; what retention takes is not caught up.
+
+    None: there is no history.
+    """
 
     consumed: float | None = None
     produced: float | None = None
@@ -47,8 +50,7 @@ EARLIER: Final = """
 select group_id, topic, partition,
     greatest(min(ts), max(since_ms)) as ts,
     coalesce(max_by(committed, ts) filter (where ts <= since_ms), min_by(committed, ts)) as committed,
-    coalesce(max_by(log_end, ts) filter (where ts <= since_ms), min_by(log_end, ts)) as log_end,
-    coalesce(max_by(lag, ts) filter (where ts <= since_ms), min_by(lag, ts)) as lag
+    coalesce(max_by(log_end, ts) filter (where ts <= since_ms), min_by(log_end, ts)) as log_end
 from samples cross join rules group by group_id, topic, partition
 """
 """What held at the window's begin, or at the first sample after it."""
@@ -60,7 +62,7 @@ def rates(
     """Between the window's begin and `lags`, which are of now."""
     if not samples.num_rows:
         return {(lag.group, lag.topic, lag.partition): Rates() for lag in lags}
-    plain = samples.select([*PLACE, "committed", "log_end", "lag"])
+    plain = samples.select([*PLACE, "committed", "log_end"])
     plain = plain.append_column("ts", samples["ts"].cast(pa.int64()))
     with duckdb.connect(config={"threads": 1, "enable_external_access": False}) as connection:
         connection.register("samples", plain)
@@ -70,7 +72,7 @@ def rates(
     found = {}
     for lag in lags:
         place = (lag.group, lag.topic, lag.partition)
-        ts, committed, log_end, before = earlier.get(place, (now_ms, 0, 0, 0))
+        ts, committed, log_end = earlier.get(place, (now_ms, 0, 0))
         if now_ms - ts < SPAN_MIN_MS:
             found[place] = Rates()
             continue
@@ -78,7 +80,7 @@ def rates(
         found[place] = Rates(
             consumed=max(0, lag.committed - committed) / span_s,  # a group that was set back read nothing
             produced=max(0, lag.log_end - log_end) / span_s,
-            net=(before - lag.records) / span_s,
+            net=((lag.committed - committed) - (lag.log_end - log_end)) / span_s,
         )
     return found
 
