@@ -6,6 +6,7 @@ operator's kinds by the models that its project publishes. No cluster is needed.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -47,8 +48,8 @@ def _kustomize() -> list[str]:
 
 
 @cache
-def _text(overlay: str) -> str:
-    command = [*_kustomize(), str(ROOT / "overlays" / overlay)]
+def _text(folder: Path) -> str:
+    command = [*_kustomize(), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RENDER_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -56,7 +57,14 @@ def _text(overlay: str) -> str:
 
 def rendered(overlay: str) -> list[Manifest]:
     """The objects that `kubectl apply -k` would send."""
-    return list(yaml.safe_load_all(_text(overlay)))
+    return list(yaml.safe_load_all(_text(ROOT / "overlays" / overlay)))
+
+
+def patched(overlay: str, patches: str, folder: Path) -> list[Manifest]:
+    """The objects of somebody's own overlay: one of ours, and patches as they stand in a kustomization."""
+    ours = os.path.relpath(ROOT / "overlays" / overlay, folder)
+    (folder / "kustomization.yaml").write_text(f"resources: [{ours}]\n{patches}")
+    return list(yaml.safe_load_all(_text(folder)))
 
 
 def overlays() -> list[str]:

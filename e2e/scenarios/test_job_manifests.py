@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.harness.manifests import RELEASES, Manifest, Refused, check, of_kind, overlays, rendered
+from e2e.harness.manifests import (
+    RELEASES,
+    ROOT,
+    Manifest,
+    Refused,
+    check,
+    of_kind,
+    overlays,
+    patched,
+    rendered,
+)
 
+DOCUMENTATION = ROOT.parent / "docs" / "jobs.md"
 CRONJOBS, APPLICATIONS = "spark-cronjobs", "spark-operator"
 HOURLY = ("kafscale-retention", "kafscale-compaction", "kafscale-lag")
 DAILY = ("kafscale-orphans",)
@@ -90,6 +103,20 @@ def test_applications_spread_compaction_and_export_over_executors() -> None:
             assert_settings(role)
         assert template["executor"]["template"]["spec"]["automountServiceAccountToken"] is False
     assert found["kafscale-export"]["suspend"] is True, "nobody has said yet what goes where"
+
+
+def test_the_patch_of_the_documentation_sends_topics_to_a_volume_of_all_pods(tmp_path: Path) -> None:
+    [patches] = re.findall(r"```yaml\n(patches:.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
+    manifests = patched(APPLICATIONS, patches, tmp_path)
+    for manifest in manifests:
+        check(manifest, RELEASES[-1])
+    [found] = [each for each in manifests if each["metadata"]["name"] == "kafscale-export"]
+    template = found["spec"]["template"]
+    assert found["spec"]["suspend"] is False
+    target = template["arguments"][template["arguments"].index("--to") + 1]
+    [claimed] = [volume["name"] for volume in template["volumes"] if "persistentVolumeClaim" in volume]
+    for role in (template["driver"], template["executor"]):
+        assert {"name": claimed, "mountPath": target} in role["volumeMounts"]
 
 
 def test_only_the_driver_may_ask_kubernetes_and_only_for_what_belongs_to_it() -> None:

@@ -51,6 +51,7 @@ def of_cluster(cluster: Cluster) -> list[str]:
         "KAFSCALE_NAMESPACE": endpoints["namespace"],
         "KAFSCALE_OBJECT_STORE": "dir",
         "KAFSCALE_OBJECT_DIR": endpoints["object_dir"],
+        "SPARK_LOCAL_IP": "127.0.0.1",
     }
     variables = [part for name, value in told.items() for part in ("--env", f"{name}={value}")]
     return [
