@@ -33,6 +33,7 @@ def installed(package: str) -> str:
 
 
 def pinned() -> dict[str, str]:
+    connector = found("<spark.version>(.+)</spark.version>", PROGRAMS / "spark" / "pom.xml")
     return {
         "java": found("<kafka.version>(.+)</kafka.version>", PROGRAMS / "java" / "pom.xml"),
         "confluent": locked("confluent-kafka", "requirements.lock"),
@@ -46,8 +47,16 @@ def pinned() -> dict[str, str]:
         "platformatic": installed("@platformatic/kafka"),
         "old confluent": locked("confluent-kafka", "requirements.lock"),
         "old kafka-python": found(r"^kafka-python==(\S+)", PROGRAMS / "python" / "old-requirements.txt"),
+        "spark": f"{connector} on Spark {locked('pyspark', 'spark/engine/requirements.lock')}",
         "tools": ", ".join(VERSIONS),
     }
+
+
+def test_the_page_names_the_java_client_of_sparks_connector() -> None:
+    kafka = found("<kafka.version>(.+)</kafka.version>", PROGRAMS / "spark" / "pom.xml")
+    assert f"Spark's own Kafka connector, on Apache Kafka's Java client {kafka} " in section(
+        "Tested versions", "## "
+    )
 
 
 def section(heading: str, end: str) -> str:
