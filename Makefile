@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
 JOBS ?= $(shell nproc)
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -23,7 +23,7 @@ setup-dev:
 up: setup ## start KafScale on this machine (PORT=9092, DATA_DIR=data)
 	@$(BIN)/kafscale up --port $(PORT) --data-dir $(DATA_DIR)
 
-test: check e2e ## every test that fits half an hour: check, then end to end
+test: check spark-test e2e ## the gate: check, then the tests under Spark, then end to end
 
 check: setup-dev ## format, lint, types, import contracts, unit and property tests
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target gen-check fmt-check lint types contracts unit
@@ -49,7 +49,11 @@ $(UNITS): unit-of-%:
 
 spark-test: ## the data source for Spark, on a Spark of this machine (needs Java 17; makes spark/engine/.venv)
 	@tools/setup.sh spark-dev
-	cd spark/engine && .venv/bin/mypy src tests ../../bench/lake_spark.py && .venv/bin/pytest -q
+	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target spark-types spark-unit
+spark-types:
+	cd spark/engine && .venv/bin/mypy src tests ../../bench/lake_spark.py
+spark-unit:
+	cd spark/engine && .venv/bin/pytest -q
 
 spark-image: ## the image of Spark's jobs, by the Docker engine that runs (BASE=…, IMAGE=…, BUILD_FLAGS='--network host')
 	docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) -f spark/Dockerfile -t $(IMAGE) .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,9 +13,20 @@ from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects.directory import DirectoryStore
+from kafscale_spark.java import NoJava, ensure_java
 from kafscale_spark.session import local
 from lakes import World
 from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session", autouse=True)
+def java() -> None:
+    """Without one the tests are skipped by name, and fail where CI is set, as those that need another toolchain."""
+    try:
+        ensure_java(print)
+    except NoJava as missing:
+        told = pytest.fail if os.environ.get("CI") else pytest.skip
+        told(str(missing))
 
 
 @pytest.fixture(scope="session")
