@@ -124,23 +124,24 @@ class Spark:
 def spark(folder: Path) -> Iterator[Spark]:
     """A session that begins with the first question; what it says besides is in `folder`/spark.log."""
     command = [str(spark_python()), str(PROGRAM), str(connector_jars()), str(folder)]
-    with (folder / "spark.log").open("w") as log:
-        process = subprocess.Popen(
+    with (
+        (folder / "spark.log").open("w") as log,
+        subprocess.Popen(
             [*dying_with_parent(), *command],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-        )
-    try:
-        yield Spark(process)
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(READ_TIMEOUT_S)  # the JVM ends with it
-    finally:
-        process.kill()
-        process.wait()
+        ) as process,
+    ):
+        try:
+            yield Spark(process)
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(READ_TIMEOUT_S)  # the JVM ends with it
+        finally:
+            process.kill()
 
 
 def _row(found: list[Any]) -> Row:
