@@ -1,8 +1,9 @@
 """Jobs of Spark on a cluster of real processes: the rows of a consumer, and compaction beside another round of it.
 
 Law: SQL by Spark counts what was produced; while a submitted job compacts, a command compacts the same logs and a
-producer goes on, and in the end a consumer meets the last value of each key, offsets that rise, and no key that was
-never written; etcd and the store agree. What is exported from the stopped cluster is what the consumer read.
+producer goes on, and what a job left that was killed at its work the next round ends. A consumer meets the last value
+of each key then, offsets that rise, and no key that was never written; etcd and the store agree. What is exported from
+the stopped cluster is what the consumer read.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ PER_FLUSH = 20
 FLUSHES = 120
 """Each a segment in every partition: more than heads keep."""
 CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+SLOW_BYTES_PER_S = 20_000
+"""Several seconds for each log."""
 ANSWER_S = 30.0
 JOB_S = 400.0
 JOBS = ROOT / "spark" / "engine" / "src" / "kafscale_spark" / "jobs"
@@ -132,11 +135,34 @@ def consumed(bootstrap: str) -> list[Row]:
     return found
 
 
+def published(cluster: Cluster, job: subprocess.Popen[str]) -> None:
+    """Returns once compaction has written an object, or the job has ended."""
+    tree = cluster.data_dir / "objects" / "default" / "@kafscale" / "compacted"
+    until(
+        "the job wrote an object, or ended", lambda: any(tree.rglob("*.kfs")) or job.poll() is not None, JOB_S
+    )
+
+
 def in_order(rows: Sequence[Row]) -> None:
     offsets: dict[int, int] = {}
     for place, offset, _, _ in rows:
         assert offset > offsets.get(place, -1)
         offsets[place] = offset
+
+
+def whole(cluster: Cluster, writer: Writer) -> list[Row]:
+    """What a consumer reads, once it has been held against what was written and against the store."""
+    rows = consumed(cluster.bootstrap)
+    in_order(rows)
+    assert {key: value for _, _, key, value in rows} == writer.state
+    assert len(rows) < writer.sent * 3 // 4, (
+        "much of it went: all but what heads keep, and a record of each key"
+    )
+    kafscale(cluster, "orphans", "--grace", "0s")
+    checked = cluster.fsck()
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert cluster.logged_errors() == []
+    return rows
 
 
 def test_jobs_of_spark_on_a_cluster_of_real_processes(cluster: Cluster, tmp_path: Path) -> None:
@@ -146,25 +172,15 @@ def test_jobs_of_spark_on_a_cluster_of_real_processes(cluster: Cluster, tmp_path
         cluster, "sql", "--engine", "spark", "select count(*) as n, count(distinct key) as k from records"
     )
     assert counted == [{"n": writer.sent, "k": KEYS}]
-    compacted = cluster.data_dir / "objects" / "default" / "@kafscale" / "compacted"
     job = submitted(cluster, "compaction", "--grace-s", "0")
-    until(
-        "the job published, or ended", lambda: any(compacted.rglob("*.kfs")) or job.poll() is not None, JOB_S
-    )
+    published(cluster, job)
     while job.poll() is None:
         writer.write(1)
         kafscale(cluster, "compact", "--grace", "0s")
     output, _ = job.communicate(timeout=JOB_S)
     assert job.returncode == 0, output
     assert f"|{TOPIC}|" in output, output
-    rows = consumed(cluster.bootstrap)
-    in_order(rows)
-    assert {key: value for _, _, key, value in rows} == writer.state
-    assert len(rows) < writer.sent // 2, "most of it went"
-    kafscale(cluster, "orphans", "--grace", "0s")
-    checked = cluster.fsck()
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert cluster.logged_errors() == []
+    rows = whole(cluster, writer)
     assert cluster.stop() == 0
     folder = tmp_path / "exported"
     kafscale(cluster, "export", TOPIC, "--to", str(folder), "--engine", "spark")
@@ -172,3 +188,15 @@ def test_jobs_of_spark_on_a_cluster_of_real_processes(cluster: Cluster, tmp_path
     assert sorted((row["partition"], row["offset"], row["key"], row["value"]) for row in found) == sorted(
         rows
     )
+
+
+def test_what_a_killed_job_of_compaction_left_the_next_round_ends(cluster: Cluster) -> None:
+    writer = Writer(cluster.bootstrap)
+    writer.write(FLUSHES)
+    job = submitted(cluster, "compaction", "--grace-s", "0", "--io-bytes-per-s", str(SLOW_BYTES_PER_S))
+    published(cluster, job)
+    assert job.poll() is None, job.communicate()[0]
+    job.kill()
+    job.communicate(timeout=JOB_S)
+    kafscale(cluster, "compact", "--grace", "0s")
+    whole(cluster, writer)
