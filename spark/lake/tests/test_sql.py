@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.sql import QueryFailed, query
+from kafscale.lake.sql import QueryFailed, query, stream
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound
@@ -143,3 +144,12 @@ async def test_a_few_rows_cost_a_few_segments(lake: Lake) -> None:
     found = await ask(lake, "select key from records where topic = 'long' limit 1")
     assert found == [{"key": b"k0"}]
     assert segments_read(lake) <= 15
+
+
+async def test_rows_are_counted_while_they_are_read(lake: Lake) -> None:
+    counted: list[int] = []
+    text = "select sum(\"offset\") from records where topic = 'a-1'"
+    async with aclosing(stream(lake, await read_lake(lake), text, counted.append)) as parts:
+        assert [part.num_rows async for part in parts] == [1]
+    assert sum(counted) == 50
+    assert len(counted) > 1

@@ -14,7 +14,8 @@ def progressing() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    with Bar(transient=True, console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    with Bar(transient=True, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("reading", total=None)
 
         def show(what: str, done: int, total: int) -> None:

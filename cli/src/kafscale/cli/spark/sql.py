@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from kafscale.cli.options import StoreKind
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
+from kafscale.cli.spark.progress import Progress, progressing
 from kafscale.cli.spark.running import on_lake
 from kafscale.cli.terminal import (
     DataDirOption,
@@ -73,8 +74,10 @@ async def _query(text: str, output: Output, lake: Lake) -> None:
     from kafscale.lake.catalog import read_lake
     from kafscale.lake.sql import stream
 
-    async with aclosing(stream(lake, await read_lake(lake), text)) as parts:
-        first = await anext(parts)
+    with progressing() as show:
+        parts = stream(lake, await read_lake(lake), text, _counting(show))
+        first = await anext(parts)  # of a sum, what all of the reading is for
+    async with aclosing(parts):
         shown = rows_of(first.schema.names, output)
         if output is Output.TABLE:
             await _table(shown, first, parts)
@@ -83,6 +86,17 @@ async def _query(text: str, output: Output, lake: Lake) -> None:
         async for part in parts:
             shown.add(part.to_pylist())
         shown.end()
+
+
+def _counting(show: Progress) -> Callable[[int], None]:
+    read = 0
+
+    def counted(rows: int) -> None:
+        nonlocal read
+        read += rows
+        show(f"{read:,} rows read", 0, 0)
+
+    return counted
 
 
 async def _table(shown: Rows, first: pa.RecordBatch, parts: AsyncIterator[pa.RecordBatch]) -> None:

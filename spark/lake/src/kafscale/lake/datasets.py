@@ -29,6 +29,8 @@ class Asked:
 
 Read = Callable[[Asked], AsyncGenerator[pa.RecordBatch, None]]
 """Rows with the columns that were asked for. Rows for which the condition is not true may be among them."""
+Counted = Callable[[int], None]
+"""Told how many rows were read just now, in the thread that pulls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,13 @@ class Scanner:
 class Pulled(ds.Dataset):  # type: ignore[misc]
     """A table behind a reading function."""
 
-    def __init__(self, schema: pa.Schema, read: Read, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, schema: pa.Schema, read: Read, loop: asyncio.AbstractEventLoop, counted: Counted
+    ) -> None:
         self._schema = schema
         self._read = read
         self._loop = loop
+        self._counted = counted
         self._open: list[AsyncGenerator[pa.RecordBatch, None]] = []
         self.failure: Exception | None = None  # of reading; DuckDB only tells its words
 
@@ -79,12 +84,13 @@ class Pulled(ds.Dataset):  # type: ignore[misc]
     def _pulled(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> Iterator[pa.RecordBatch]:
         while True:
             try:
-                batch = asyncio.run_coroutine_threadsafe(_next(batches), self._loop).result()
+                batch: Any = asyncio.run_coroutine_threadsafe(_next(batches), self._loop).result()
             except Exception as failure:
                 self.failure = failure
                 raise
             if batch is _END:
                 return
+            self._counted(batch.num_rows)
             yield batch
 
 

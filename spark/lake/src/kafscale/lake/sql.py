@@ -15,7 +15,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log
-from kafscale.lake.datasets import Pulled
+from kafscale.lake.datasets import Counted, Pulled
 from kafscale.lake.sources import TABLES, Source
 
 BY_TOPIC: Final = ("records", "batches")
@@ -47,12 +47,14 @@ async def query(lake: Lake, logs: Sequence[Log], text: str) -> pa.Table:
         return found
 
 
-async def stream(lake: Lake, logs: Sequence[Log], text: str) -> AsyncGenerator[pa.RecordBatch, None]:
+async def stream(
+    lake: Lake, logs: Sequence[Log], text: str, counted: Counted = lambda _: None
+) -> AsyncGenerator[pa.RecordBatch, None]:
     """`query`, a part of the answer at a time: as much as memory should hold of a long one.
 
-    There is a part at least, which says the columns.
+    There is a part at least, which says the columns. `counted` hears of rows that are read for it.
     """
-    async with _asked(lake, logs, text) as relation:
+    async with _asked(lake, logs, text, counted) as relation:
         reader = await asyncio.to_thread(relation.to_arrow_reader, ROWS_AT_ONCE)
         batch = await asyncio.to_thread(next, reader, None)
         if batch is None:
@@ -63,9 +65,11 @@ async def stream(lake: Lake, logs: Sequence[Log], text: str) -> AsyncGenerator[p
 
 
 @asynccontextmanager
-async def _asked(lake: Lake, logs: Sequence[Log], text: str) -> AsyncIterator[duckdb.DuckDBPyRelation]:
+async def _asked(
+    lake: Lake, logs: Sequence[Log], text: str, counted: Counted = lambda _: None
+) -> AsyncIterator[duckdb.DuckDBPyRelation]:
     """The query, not run yet. DuckDB is only called in threads: it waits there for what the event loop reads."""
-    tables, views = _tables(lake, logs)
+    tables, views = _tables(lake, logs, counted)
     connection = duckdb.connect(config=CONFIG)
     try:
         yield await asyncio.to_thread(_prepared, connection, tables, views, text)
@@ -92,11 +96,11 @@ def _prepared(
     return connection.sql(text)
 
 
-def _tables(lake: Lake, logs: Sequence[Log]) -> tuple[dict[str, Pulled], list[str]]:
+def _tables(lake: Lake, logs: Sequence[Log], counted: Counted) -> tuple[dict[str, Pulled], list[str]]:
     """What is registered under which name, and the views over it."""
     loop = asyncio.get_running_loop()
     whole = Source(lake, logs)
-    tables = {name: Pulled(schema, getattr(whole, name), loop) for name, schema in TABLES.items()}
+    tables = {name: Pulled(schema, getattr(whole, name), loop, counted) for name, schema in TABLES.items()}
     topics = {name: list(some) for name, some in groupby(logs, key=lambda log: log.topic.name)}
     if not 0 < len(topics) <= BY_TOPIC_MAX:
         return tables, []
@@ -109,7 +113,7 @@ def _tables(lake: Lake, logs: Sequence[Log]) -> tuple[dict[str, Pulled], list[st
         parts = []
         for number, (name, source) in enumerate(sources.items()):
             part = f"{table} of topic {number}"
-            tables[part] = Pulled(rest, getattr(source, table), loop)
+            tables[part] = Pulled(rest, getattr(source, table), loop, counted)
             parts.append(f'select {_text(name)} as topic, * from "{part}"')  # noqa: S608 - names of our own
         views.append(f"create temp view {table} as {' union all '.join(parts)}")
     return tables, views
