@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
@@ -88,12 +89,15 @@ class Coordinator:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> Coordinator:
-        live = self.keys.live(ROLE, self.instance.node_id, self.instance.boot_id)
-        await self.etcd.put(live, encode_live(self.instance))
+        await self._announce()
         self._task = asyncio.create_task(self._run())
         await asyncio.wait((self._task, self._started), return_when=asyncio.FIRST_COMPLETED)
         self._started.result()
         return self
+
+    async def _announce(self) -> None:
+        live = self.keys.live(ROLE, self.instance.node_id, self.instance.boot_id)
+        await self.etcd.put(live, encode_live(self.instance))
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -116,9 +120,15 @@ class Coordinator:
             views.cancel()
             raise asyncio.CancelledError
 
+    async def drain(self) -> None:
+        """The others are told first: who still sees it as ready would give its slots back."""
+        self.instance = replace(self.instance, state=InstanceState.DRAINING)
+        await self._announce()
+        await self.parts.drain()
+
     async def leave(self) -> None:
         """SIGTERM."""
-        await self.parts.drain()
+        await self.drain()
         await self.die()
         await self.lease_ends()
 

@@ -87,7 +87,7 @@ class World:
     async def leave(self) -> None:
         owner = self.owner() or self.alive[0]
         task = asyncio.ensure_future(self.commit_to(owner))
-        await owner.parts.drain()
+        await owner.drain()
         await task
         await owner.die()
         await self.gone(owner)

@@ -55,7 +55,7 @@ async def test_on_sigterm_every_slot_goes_to_the_others_at_once(etcd: EtcdClient
     one = await Coordinator(etcd, keyspace, 1).start()
     two = await Coordinator(etcd, keyspace, 2).start()
     await until(lambda: len(two.slots) > 10 and len(one.slots | two.slots) == 64)
-    await one.parts.drain()
+    await one.drain()
     assert not one.slots
     await two.has(64)
     await one.die()
@@ -203,7 +203,7 @@ async def test_a_slot_is_given_away_after_its_groups_have_ended(etcd: EtcdClient
     held = one.parts.slots.held(SlotId(slot_of("g")))
     actor = one.parts.groups.joined("g")
     one.door.gate.clear()
-    giving = asyncio.ensure_future(one.parts.drain())
+    giving = asyncio.ensure_future(one.drain())
     await until(lambda: one.parts.slots.held(SlotId(slot_of("g"))) is not held)
     with pytest.raises(GroupFailed):
         one.parts.groups.find("g")

@@ -166,7 +166,7 @@ async def test_a_record_that_cannot_be_read_is_left_as_it_is_with_its_offsets_an
     assert (await fetch(one, 8, neighbour()))[1][0].committed_offset == -1
     assert await one.etcd.get(key) == before
     assert (await fetch(one, 8))[1][0].committed_offset == 7
-    await one.parts.drain()
+    await one.drain()
     assert await one.etcd.get(key) == before
     with pytest.raises(GroupFailed) as failed:
         one.parts.groups.find("g")
