@@ -16,6 +16,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,10 @@ class Compactions:
         return gone
 
 
+def has_read(follower: Follower, number: int) -> bool:
+    return follower.newest == number
+
+
 def read_again(bootstrap: str) -> Follower:
     """All of the topic, from the beginning to its end, by another client's eyes."""
     found = Follower(bootstrap, "after")
@@ -284,7 +289,7 @@ def story(cluster: Cluster, kills: int, seed: int) -> None:
     assert compactions.killed > kills // 2, "rounds end before they are killed"
     writer.stop()
     for follower in (before, during):
-        until(f"{follower.name} has read all", lambda f=follower: f.newest == writer.sent - 1, CAUGHT_UP_S)  # type: ignore[misc]
+        until(f"{follower.name} has read all", partial(has_read, follower, writer.sent - 1), CAUGHT_UP_S)
         follower.stop()
         assert follower.errors == []
         assert follower.state == writer.state
