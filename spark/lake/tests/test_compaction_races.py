@@ -39,16 +39,15 @@ class Upset:
         return getattr(self._store, name)
 
     async def put(self, key: str, *args: Any, **how: Any) -> str:
-        deed, self._deed = self._deed, None
-        if "/compacted/" in key and deed is not None:
+        if "/compacted/" in key and self._deed is not None:
+            deed, self._deed = self._deed, None
             await deed()
-        elif deed is not None:
-            self._deed = deed
         return await self._store.put(key, *args, **how)
 
 
 def upset(shop: Shop, deed: Any) -> Lake:
-    return Lake(shop.etcd, shop.keys, Upset(shop, deed))  # type: ignore[arg-type]
+    store: Any = Upset(shop, deed)
+    return Lake(shop.etcd, shop.keys, store)
 
 
 async def test_an_owners_checkpoint_in_between_costs_no_upload(shop: Shop) -> None:
@@ -130,7 +129,8 @@ class Doubtful:
 
     async def txn(self, txn: Txn) -> TxnResult:
         if not self._applied:
-            return await self._etcd.txn(txn)  # type: ignore[no-any-return]
+            answer: TxnResult = await self._etcd.txn(txn)
+            return answer
         if self._applied.pop(0):
             await self._etcd.txn(txn)
         raise EtcdUnknown(UnknownKind.TIMEOUT, "no answer")
