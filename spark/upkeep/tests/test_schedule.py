@@ -221,3 +221,31 @@ async def test_the_turn_is_the_lowest_ready_nodes(etcd: EtcdClient, keyspace: Ke
         for task in tasks:
             task.cancel()
         await two.leave()
+
+
+@pytest.mark.parametrize("steps", range(4))
+async def test_who_is_told_to_end_just_as_the_turn_changes_ends(
+    etcd: EtcdClient, keyspace: Keyspace, steps: int
+) -> None:
+    """SIGTERM soon after the start: `asyncio.wait_for` would have swallowed it, and the process stood for good."""
+    me = await Registration.join(etcd, keyspace, role="upkeep", address="127.0.0.1:1", node_id=1)
+    turn = LowestNode(LiveView(etcd, keyspace, "upkeep"), me)
+
+    async def forever() -> None:
+        while True:
+            await turn.changed(LATER_MS / 1000)
+
+    waiting = asyncio.create_task(forever())
+    try:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        turn._wake()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        async with asyncio.timeout(DONE_S):
+            await asyncio.wait({waiting})
+        assert waiting.cancelled()
+    finally:
+        waiting.cancel()
+        await me.leave()

@@ -141,7 +141,8 @@ class Supervisor:
 
     async def _pause(self, child: Child, delay_s: float) -> None:
         try:
-            await asyncio.wait_for(child.stop_requested.wait(), delay_s)
+            async with asyncio.timeout(delay_s):
+                await child.stop_requested.wait()
         except TimeoutError:
             return
 

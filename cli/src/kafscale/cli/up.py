@@ -214,7 +214,8 @@ class Up:
 
     async def _in_time(self, serving: Awaitable[None]) -> bool:
         try:
-            await asyncio.wait_for(serving, READY_TIMEOUT_S)
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await serving
         except TimeoutError:
             return False
         return True

@@ -80,7 +80,8 @@ async def _run(command: Sequence[str], more: Mapping[str, str], cluster: Cluster
     except asyncio.CancelledError:
         process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.wait()
         except TimeoutError:
             process.kill()
         raise

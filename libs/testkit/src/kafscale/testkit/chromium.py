@@ -85,7 +85,8 @@ class Page:
         if self._session is not None:
             message["sessionId"] = self._session
         self._into.write(json.dumps(message).encode() + b"\0")
-        answer = await asyncio.wait_for(self._calls[number], CALL_S)
+        async with asyncio.timeout(CALL_S):
+            answer = await self._calls[number]
         assert "error" not in answer, answer
         found: dict[str, Any] = answer["result"]
         return found
@@ -109,7 +110,8 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
         self._loaded.clear()
         await self.call("Page.navigate", url=url)
-        await asyncio.wait_for(self._loaded.wait(), CALL_S)
+        async with asyncio.timeout(CALL_S):
+            await self._loaded.wait()
 
     async def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression; what it throws is the test's failure."""

@@ -64,7 +64,8 @@ class Deletions:
 
     async def _wait_for_change(self, timeout_s: float | None) -> None:
         try:
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
         except TimeoutError:
             return
 

@@ -68,7 +68,8 @@ class LowestNode:
     async def changed(self, timeout_s: float | None = None) -> None:
         changed = self._changed
         try:
-            await asyncio.wait_for(changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await changed.wait()
         except TimeoutError:
             return
 
