@@ -87,19 +87,25 @@ def holders(events: Sequence[Event]) -> dict[int, set[str]]:
 
 
 def violations(
-    events: Sequence[Event], ends: Mapping[int, int], committed: Mapping[int, int], gap_max_s: float
+    events: Sequence[Event],
+    ends: Mapping[int, int],
+    committed: Mapping[int, int],
+    gap_max_s: float,
+    resumes: bool = True,
 ) -> list[str]:
     """Sentences that say which law is broken and where; empty when none is.
 
     `ends`: partition -> how many records were written. `committed`: partition -> what the group has in the end.
     `gap_max_s`: a partition that was covered once may be without a member for this long.
+    `resumes`: false for a client that may begin before what is committed, and commit what it read from there.
     """
     ordered = _sorted(events)
     return [
         *_two_owners(holdings(ordered)),
         *_gaps(holdings(ordered), ends, gap_max_s),
         *_unread(ordered, ends),
-        *_went_back(ordered, committed),
+        *(_went_back(ordered) if resumes else ()),
+        *_lost_commits(ordered, committed),
     ]
 
 
@@ -159,7 +165,7 @@ def _unread(events: Sequence[Event], ends: Mapping[int, int]) -> list[str]:
     return broken
 
 
-def _went_back(events: Sequence[Event], committed: Mapping[int, int]) -> list[str]:
+def _went_back(events: Sequence[Event]) -> list[str]:
     """Nor does a new owner begin before what is committed."""
     best: dict[int, int] = defaultdict(int)
     fresh: set[tuple[str, int]] = set()  # assigned, and no record read yet
@@ -183,8 +189,14 @@ def _went_back(events: Sequence[Event], committed: Mapping[int, int]) -> list[st
                     f"after {best[part]}"
                 )
             best[part] = max(best[part], event.offset)
-    return broken + [
+    return broken
+
+
+def _lost_commits(events: Sequence[Event], committed: Mapping[int, int]) -> list[str]:
+    """What was acknowledged last is what the group has."""
+    last = {event.partitions[0]: event.offset for event in events if event.kind is Kind.COMMITTED}
+    return [
         f"committed went back: partition {part} has {committed.get(part)} in the end, {offset} was committed"
-        for part, offset in best.items()
+        for part, offset in last.items()
         if committed.get(part, -1) < offset
     ]

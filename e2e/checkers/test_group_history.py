@@ -58,6 +58,14 @@ def test_an_anomaly_is_found_and_named(more: Event, law: str) -> None:
     assert any(law in sentence for sentence in judged(more))
 
 
+def test_a_client_that_does_not_resume_may_begin_early_but_loses_no_commit() -> None:
+    early = event(3.5, "a", Kind.COMMITTED, 0, offset=2)
+    assert judged(early) != []
+    assert violations([*CLEAN, early], ENDS, COMMITTED, GAP_MAX_S, resumes=False) == []
+    lost = violations([*CLEAN, early], ENDS, {0: 1, 1: 1}, GAP_MAX_S, resumes=False)
+    assert lost == ["committed went back: partition 0 has 1 in the end, 2 was committed"]
+
+
 @pytest.mark.parametrize(
     ("without", "law"),
     [

@@ -61,6 +61,7 @@ class Client:
     command: Callable[[], list[str]]  # builds at the first call
     decodes: Sequence[str] = ALL_CODECS
     keeps_timestamps: bool = True  # lets its caller choose the create time
+    resumes: bool = True  # always begins a partition where its group has committed
 
     def require(self) -> None:
         """Skips the test, or fails it in CI, when the toolchain is missing."""
@@ -238,6 +239,7 @@ CLIENTS: tuple[Client, ...] = (
         decodes=(*PLAIN_CODECS, "lz4", "zstd"),
         needs=("node", "npm"),
         command=_node("platformatic.mjs"),
+        resumes=False,  # docs/clients.md says why
     ),
     Client(name="java", codecs=ALL_CODECS, needs=("java", "mvn"), command=_java),
     Client(name="franz-go", codecs=ALL_CODECS, needs=("go",), command=_go("franz")),

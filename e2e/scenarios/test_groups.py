@@ -96,7 +96,9 @@ def tell(cluster: Cluster, variant: Variant, folder: Path) -> None:
         group.leave("steady")
     finally:
         group.end()
-    found = violations(group.events(), feed.ends, group.committed(PARTITIONS), GAP_MAX_S)
+    found = violations(
+        group.events(), feed.ends, group.committed(PARTITIONS), GAP_MAX_S, resumes=variant.client.resumes
+    )
     assert not found, "\n".join([*found[:20], group.story()])
 
 
