@@ -1,6 +1,7 @@
 """ListGroups: every coordinator is asked, and a tool that asks every broker sees each group once."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from door_fakes import Sent
@@ -187,3 +188,15 @@ async def test_a_coordinator_that_is_silent_until_the_deadline_is_withdrawn() ->
         await until(lambda: bool(client.answers))
         assert answered(client).error_code == UNAVAILABLE
         assert sent_to(cluster, 2)[0].cancelled
+
+
+async def test_who_drains_speaks_for_no_broker_any_more(cluster: Cluster) -> None:
+    coordinators(cluster)
+    leaving = replace(front_door(7, "seven"), state=InstanceState.DRAINING)
+    cluster.front_doors.set(leaving, front_door(8, "eight"))
+    client = cluster.client()
+    ask(client, 16, 5, list_groups.ListGroupsRequest())
+    for node_id in (1, 2):
+        tell(sent_to(cluster, node_id)[-1], [])
+    await settled()
+    assert answered(client).error_code == UNAVAILABLE

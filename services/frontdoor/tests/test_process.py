@@ -79,18 +79,18 @@ async def front_door(
         await running.ended()
 
 
-async def registered(client: EtcdClient, keys: Keyspace) -> Instance:
-    """The front door's registration once it is READY."""
+async def registered(client: EtcdClient, keys: Keyspace, count: int = 1) -> tuple[Instance, ...]:
+    """The front doors' registrations once so many are READY."""
     view = LiveView(client, keys, "frontdoor")
     async with asyncio.timeout(START_TIMEOUT_S), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(view.run())
         changed = asyncio.Event()
         view.subscribe(changed.set)
-        while not view.ready():
+        while len(view.ready()) != count:
             await changed.wait()
             changed.clear()
         running.cancel()
-    return view.ready()[0]
+    return view.ready()
 
 
 async def asks_versions(port: int) -> bool:
@@ -124,7 +124,7 @@ async def test_a_front_door_registers_its_listeners_serves_and_leaves_cleanly(
     async with front_door(
         etcd_server, keyspace, tmp_path, KAFSCALE_ADVERTISED_LISTENERS="PLAINTEXT://kafka.example:0"
     ) as running:
-        instance = await registered(etcd, keyspace)
+        (instance,) = await registered(etcd, keyspace)
         (shown,) = instance.listeners
         assert (shown.name, shown.host) == ("PLAINTEXT", "kafka.example")
         assert await asks_versions(shown.port)
@@ -140,11 +140,31 @@ async def test_a_front_door_registers_its_listeners_serves_and_leaves_cleanly(
         assert running.logged("drained")
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_who_leaves_says_so_and_still_takes_clients_a_while(
+    etcd_server: EtcdProcess, etcd: EtcdClient, keyspace: Keyspace, tmp_path: Path, workers: str
+) -> None:
+    """Others stop to name it before its port is closed."""
+    extra = {"KAFSCALE_FRONTDOOR_NOTICE_MS": "5000", "KAFSCALE_FRONTDOOR_WORKERS": workers}
+    async with (
+        front_door(etcd_server, keyspace, tmp_path, KAFSCALE_NODE_ID="1", **extra) as leaving,
+        front_door(etcd_server, keyspace, tmp_path, KAFSCALE_NODE_ID="2"),
+    ):
+        one, _ = await registered(etcd, keyspace, 2)
+        leaving.process.send_signal(signal.SIGTERM)
+        (two,) = await registered(etcd, keyspace, 1)
+        assert two.node_id == 2
+        assert await asks_versions(one.listeners[0].port)
+        assert await leaving.ended() == 0
+        with pytest.raises(ConnectionRefusedError):
+            await asks_versions(one.listeners[0].port)
+
+
 async def test_workers_share_ports_and_one_registration_and_one_that_dies_is_replaced(
     etcd_server: EtcdProcess, etcd: EtcdClient, keyspace: Keyspace, tmp_path: Path
 ) -> None:
     async with front_door(etcd_server, keyspace, tmp_path, KAFSCALE_FRONTDOOR_WORKERS="2") as running:
-        instance = await registered(etcd, keyspace)
+        (instance,) = await registered(etcd, keyspace)
         port = instance.listeners[0].port
         assert all(await asyncio.gather(*(asks_versions(port) for _ in range(40))))
         text = await asyncio.to_thread(scrape, instance.http_address)

@@ -2,6 +2,8 @@
 
 Behind one load balancer all front doors advertise one address; they are then one broker, the one of the
 lowest node id, as clients would otherwise keep a connection per id to the same place.
+Only front doors that are READY are named: who starts does not listen yet, and who drains says so before it closes
+its port. While none is READY all are named, as no broker at all is an answer that some clients end with.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class Broker:
 def brokers_on(listener: str | None, front_doors: Iterable[Instance]) -> tuple[Broker, ...]:
     """One broker per address, by rising node id. A front door without that listener shows its first one."""
     seen: dict[tuple[str, int], Broker] = {}
-    for instance in sorted(front_doors, key=lambda each: each.node_id):
+    registered = sorted(front_doors, key=lambda each: each.node_id)
+    for instance in [each for each in registered if each.is_ready] or registered:
         if not instance.listeners:
             continue
         chosen = next((one for one in instance.listeners if one.name == listener), instance.listeners[0])

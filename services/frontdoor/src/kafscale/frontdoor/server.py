@@ -125,6 +125,7 @@ class Service:
         self._tasks = means.tasks
         self._servers: list[asyncio.Server] = []
         self._settings = settings
+        self._node_id = means.node_id
         views = Views(
             topics=topics,
             owners=self._owners,
@@ -156,6 +157,9 @@ class Service:
             log.info("listening", listener=door.name, port=door.port)
 
     async def drain(self) -> None:
+        """After our registration has said so. Who was told of us just before, and a balancer, still find us a while."""
+        if any(other.is_ready for other in self._front_doors.instances() if other.node_id != self._node_id):
+            await asyncio.sleep(self._settings.frontdoor_notice_ms / 1000)
         for server in self._servers:
             server.close()
         await self.door.gateway.drain(self._settings.drain_timeout_ms)

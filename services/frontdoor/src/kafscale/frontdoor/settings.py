@@ -48,6 +48,13 @@ class FrontdoorSettings(ServiceSettings):
     frontdoor_hold_ms_max: int = Field(
         3_000, ge=0, description="Longest time records wait for their partition's next owner."
     )
+    frontdoor_notice_ms: int = Field(
+        2_000,
+        ge=0,
+        le=10_000,
+        description="While another front door is ready: how long one that drains still takes clients after it has said "
+        "that it leaves, so that nobody is sent to a closed port.",
+    )
     frontdoor_streams: int = Field(
         1,
         ge=1,

@@ -13,7 +13,7 @@ from kafscale.storage.brokers import Broker, brokers_on
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The brokers as clients see them, and which of them we are; None while we are not registered."""
+    """The brokers as clients see them, and which of them we are; None while we are not registered, or leave."""
 
     brokers: tuple[Broker, ...]
     here: Broker | None
@@ -26,4 +26,5 @@ def cast_on(listener: str, front_doors: Live, node_id: int) -> Cast:
     own = next(iter(brokers_on(listener, [each for each in instances if each.node_id == node_id])), None)
     if own is None:
         return Cast(brokers, None)
-    return Cast(brokers, next(each for each in brokers if (each.host, each.port) == (own.host, own.port)))
+    address = (own.host, own.port)
+    return Cast(brokers, next((each for each in brokers if (each.host, each.port) == address), None))
