@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.storage.objects.port import Buffer
 from kafscale.storage.objects.s3_body import ScatterBody, chunks
-from kafscale.storage.objects.s3_signing import UNSIGNED, Credentials, Signer, encoded_key
+from kafscale.storage.objects.s3_signing import UNSIGNED, Credentials, Signer, encoded_key, encoded_query
 
 HEADERS = {
     "if-none-match": "*",
@@ -20,18 +20,26 @@ HEADERS = {
 
 @pytest.mark.parametrize("token", [None, "session-token"])
 @pytest.mark.parametrize(
+    "query",
+    [(), (("prefix", "ns/a b\u00e9+"), ("list-type", "2"), ("continuation-token", "1/a+b=="), ("empty", ""))],
+)
+@pytest.mark.parametrize(
     "key", ["ns/orders/0/segment-1.kfs", "ns/@kafscale/manifest/x", "a b/\u00e9+=&~_-.!'()*"]
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "HEAD", "DELETE"])
 def test_a_request_is_signed_as_botocore_signs_it(
-    monkeypatch: pytest.MonkeyPatch, method: str, key: str, token: str | None
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    key: str,
+    token: str | None,
+    query: tuple[tuple[str, str], ...],
 ) -> None:
     now = datetime(2026, 11, 21, 12, 34, 56, tzinfo=UTC)
     monkeypatch.setattr(auth, "get_current_datetime", lambda remove_tzinfo=True: now.replace(tzinfo=None))
     path = f"/bucket/{encoded_key(key)}"
     request = awsrequest.AWSRequest(
         method=method,
-        url=f"http://127.0.0.1:8333{path}",
+        url=f"http://127.0.0.1:8333{path}?{encoded_query(query)}",
         headers={**HEADERS, "X-Amz-Content-SHA256": UNSIGNED},
     )
     request.context["client_config"] = None
@@ -43,6 +51,7 @@ def test_a_request_is_signed_as_botocore_signs_it(
         method,
         host="127.0.0.1:8333",
         path=path,
+        query=encoded_query(query),
         headers=HEADERS,
         payload_hash=UNSIGNED,
         credentials=Credentials("AK", "SK", token),

@@ -1,4 +1,4 @@
-"""The object store in an S3 bucket, by aiobotocore and, for the four frequent requests, straight over aiohttp.
+"""The object store in an S3 bucket, straight over aiohttp: an SDK's client costs more than the requests do.
 
 A write is not repeated after any answer, since only the caller knows whether a second conditional PUT met its own
 first. (The HTTP client does send it again when a kept-alive connection turns out closed; the caller then finds its
@@ -9,11 +9,8 @@ is the segment's own checksum.
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
-from aiobotocore.session import get_session  # type: ignore[import-untyped]
 from kafscale.storage.objects.config import S3Config
 from kafscale.storage.objects.errors import (
     ObjectNotFound,
@@ -33,8 +30,9 @@ from kafscale.storage.objects.port import (
 )
 from kafscale.storage.objects.probe import probe_conditions
 from kafscale.storage.objects.s3_errors import FAILURES, from_answer, from_exception
+from kafscale.storage.objects.s3_listing import NotAListing, Page, Query, list_query, parse_page
 from kafscale.storage.objects.s3_requests import Answer, ObjectRequests
-from kafscale.storage.objects.s3_signing import Credentials
+from kafscale.storage.objects.s3_session import open_session
 
 T = TypeVar("T")
 
@@ -52,10 +50,8 @@ class S3Store:
         self.puts_per_s_max = config.puts_per_s_max
         self.conditional_delete = False
         self._config = config
-        self._client: Any = None
         self._requests: ObjectRequests | None = None
         self._connecting = asyncio.Lock()
-        self._closing = AsyncExitStack()
 
     # -- objects
 
@@ -127,17 +123,20 @@ class S3Store:
         return True
 
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        extra: dict[str, Any] = {"StartAfter": start_after} if start_after else {}
+        page = await self._list_page(list_query(prefix, start_after=start_after))
         while True:
-            page = await self._list_page(prefix, extra)
-            for item in page.get("Contents", ()):
-                yield ObjectInfo(key=item["Key"], etag=item["ETag"].strip('"'), size=item["Size"])
-            if not page.get("IsTruncated"):
+            for info in page.objects:
+                yield info
+            if page.next_token is None:
                 return
-            extra = {"ContinuationToken": page["NextContinuationToken"]}
+            page = await self._list_page(list_query(prefix, token=page.next_token))
 
-    async def _list_page(self, prefix: str, extra: dict[str, Any]) -> dict[str, Any]:
-        return await self._repeated(lambda: self._call("list_objects_v2", prefix, Prefix=prefix, **extra))
+    async def _list_page(self, query: Query) -> Page:
+        answer = await self._repeated(lambda: self._send("GET", "", {}, query=query))
+        try:
+            return parse_page(answer.body)
+        except NotAListing as strange:
+            raise StoreUnavailable("", str(strange)) from strange
 
     # -- the bucket
 
@@ -149,40 +148,37 @@ class S3Store:
 
     async def _find_bucket(self) -> None:
         try:
-            await self._repeated(lambda: self._call("list_objects_v2", "", MaxKeys=1))
+            await self._list_page(list_query("", keys_max=1))
         except StoreRefused as error:
             if "does not exist" not in error.reason or not self._config.create_bucket:
                 raise
-            await self._call("create_bucket", "")
+            await self._send("PUT", "", {})
 
     async def close(self) -> None:
-        self._client = self._requests = None
-        await self._closing.aclose()
+        requests, self._requests = self._requests, None
+        if requests is not None:
+            await requests.close()
 
     # -- the way to S3
 
     async def _send(
-        self, method: str, key: str, headers: Mapping[str, str], body: Sequence[Buffer] = ()
+        self,
+        method: str,
+        key: str,
+        headers: Mapping[str, str],
+        body: Sequence[Buffer] = (),
+        query: Query = (),
     ) -> Answer:
-        """One frequent request within the time allowed; failures in the port's words."""
+        """One request within the time allowed; failures in the port's words. Without a key it is the bucket's."""
         try:
             async with asyncio.timeout(self._config.request_timeout_s):
-                requests = self._requests or (await self._connect())[1]
-                answer = await requests.send(method, key, headers, body)
+                requests = self._requests or await self._connect()
+                answer = await requests.send(method, key, headers, body, query)
         except FAILURES as error:
-            raise from_exception(error, key=key, config=self._config) from error
+            raise from_exception(error, key=key) from error
         if 200 <= answer.status < 300:
             return answer
         raise from_answer(answer.status, *answer.error, key=key, config=self._config)
-
-    async def _call(self, operation: str, key: str, **arguments: Any) -> Any:
-        """One rare request within the time allowed; failures in the port's words."""
-        try:
-            async with asyncio.timeout(self._config.request_timeout_s):
-                client = self._client or (await self._connect())[0]
-                return await getattr(client, operation)(Bucket=self._config.bucket, **arguments)
-        except FAILURES as error:
-            raise from_exception(error, key=key, config=self._config) from error
 
     async def _repeated(self, request: Callable[[], Awaitable[T]]) -> T:
         """For reads only."""
@@ -193,68 +189,11 @@ class S3Store:
                 continue
         return await request()
 
-    async def _connect(self) -> tuple[Any, ObjectRequests]:
+    async def _connect(self) -> ObjectRequests:
         async with self._connecting:
             if self._requests is None:
-                await self._open()
-            assert self._requests is not None
-            return self._client, self._requests
-
-    async def _open(self) -> None:
-        config = self._config
-        session = get_session()
-        self._client = await self._closing.enter_async_context(
-            session.create_client(
-                "s3",
-                region_name=config.region,
-                endpoint_url=config.endpoint,
-                aws_access_key_id=config.access_key_id,
-                aws_secret_access_key=config.secret_access_key,
-                config=_botocore_config(config),
-            )
-        )
-        requests = ObjectRequests(
-            config,
-            endpoint=self._client.meta.endpoint_url,
-            credentials=await _credentials(config, session),
-            ca_bundle=session.get_config_variable("ca_bundle"),
-        )
-        self._closing.push_async_callback(requests.close)
-        self._requests = requests
-
-
-async def _credentials(config: S3Config, session: Any) -> Callable[[], Awaitable[Credentials]]:
-    """Those of the config, else what AWS's usual places hold, renewed as they run out."""
-    if config.access_key_id is not None and config.secret_access_key is not None:
-        fixed = Credentials(config.access_key_id, config.secret_access_key)
-
-        async def from_config() -> Credentials:
-            return fixed
-
-        return from_config
-    found = await session.get_credentials()
-    if found is None:
-        raise StoreRefused(
-            "", "no S3 credentials: neither in the settings nor where AWS's tools look for them"
-        )
-
-    async def from_session() -> Credentials:
-        frozen = await found.get_frozen_credentials()
-        return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
-
-    return from_session
-
-
-def _botocore_config(config: S3Config) -> AioConfig:
-    return AioConfig(
-        connect_timeout=config.connect_timeout_s,
-        read_timeout=config.request_timeout_s,
-        max_pool_connections=config.connections_max,
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        s3={"addressing_style": "path" if config.endpoint else "auto"},
-    )
+                self._requests = ObjectRequests(self._config, await open_session(self._config))
+            return self._requests
 
 
 def _quoted(etag: str) -> str:

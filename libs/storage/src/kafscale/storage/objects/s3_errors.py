@@ -7,13 +7,6 @@ come back later (409, 429, 5xx) or is not understood may have been applied.
 from typing import Final
 
 import aiohttp
-from botocore.exceptions import (  # type: ignore[import-untyped]
-    BotoCoreError,
-    ClientError,
-    NoCredentialsError,
-    ParamValidationError,
-    PartialCredentialsError,
-)
 from kafscale.storage.objects.config import S3Config
 from kafscale.storage.objects.errors import (
     ObjectNotFound,
@@ -24,7 +17,7 @@ from kafscale.storage.objects.errors import (
     StoreUnavailable,
 )
 
-FAILURES: Final = (ClientError, BotoCoreError, aiohttp.ClientError, TimeoutError, OSError)
+FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError)
 
 _CREDENTIALS: Final = frozenset(
     {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
@@ -33,15 +26,8 @@ _LATER: Final = frozenset({"RequestTimeout", "SlowDown", "ConditionalRequestConf
 _FULL: Final = frozenset({"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"})
 
 
-def from_exception(error: Exception, *, key: str, config: S3Config) -> StoreError:
+def from_exception(error: Exception, *, key: str) -> StoreError:
     """The port's error for one of FAILURES."""
-    if isinstance(error, ClientError):
-        told = error.response.get("Error", {})
-        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        code, message = str(told.get("Code", "")), str(told.get("Message", ""))
-        return from_answer(status, code, message, key=key, config=config)
-    if isinstance(error, NoCredentialsError | PartialCredentialsError | ParamValidationError):
-        return StoreRefused(key, str(error))
     return StoreUnavailable(key, f"{type(error).__name__}: {error}")
 
 

@@ -1,13 +1,10 @@
-"""The four requests of every flush and fetch, PUT, GET, HEAD and DELETE of one object, over aiohttp.
-
-aiobotocore finds endpoint and credentials and does everything rare; see `s3`. One call here is one answer.
-"""
+"""Requests of one bucket and its objects over aiohttp, signed here. One call is one answer."""
 
 import asyncio
 import hashlib
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -17,7 +14,8 @@ import aiohttp
 from kafscale.storage.objects.config import S3Config
 from kafscale.storage.objects.port import Buffer
 from kafscale.storage.objects.s3_body import ScatterBody
-from kafscale.storage.objects.s3_signing import UNSIGNED, Credentials, Signer, encoded_key
+from kafscale.storage.objects.s3_session import Session
+from kafscale.storage.objects.s3_signing import UNSIGNED, Signer, encoded_key, encoded_query
 from yarl import URL
 
 KEEPALIVE_S: Final = 12.0
@@ -44,26 +42,19 @@ class Answer:
 
 
 class ObjectRequests:
-    """A pool of connections to one bucket. `credentials` is asked for each request, as they may be renewed."""
+    """A pool of connections to one bucket."""
 
-    def __init__(
-        self,
-        config: S3Config,
-        *,
-        endpoint: str,
-        credentials: Callable[[], Awaitable[Credentials]],
-        ca_bundle: str | None,
-    ) -> None:
-        self._root = _bucket_url(config, endpoint)
+    def __init__(self, config: S3Config, session: Session) -> None:
+        self._root = _bucket_url(config, session.endpoint)
         self._proxy = _proxy_of(self._root)
         self._signing = config.payload_signing
-        self._credentials = credentials
+        self._credentials = session.credentials
         self._signer = Signer(config.region)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=config.connections_max,
                 keepalive_timeout=KEEPALIVE_S,
-                ssl=ssl.create_default_context(cafile=ca_bundle),
+                ssl=ssl.create_default_context(cafile=session.ca_bundle),
             ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=config.connect_timeout_s),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -72,14 +63,25 @@ class ObjectRequests:
         )
 
     async def send(
-        self, method: str, key: str, headers: Mapping[str, str], body: Sequence[Buffer] = ()
+        self,
+        method: str,
+        key: str,
+        headers: Mapping[str, str],
+        body: Sequence[Buffer] = (),
+        query: Sequence[tuple[str, str]] = (),
     ) -> Answer:
-        """One request and its whole answer; raises aiohttp's errors, and knows no time limit."""
-        url = URL(f"{self._root}/{encoded_key(key)}", encoded=True)
+        """One request and its whole answer; without a key it is the bucket's.
+
+        Raises aiohttp's errors and those of the credentials, and knows no time limit.
+        """
+        place = f"{self._root}/{encoded_key(key)}" if key else self._root
+        asked = encoded_query(query)
+        url = URL(f"{place}?{asked}" if asked else place, encoded=True)
         signed = self._signer.sign(
             method,
             host=url.raw_authority,
             path=url.raw_path,
+            query=asked,
             headers=headers,
             payload_hash=await self._payload_hash(body),
             credentials=await self._credentials(),

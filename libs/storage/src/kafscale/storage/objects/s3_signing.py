@@ -5,7 +5,7 @@ botocore signs too, but building one of its requests costs ten times the CPU of 
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -41,12 +41,13 @@ class Signer:
         *,
         host: str,
         path: str,
+        query: str = "",
         headers: Mapping[str, str],
         payload_hash: str,
         credentials: Credentials,
         now: datetime,
     ) -> dict[str, str]:
-        """The headers to send: those given, in lower case, and the signature's. `path` is percent-encoded."""
+        """The headers to send: those given, in lower case, and the signature's. `path` and `query` are encoded."""
         time = now.strftime("%Y%m%dT%H%M%SZ")
         signed = {**headers, "host": host, "x-amz-content-sha256": payload_hash, "x-amz-date": time}
         if credentials.token is not None:
@@ -54,7 +55,7 @@ class Signer:
         names = sorted(signed)
         listed = ";".join(names)
         lines = "".join(f"{name}:{' '.join(signed[name].split())}\n" for name in names)
-        request = f"{method}\n{path}\n\n{lines}\n{listed}\n{payload_hash}"
+        request = f"{method}\n{path}\n{query}\n{lines}\n{listed}\n{payload_hash}"
         scope = f"{time[:8]}/{self._region}/s3/aws4_request"
         text = f"{_ALGORITHM}\n{time}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
         key = self._signing_key(credentials.secret_access_key, time[:8])
@@ -72,6 +73,13 @@ class Signer:
                 key = hmac.digest(key, part.encode(), "sha256")
             self._key_of, self._key = (secret, day), key
         return self._key
+
+
+def encoded_query(query: Sequence[tuple[str, str]]) -> str:
+    """A query as the signature expects it: by name, and every character but the unreserved ones encoded."""
+    return "&".join(
+        f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in sorted(query)
+    )
 
 
 def encoded_key(key: str) -> str:
