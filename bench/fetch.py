@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.service import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.storage.etcd import EtcdClient
@@ -144,6 +146,7 @@ async def run(folder: Path, endpoint: str) -> None:
                 service = assemble(
                     settings, etcd=etcd, keyspace=keyspace, store=store, topics=topics,
                     clock=SystemClock(), tasks=tasks, budget=MemoryBudget(settings.memory_bytes),
+                                                      metrics=FetchMetrics(Metrics("fetch")),
                 )  # fmt: skip
                 await topics.refresh()
                 await measure(f"cold, {what}", Reader(service, log), log.end)

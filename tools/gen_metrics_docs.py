@@ -1,76 +1,63 @@
-"""Writes docs/metrics.md from the places where metrics are made, so that none is forgotten.
+"""Writes docs/metrics.md from the table of metrics (`kafscale.runtime.metric_table`).
 
     python tools/gen_metrics_docs.py [--check]
 
-A metric is a call such as metrics.counter("name", "What it counts.") whose two first arguments are
-texts; --check writes nothing and ends with 1 when the page is not current.
+--check writes nothing and ends with 1 when the page is not current.
 """
 
 import argparse
-import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kafscale.runtime.process_metrics import STREAM_TEXTS
+from kafscale.runtime.metric_table import EVERY_PROCESS, EVERY_SERVICE, LAG, OWN, MetricRow
+from kafscale.runtime.metrics import CHILDREN_MAX, OVERFLOW
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "metrics.md"
-RUNTIME = ROOT / "libs" / "runtime" / "src"
-SERVICES = {
-    **{
-        name: ROOT / "services" / name / "src"
-        for name in ("frontdoor", "produce", "fetch", "coordinator", "admin")
-    },
-    "upkeep": ROOT / "spark" / "upkeep" / "src",
-}
-KINDS = ("counter", "gauge", "histogram")
 
-INTRODUCTION = """\
+INTRODUCTION = f"""\
 # Metrics
 
-Every service answers `GET /metrics` at its `KAFSCALE_HTTP_LISTEN` in Prometheus' text format. Names are
-`kafscale_<service>_<noun>_<unit>`; counters end in `_total`. Several worker processes of one front door answer as
-one: counters and histograms are added up, gauges carry a `worker` label. This page is written by
-`tools/gen_metrics_docs.py`.
+Every service answers `GET /metrics` at its `KAFSCALE_HTTP_LISTEN` in Prometheus' text format.
+Names are `kafscale_<service>_<noun>_<unit>`; counters end in `_total`. A label `api` is Kafka's name of the request,
+`code` its name of the error, `topic` the topic: its series end when it is deleted. A metric has at most
+{CHILDREN_MAX:,} combinations of labels; what comes after them is counted together as `{OVERFLOW}`. Several worker
+processes of one front door answer as one: counters and histograms are added up, gauges carry a `worker` label.
+
+This page is made from `libs/runtime/src/kafscale/runtime/metric_table.py` by `make gen`.
 """
 
 
-def kind_of(call: ast.Call) -> str | None:
-    match call.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            stem = name.removeprefix("watch_").removesuffix("s")
-            return stem if stem in KINDS else None
-        case _:
-            return None
-
-
-def metrics_in(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """Name, kind, text."""
-    for source in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(source.read_text())):
-            if isinstance(node, ast.Call) and (kind := kind_of(node)) is not None:
-                match node.args[:2]:
-                    case [ast.Constant(value=str(name)), ast.Constant(value=str(text))]:
-                        yield name, kind, text
-
-
-def rows(service: str, found: list[tuple[str, str, str]]) -> Iterator[str]:
-    yield "| metric | kind | what it is |"
-    yield "|---|---|---|"
-    for name, kind, text in sorted(found):
-        shown = f"{name.removesuffix('_total')}_total" if kind == "counter" else name
-        yield f"| `kafscale_{service}_{shown}` | {kind} | {text.rstrip('.')}. |"
+def table(service: str, rows: Iterable[MetricRow]) -> Iterator[str]:
+    yield "| metric | kind | labels | what it is |"
+    yield "|---|---|---|---|"
+    for row in sorted(rows, key=lambda row: row.name):
+        labels = ", ".join(f"`{label}`" for label in row.labels)
+        yield f"| `{row.exposed(service)}` | {row.kind} | {labels} | {row.text}. |"
 
 
 def page() -> str:
-    shared = list(metrics_in(RUNTIME))
-    shared += [(f"stream_{name}", "counter", f"{text} By kind.") for name, text in STREAM_TEXTS.items()]
-    lines = [INTRODUCTION, "## Every service", "", *rows("<service>", shared)]
-    for service, source in SERVICES.items():
-        found = list(metrics_in(source))
-        if found:
-            lines += ["", f"## {service}", "", *rows(service, found)]
+    lines = [INTRODUCTION, "## Every service", "", *table("<service>", EVERY_SERVICE)]
+    for service, rows in OWN.items():
+        own = [row for row in rows if row not in LAG]
+        if own:
+            lines += ["", f"## {service}", "", *table(service, own)]
+    lines += [
+        "",
+        "## Lag, at upkeep",
+        "",
+        "By the names of kafka-lag-exporter; [lag.md](lag.md) says how they are measured. Of the last sample, and gone",
+        "once that is old.",
+        "",
+        *table("upkeep", LAG),
+        "",
+        "## Every process",
+        "",
+        "From Prometheus' own client.",
+        "",
+        *table("", EVERY_PROCESS),
+    ]
     return "\n".join(lines) + "\n"
 
 

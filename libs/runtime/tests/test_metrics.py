@@ -1,19 +1,30 @@
 """Metrics: cheap to count, right when scraped, bounded, and one answer for several workers."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from http import HTTPStatus
 
 import pytest
+import structlog
 from kafscale.runtime.addresses import split_address
 from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.exposition import expose, merge_expositions
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
 from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.metric_table import OWN, counter, gauge, histogram, rows_of
 from kafscale.runtime.metrics import CHILDREN_MAX, Metrics
 from prometheus_client.parser import text_string_to_metric_families
+
+TABLE = (
+    counter("reads_total", "Reads", "kind"),
+    gauge("lag_seconds", "Lag"),
+    histogram("wait_seconds", "Waits", bounds=(0.1, 1.0)),
+    counter("stalls_total", "Stalls"),
+    counter("records_total", "Records", "topic"),
+)
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -25,16 +36,16 @@ def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def some_metrics(count: int, lag: float, seconds: float) -> Metrics:
-    metrics = Metrics("fetch")
-    metrics.counters("reads", "Reads.", ("kind",)).labels("hot").inc(count)
-    metrics.gauge("lag_seconds", "Lag.").set(lag)
-    metrics.histogram("wait_seconds", "Waits.", (0.1, 1.0)).observe(seconds)
-    metrics.watch_counter("stalls", "Stalls.", lambda: count)
+    metrics = Metrics("fetch", TABLE)
+    metrics.counters("reads_total").labels("hot").inc(count)
+    metrics.gauge("lag_seconds").set(lag)
+    metrics.histogram("wait_seconds").observe(seconds)
+    metrics.watch("stalls_total", lambda: count)
     return metrics
 
 
 def test_what_is_counted_is_shown_under_the_service_s_name() -> None:
-    shown = samples(expose(some_metrics(3, 0.25, 0.5)))
+    shown = samples(expose(some_metrics(3, 0.25, 0.5).read()))
     assert shown["kafscale_fetch_reads_total", (("kind", "hot"),)] == 3
     assert shown["kafscale_fetch_lag_seconds", ()] == 0.25
     assert shown["kafscale_fetch_stalls_total", ()] == 3
@@ -44,22 +55,64 @@ def test_what_is_counted_is_shown_under_the_service_s_name() -> None:
 
 
 def test_a_value_on_a_bucket_s_bound_belongs_to_the_bucket() -> None:
-    metrics = Metrics("fetch")
-    histogram = metrics.histogram("wait_seconds", "Waits.", (0.1, 1.0))
+    waits = Metrics("fetch", TABLE).histogram("wait_seconds")
     for value in (0.1, 1.0, 1.1):
-        histogram.observe(value)
-    assert histogram.counts == [1, 1, 1]
+        waits.observe(value)
+    assert waits.counts == [1, 1, 1]
 
 
 def test_two_metrics_of_one_name_are_a_bug() -> None:
-    metrics = Metrics("fetch")
-    metrics.counter("reads", "Reads.")
-    with pytest.raises(AssertionError):
-        metrics.gauge("reads", "Reads.")
+    metrics = Metrics("fetch", TABLE)
+    metrics.gauge("lag_seconds")
+    with pytest.raises(AssertionError, match="there already"):
+        metrics.gauge("lag_seconds")
+
+
+def test_what_is_not_in_the_table_cannot_be_made() -> None:
+    metrics = Metrics("fetch", TABLE)
+    with pytest.raises(AssertionError, match="not in the table"):
+        metrics.counter("writes_total")
+    with pytest.raises(AssertionError, match="is a gauge"):
+        metrics.counter("lag_seconds")
+    with pytest.raises(AssertionError, match="has labels"):
+        metrics.watch("reads_total", lambda: 0)
+
+
+@pytest.mark.parametrize("service", OWN)
+def test_the_table_is_written_as_prometheus_names_things(service: str) -> None:
+    rows = list(rows_of(service))
+    assert len({row.name for row in rows}) == len(rows)
+    for row in rows:
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", row.name)
+        assert row.name.endswith("_total") == (row.kind == "counter")
+        assert bool(row.bounds) == (row.kind == "histogram")
+        assert row.bounds == tuple(sorted(row.bounds))
+        assert not {"job", "instance", "le", "worker"} & {*row.labels}, "Prometheus or the merge owns these"
+        assert row.text
+        assert not row.text.endswith(".")
+
+
+def test_a_topic_s_series_end_with_it() -> None:
+    records = Metrics("fetch", TABLE).counters("records_total")
+    kept = records.labels("kept")
+    gone = records.labels("gone")
+    records.forget("topic", "gone")
+    gone.inc()
+    assert records.rows() == [(("kept",), kept)]
+    assert records.labels("gone").value == 0, "a new topic of that name begins at nothing"
+
+
+def test_a_reading_stays_as_it_was() -> None:
+    metrics = Metrics("fetch", TABLE)
+    waits = metrics.histogram("wait_seconds")
+    waits.observe(0.5)
+    reading = metrics.read()
+    waits.observe(0.5)
+    assert samples(expose(reading))["kafscale_fetch_wait_seconds_count", ()] == 1
 
 
 def test_a_client_cannot_grow_the_number_of_children() -> None:
-    family = Metrics("frontdoor").counters("requests", "Requests.", ("client_id",))
+    family = Metrics("frontdoor", TABLE).counters("reads_total")
     for number in range(CHILDREN_MAX + 50):
         family.labels(number).inc()
     rows = family.rows()
@@ -69,8 +122,8 @@ def test_a_client_cannot_grow_the_number_of_children() -> None:
 
 def test_workers_answer_as_one_sums_added_and_gauges_kept_apart() -> None:
     texts = {
-        "1": expose(some_metrics(3, 0.25, 0.05)),
-        "2": expose(some_metrics(4, 0.5, 0.5)),
+        "1": expose(some_metrics(3, 0.25, 0.05).read()),
+        "2": expose(some_metrics(4, 0.5, 0.5).read()),
     }
     shown = samples(merge_expositions(texts))
     assert shown["kafscale_fetch_reads_total", (("kind", "hot"),)] == 7
@@ -112,11 +165,25 @@ async def test_the_metrics_of_workers_are_merged_into_the_answer() -> None:
     http, _, _ = face(ManualClock())
 
     async def workers() -> dict[str, bytes]:
-        return {"1": expose(some_metrics(5, 0, 0))}
+        return {"1": expose(some_metrics(5, 0, 0).read())}
 
     http.worker_metrics = workers
     _, _, text = await http.answer("GET", "/metrics")
     assert samples(text)["kafscale_fetch_reads_total", (("kind", "hot"),)] == 6
+
+
+async def test_metrics_that_cannot_be_read_answer_500_and_say_so_in_the_log() -> None:
+    http, _, _ = face(ManualClock())
+
+    async def workers() -> dict[str, bytes]:
+        raise RuntimeError("our bug")
+
+    http.worker_metrics = workers
+    with structlog.testing.capture_logs() as logged:
+        status, _, text = await http.answer("GET", "/metrics")
+    assert status is HTTPStatus.INTERNAL_SERVER_ERROR
+    assert b"see the log" in text
+    assert [line["event"] for line in logged] == ["metrics failed"]
 
 
 async def ask(address: str, request: bytes) -> bytes:

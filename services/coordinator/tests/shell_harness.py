@@ -160,8 +160,9 @@ class Coordinator:
         assert found is not None
         return found
 
-    def metric(self, name: str) -> float:
-        ((_, value),) = self.metrics.sources[f"kafscale_coordinator_{name}"].rows()
+    def metric(self, name: str, *labels: str) -> float:
+        rows = self.metrics.sources[f"kafscale_coordinator_{name}"].rows()
+        (value,) = (value for found, value in rows if tuple(found) == labels)
         assert isinstance(value, int | float)
         return value
 

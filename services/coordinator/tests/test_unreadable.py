@@ -125,6 +125,7 @@ async def test_a_group_that_cannot_be_read_is_unavailable_and_its_neighbours_are
     assert await error_of(one, offset_commit, commit_schema, commit_request(), "topics", 8) == UNAVAILABLE
     await stable(one, neighbour())
     assert one.metric("groups_unreadable") == 1
+    assert (one.metric("groups", "Stable"), one.metric("groups", "Empty")) == (1, 0)
 
 
 async def test_the_offsets_of_a_group_that_cannot_be_read_are_told(one: Coordinator) -> None:
@@ -212,7 +213,7 @@ async def test_an_offset_that_cannot_be_read_is_no_missing_offset_and_costs_no_o
             one.clock.later_ms = 2 * WEEK_MS
             await upkeep(one)
         assert len([entry for entry in logs if entry["log_level"] == "error"]) == 2
-        assert one.metric("offsets_unreadable") > 2
+        assert one.metric("offsets_unreadable_total") > 2
         _, partitions = await fetch(one, 8, every=True)
         assert {index: p.error_code for index, p in partitions.items()} == {
             1: ErrorCode.UNSTABLE_OFFSET_COMMIT

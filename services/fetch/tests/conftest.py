@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.service import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
@@ -218,6 +220,7 @@ async def serving(
                 clock=SystemClock(),
                 tasks=tasks,
                 budget=MemoryBudget(values.memory_bytes),
+                metrics=FetchMetrics(Metrics("fetch")),
             )
             try:
                 yield Client(service, topics, tasks)

@@ -225,7 +225,7 @@ async def test_requests_errors_and_bytes_are_counted_by_api(cluster: Cluster) ->
     assert stats.in_bytes.value == 2 * (len(client.frame(18, 0, b"")) - 4) + 1, "the first has a tag count"
     assert stats.out_bytes.value == sum(len(answer.body) for answer in [*client.answers])
     errors = dict(cluster.door.gateway.metrics.errors.rows())
-    assert errors["ApiVersions", "35"].value == 1
+    assert errors["ApiVersions", "UNSUPPORTED_VERSION"].value == 1
 
 
 async def test_the_same_complaint_is_logged_once(

@@ -13,7 +13,7 @@ import grpc.aio
 from kafscale.produce.server import ProduceService
 from kafscale.produce.settings import ProduceSettings
 from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.exposition import read
+from kafscale.runtime.exposition import registry_of
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import Runtime
 from kafscale.runtime.stream.frame import Buffer, ReplyStatus, RequestMeta
@@ -177,7 +177,10 @@ class Node:
         return {key for key, part in self.service.ownership.partitions.items() if part.writer is not None}
 
     def metric(self, name: str, **labels: str) -> float:
-        return read(self.runtime.metrics).get_sample_value(f"kafscale_produce_{name}", labels) or 0.0
+        return (
+            registry_of(self.runtime.metrics.read()).get_sample_value(f"kafscale_produce_{name}", labels)
+            or 0.0
+        )
 
     def send(
         self,

@@ -53,6 +53,18 @@ async def test_pipelined_requests_keep_their_order_and_share_flushes(cluster: Cl
     assert await cluster.log(topic) == [b"warm", *(b"%d" % n for n in range(64))]
 
 
+async def test_records_and_bytes_are_counted_by_topic_and_end_with_it(cluster: Cluster) -> None:
+    node = await cluster.node()
+    for topic in (await cluster.topic("one"), await cluster.topic("two")):
+        await node.send(topic, 0, batch(b"a", b"b"))
+    assert node.metric("records_total", topic="one") == node.metric("records_total", topic="two") == 2
+    assert node.metric("bytes_total", topic="one") > 0
+    await cluster.etcd.delete(cluster.keyspace.topic("one"))
+    await until(lambda: not node.metric("records_total", topic="one"), "its series are gone")
+    assert node.metric("bytes_total", topic="one") == 0
+    assert node.metric("records_total", topic="two") == 2
+
+
 async def test_requests_before_the_claim_is_won_are_held_in_order(cluster: Cluster) -> None:
     node = await cluster.node()
     topic = await cluster.topic()

@@ -28,7 +28,7 @@ async def filled(etcd: EtcdClient, keys: Keyspace, store: MemoryStore, name: str
 
 
 def told(metrics: Metrics) -> dict[str, float]:
-    lines = (line.rpartition(" ") for line in expose(metrics).decode().splitlines() if line[0] != "#")
+    lines = (line.rpartition(" ") for line in expose(metrics.read()).decode().splitlines() if line[0] != "#")
     return {name.removeprefix("kafscale_upkeep_"): float(value) for name, _, value in lines}
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.lag.history import read_samples
+from kafscale.lake.lag.prometheus import gauges
+from kafscale.lake.lag.report import Report
 from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.exposition import expose
+from kafscale.runtime.metric_table import LAG
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed
@@ -38,9 +41,16 @@ async def behind(lake: Lake, offset: int) -> None:
 
 
 def shown(metrics: Metrics, name: str) -> list[float]:
-    lines = expose(metrics).decode().splitlines()
+    lines = expose(metrics.read()).decode().splitlines()
     return [
         float(line.split()[-1]) for line in lines if line.startswith(f"kafka_consumergroup_group_{name}{{")
+    ]
+
+
+def test_the_table_of_metrics_says_what_the_report_measures() -> None:
+    measured = gauges(Report(cluster="c", at_ms=0), ())
+    assert [(gauge.name, gauge.text, tuple(gauge.labels)) for gauge in measured] == [
+        (row.name, row.text, row.labels) for row in LAG
     ]
 
 
@@ -51,7 +61,7 @@ async def test_a_run_writes_a_sample_and_shows_it_until_it_is_old(lake: Lake, cl
     assert (shown(metrics, "lag"), shown(metrics, "sum_lag")) == ([], [])
     await job.run()
     assert (shown(metrics, "lag"), shown(metrics, "sum_lag")) == ([15], [15])
-    assert b"kafscale_upkeep_lag_samples_total 1.0" in expose(metrics)
+    assert b"kafscale_upkeep_lag_samples_total 1.0" in expose(metrics.read())
     assert len(await read_samples(lake, 0, clock.wall_ms())) == 1
     clock.advance(MISSED_MAX * STEP)
     assert shown(metrics, "lag") == [15]
@@ -79,5 +89,5 @@ async def test_old_history_goes(lake: Lake, clock: ManualClock) -> None:
     clock.advance(2 * DAY)
     await job.run()
     await job.expire()
-    assert b"kafscale_upkeep_lag_files_expired_total 1.0" in expose(metrics)
+    assert b"kafscale_upkeep_lag_files_expired_total 1.0" in expose(metrics.read())
     assert len(await read_samples(lake, clock.wall_ms() - 3 * DAY, clock.wall_ms())) == 1

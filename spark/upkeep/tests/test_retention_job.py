@@ -65,7 +65,7 @@ async def test_a_run_deletes_what_has_expired_and_counts_it(etcd: EtcdClient, ke
     assert decode_meta(kv.value).swept == 10
     left = {info.key async for info in store.list("")}
     assert left == {log.segment_key(log.segments[2]), keyspace.index_key("t", 0, 10)}
-    text = expose(metrics)
+    text = expose(metrics.read())
     size = sum(seg.size + seg.index_size for seg in log.segments[:2])
     assert b"kafscale_upkeep_log_starts_moved_total 1.0" in text
     assert b"kafscale_upkeep_retention_deleted_segments_total 2.0" in text
@@ -86,6 +86,6 @@ async def test_orphans_are_collected_and_counted(etcd: EtcdClient, keyspace: Key
         keyspace.index_key("t", 0, 0),
         alien,
     }
-    text = expose(metrics)
+    text = expose(metrics.read())
     assert b"kafscale_upkeep_orphans_deleted_objects_total 1.0" in text
     assert b"kafscale_upkeep_strange_objects 1.0" in text

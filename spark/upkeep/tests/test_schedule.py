@@ -103,7 +103,7 @@ async def test_a_job_runs_again_and_again(etcd: EtcdClient, keyspace: Keyspace, 
     kv = await etcd.get(keyspace.job_run("j"))
     assert kv is not None
     assert decode_job_run(kv.value) > 1_700_000_000_000
-    assert b'kafscale_upkeep_runs_total{job="j"} ' in expose(metrics)
+    assert b'kafscale_upkeep_runs_total{task="j"} ' in expose(metrics.read())
 
 
 async def test_a_cluster_counts_from_its_first_start_and_a_restart_does_not_count_anew(
@@ -156,9 +156,9 @@ async def test_what_fails_is_tried_again_and_harms_no_other(
     async with running(etcd, keyspace, metrics, *jobs):
         await bad.reaches(6)
         await good.reaches(2)
-    text = expose(metrics)
-    assert b'kafscale_upkeep_failures_total{job="bad"} 4.0' in text
-    assert b'failures_total{job="good"}' not in text
+    text = expose(metrics.read())
+    assert b'kafscale_upkeep_failures_total{task="bad"} 4.0' in text
+    assert b'failures_total{task="good"}' not in text
 
 
 async def test_a_run_without_end_is_cut_off_at_its_deadline(
@@ -176,7 +176,7 @@ async def test_a_run_without_end_is_cut_off_at_its_deadline(
 
     async with running(etcd, keyspace, metrics, Job(name="j", every_ms=SOON_MS, run=endless)):
         await asyncio.wait_for(cut.wait(), DONE_S)
-    assert b'kafscale_upkeep_failures_total{job="j"} 2.0' in expose(metrics)
+    assert b'kafscale_upkeep_failures_total{task="j"} 2.0' in expose(metrics.read())
 
 
 async def test_who_does_not_have_the_turn_stands_by_until_it_comes(

@@ -61,22 +61,14 @@ class Refused:
 
 Answer = Settled | Refused
 
-_JOBS_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 100)
-
 
 class CommitMetrics:
     """What a service that commits counts of it."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self.seconds: Distribution = metrics.histogram(
-            "commit_seconds", "From submission to etcd's definite answer"
-        )
-        self.jobs: Distribution = metrics.histogram(
-            "commit_jobs", "Partitions or groups that shared one commit request", _JOBS_BOUNDS
-        )
-        self.unknown: Tally = metrics.counter(
-            "commits_unknown_total", "Commit requests whose outcome was not known"
-        )
+        self.seconds: Distribution = metrics.histogram("commit_seconds")
+        self.jobs: Distribution = metrics.histogram("commit_jobs")
+        self.unknown: Tally = metrics.counter("commits_unknown_total")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ samples are kept apart by a `worker` label.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kafscale.runtime.metrics import Distribution, Metrics, Source
+from kafscale.runtime.metrics import Distribution, Reading
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,30 +24,31 @@ class _Fixed(Collector):
         return self._families
 
 
-def expose(metrics: Metrics) -> bytes:
+def expose(readings: Sequence[Reading]) -> bytes:
     """Takes milliseconds: call it in a thread."""
-    return generate_latest(read(metrics))
+    return generate_latest(registry_of(readings))
 
 
-def read(metrics: Metrics) -> CollectorRegistry:
-    """All values of now."""
+def registry_of(readings: Sequence[Reading]) -> CollectorRegistry:
+    """With what Prometheus' own client says of the process."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
-    registry.register(_Fixed(map(family_of, tuple(metrics.sources.values()))))
+    registry.register(_Fixed(map(family_of, readings)))
     return registry
 
 
-def family_of(source: Source) -> Metric:
-    if source.kind == "histogram":
-        histogram = HistogramMetricFamily(source.name, source.text, labels=source.labels)
-        for values, value in source.rows():
+def family_of(reading: Reading) -> Metric:
+    name, row = reading.name, reading.row
+    if row.kind == "histogram":
+        histogram = HistogramMetricFamily(name, row.text, labels=row.labels)
+        for values, value in reading.values:
             assert isinstance(value, Distribution), "a histogram's values are distributions"
             histogram.add_metric(values, value.buckets(), value.total)
         return histogram
-    make = CounterMetricFamily if source.kind == "counter" else GaugeMetricFamily
-    family = make(source.name, source.text, labels=source.labels)
-    for values, value in source.rows():
+    make = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
+    family = make(name, row.text, labels=row.labels)
+    for values, value in reading.values:
         assert not isinstance(value, Distribution), "only a histogram's values are distributions"
         family.add_metric(values, value)
     return family

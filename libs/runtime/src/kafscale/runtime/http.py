@@ -5,16 +5,19 @@ need no more, and a web framework would cost every service a third of a second a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final
 
+import structlog
 from kafscale.runtime.addresses import join_address, split_address
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.health import Health
 from kafscale.runtime.loopwatch import LoopWatch
-from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.metrics import Metrics, Reading
+
+log = structlog.get_logger("kafscale.http")
 
 OWN: Final = "main"
 PLAIN: Final = "text/plain; charset=utf-8"
@@ -61,7 +64,7 @@ class HttpFace:
                 status = HTTPStatus.OK if self._health.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
                 return status, PLAIN, self._health.reason.encode() + b"\n"
             case "/metrics":
-                return HTTPStatus.OK, EXPOSITION, await self._metrics_text()
+                return await self._metrics_answer()
             case _:
                 return HTTPStatus.NOT_FOUND, PLAIN, b"/livez, /readyz or /metrics\n"
 
@@ -70,16 +73,22 @@ class HttpFace:
             return HTTPStatus.OK, PLAIN, b"ok\n"
         return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"the event loop stood still\n"
 
-    async def _metrics_text(self) -> bytes:
-        others = None if self.worker_metrics is None else await self.worker_metrics()
-        return await asyncio.to_thread(exposition, self._metrics, others)
+    async def _metrics_answer(self) -> Answer:
+        """A bug in one metric must not look like a service that is gone."""
+        try:
+            others = None if self.worker_metrics is None else await self.worker_metrics()
+            text = await asyncio.to_thread(exposition, self._metrics.read(), others)
+        except Exception:
+            log.exception("metrics failed")
+            return HTTPStatus.INTERNAL_SERVER_ERROR, PLAIN, b"metrics cannot be read: see the log\n"
+        return HTTPStatus.OK, EXPOSITION, text
 
 
-def exposition(metrics: Metrics, others: Mapping[str, bytes] | None) -> bytes:
+def exposition(readings: Sequence[Reading], others: Mapping[str, bytes] | None) -> bytes:
     """In a thread, and Prometheus is loaded there at the first scrape: a service starts without it."""
     from kafscale.runtime.exposition import expose, merge_expositions
 
-    text = expose(metrics)
+    text = expose(readings)
     return text if others is None else merge_expositions({OWN: text, **others})
 
 

@@ -1,20 +1,18 @@
 """Metrics that cost nothing to count: plain integers on the hot path, Prometheus only when it is scraped.
 
-Names are kafscale_<service>_<noun>_<unit>. Values are read in a thread while the loop goes on counting;
-a value may be one count behind, never torn.
+Each is a row of `metric_table`; what is not there cannot be made. Values are read on the loop, all in one go, and
+turned into text in a thread.
 """
 
 import bisect
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, TypeVar
+
+from kafscale.runtime.metric_table import MetricKind, MetricRow, rows_of
 
 CHILDREN_MAX: Final = 1_000
 OVERFLOW: Final = "other"
-SECONDS_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-BYTES_BOUNDS: Final = (1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Tally:
@@ -55,10 +53,16 @@ class Distribution:
         self.counts[bisect.bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def copy(self) -> "Distribution":
+        copied = Distribution(self.bounds)
+        copied.counts[:] = self.counts
+        copied.total = self.total
+        return copied
+
     def buckets(self) -> list[tuple[str, float]]:
         rows: list[tuple[str, float]] = []
         running = 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), tuple(self.counts), strict=True):
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             running += count
             rows.append((bound if bound == "+Inf" else str(float(bound)), running))
         return rows
@@ -88,80 +92,104 @@ class Family(Generic[Child]):
             child = self._children.setdefault(key, self._make())
         return child
 
+    def forget(self, label: str, value: str) -> None:
+        """What had this value of the label is gone; who still holds such a child counts for nobody."""
+        at = self._labels.index(label)
+        for key in [key for key in self._children if key[at] == value]:
+            del self._children[key]
+
     def rows(self) -> list[tuple[tuple[str, ...], Child]]:
         return list(self._children.items())
 
 
-Row = tuple[Sequence[str], float | Distribution]
+Value = float | Distribution
+Row = tuple[Sequence[str], Value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One metric: what /metrics says of it, and how its values are read, by the values of its labels."""
+    """One metric: its row, its name on /metrics, and how its values are read, by the values of its labels."""
 
-    kind: Literal["counter", "gauge", "histogram"]
+    row: MetricRow
     name: str
-    text: str
-    labels: Sequence[str] = ()
     rows: Callable[[], Iterable[Row]]
 
 
-class Metrics:
-    """All metrics of a process. `sources` are read at each scrape; nothing of Prometheus is loaded before the first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One metric as it stood; nothing of it changes any more."""
 
-    def __init__(self, service: str) -> None:
+    row: MetricRow
+    name: str
+    values: Sequence[Row]
+
+
+class Metrics:
+    """All metrics of a process. Sources are read at each scrape; nothing of Prometheus is loaded before the first.
+
+    `table`: the service's rows unless a test brings its own.
+    """
+
+    def __init__(self, service: str, table: Iterable[MetricRow] | None = None) -> None:
         self.service = service
+        self._table: Mapping[str, MetricRow] = {
+            row.name: row for row in (rows_of(service) if table is None else table)
+        }
         self.sources: dict[str, Source] = {}
 
-    def counter(self, name: str, text: str) -> Tally:
-        return self.counters(name, text, ()).labels()
+    def counter(self, name: str) -> Tally:
+        return self.counters(name).labels()
 
-    def counters(self, name: str, text: str, labels: Sequence[str]) -> Family[Tally]:
-        family: Family[Tally] = Family(labels, Tally)
-        self._add("counter", name, text, lambda: ((v, tally.value) for v, tally in family.rows()), labels)
+    def counters(self, name: str) -> Family[Tally]:
+        """By the row's labels."""
+        row = self._row(name, "counter")
+        family: Family[Tally] = Family(row.labels, Tally)
+        self._add(row, lambda: ((v, tally.value) for v, tally in family.rows()))
         return family
 
-    def gauge(self, name: str, text: str) -> Level:
-        return self.gauges(name, text, ()).labels()
+    def gauge(self, name: str) -> Level:
+        return self.gauges(name).labels()
 
-    def gauges(self, name: str, text: str, labels: Sequence[str]) -> Family[Level]:
-        family: Family[Level] = Family(labels, Level)
-        self._add("gauge", name, text, lambda: ((v, level.value) for v, level in family.rows()), labels)
+    def gauges(self, name: str) -> Family[Level]:
+        row = self._row(name, "gauge")
+        family: Family[Level] = Family(row.labels, Level)
+        self._add(row, lambda: ((v, level.value) for v, level in family.rows()))
         return family
 
-    def histogram(self, name: str, text: str, bounds: Sequence[float] = SECONDS_BOUNDS) -> Distribution:
-        return self.histograms(name, text, (), bounds).labels()
+    def histogram(self, name: str) -> Distribution:
+        return self.histograms(name).labels()
 
-    def histograms(
-        self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float] = SECONDS_BOUNDS
-    ) -> Family[Distribution]:
-        family: Family[Distribution] = Family(labels, lambda: Distribution(bounds))
-        self._add("histogram", name, text, family.rows, labels)
+    def histograms(self, name: str) -> Family[Distribution]:
+        row = self._row(name, "histogram")
+        family: Family[Distribution] = Family(row.labels, lambda: Distribution(row.bounds))
+        self._add(row, lambda: ((v, distribution.copy()) for v, distribution in family.rows()))
         return family
 
-    def watch_gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A gauge that is read where it lives."""
-        self._add("gauge", name, text, lambda: [((), read())])
+    def watch(self, name: str, read: Callable[[], float]) -> None:
+        """A counter or gauge without labels that is read where it lives."""
+        row = self._row(name, "counter", "gauge")
+        assert not row.labels, f"{name} has labels"
+        self._add(row, lambda: [((), read())])
 
-    def watch_counter(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A counter that is counted elsewhere."""
-        self._add("counter", name, text, lambda: [((), read())])
+    def watch_each(self, name: str, read: Callable[[], Iterable[Row]]) -> None:
+        """One with labels that is read where it lives: the labels' values in the row's order, and the number."""
+        row = self._row(name, "counter", "gauge")
+        self._add(row, read)
 
-    def watch_counters(
-        self, name: str, text: str, label: str, read: Callable[[], Iterator[tuple[str, float]]]
-    ) -> None:
-        """Counters that are counted elsewhere, one per value of a label."""
-        self._add("counter", name, text, lambda: (((value,), count) for value, count in read()), (label,))
+    def read(self) -> list[Reading]:
+        """All values of now. On the loop: nothing that is read changes meanwhile."""
+        return [
+            Reading(row=source.row, name=source.name, values=list(source.rows()))
+            for source in self.sources.values()
+        ]
 
-    def _add(
-        self,
-        kind: Literal["counter", "gauge", "histogram"],
-        name: str,
-        text: str,
-        rows: Callable[[], Iterable[Row]],
-        labels: Sequence[str] = (),
-    ) -> None:
-        assert _NAME.fullmatch(name), f"{name!r} is no metric name"
-        full_name = f"kafscale_{self.service}_{name}"
-        assert full_name not in self.sources, f"{full_name} is there already"
-        self.sources[full_name] = Source(kind=kind, name=full_name, text=text, labels=labels, rows=rows)
+    def _row(self, name: str, *kinds: MetricKind) -> MetricRow:
+        row = self._table.get(name)
+        assert row is not None, f"{name!r} is not in the table of metrics"
+        assert row.kind in kinds, f"{name} is a {row.kind}"
+        return row
+
+    def _add(self, row: MetricRow, rows: Callable[[], Iterable[Row]]) -> None:
+        name = row.exposed(self.service)
+        assert name not in self.sources, f"{name} is there already"
+        self.sources[name] = Source(row=row, name=name, rows=rows)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from kafscale.coordinator.consumer.model import TopicInfo, Topics
@@ -11,7 +12,7 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.classic_kind import ClassicKind
 from kafscale.coordinator.groups.commits import Commits
 from kafscale.coordinator.groups.consumer_kind import ConsumerKind
-from kafscale.coordinator.groups.host import Groups
+from kafscale.coordinator.groups.host import GROUP_STATES, Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.groups.upkeep import Upkeep
 from kafscale.coordinator.handlers import handlers
@@ -19,7 +20,7 @@ from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Fleet, Slots, slot_table
 from kafscale.runtime.committer import CommitMetrics, Committer
-from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.membership import LiveView
@@ -78,21 +79,17 @@ class Coordination:
         )
 
     def _watch(self, metrics: Metrics) -> None:
-        metrics.watch_gauge("slots", "Slots of groups this instance has", lambda: self.slots.held_count)
-        metrics.watch_counter(
-            "slots_lost", "Slots that were ours until another claimed them", lambda: self.slots.lost_count
-        )
-        metrics.watch_gauge("groups", "Groups in memory", lambda: self.groups.count)
-        metrics.watch_counter(
-            "offsets_unreadable",
-            "Times that a committed offset was met that cannot be read",
-            lambda: self.commits.unreadable_met,
-        )
-        metrics.watch_gauge(
-            "groups_unreadable",
-            "Groups that are not served because their records cannot be read",
-            lambda: self.groups.unreadable_count,
-        )
+        metrics.watch("slots", lambda: self.slots.held_count)
+        metrics.watch("slots_lost_total", lambda: self.slots.lost_count)
+        metrics.watch_each("groups", self._by_state)
+        metrics.watch("offsets_unreadable_total", lambda: self.commits.unreadable_met)
+        metrics.watch("groups_unreadable", lambda: self.groups.unreadable_count)
+
+    def _by_state(self) -> Iterator[Row]:
+        """Every state is told, also one that no group is in: an absent number says nothing."""
+        counts = Counter(self.groups.state_of(actor) for actor in self.groups.all())
+        for state in GROUP_STATES:
+            yield (state,), counts[state]
 
     def context(self, front_doors: LiveView) -> CoordinatorContext:
         runtime = self._runtime

@@ -1,32 +1,55 @@
-"""What the service tells Prometheus: counted as plain integers where it happens, read when asked."""
+"""What the handlers count of their answers; what else is on /metrics is read where it lives (`metrics_page.py`)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kafscale.fetch.reader import Ask
+from kafscale.runtime.metrics import Metrics, Tally
 from kafscale.wire.errors import ErrorCode
 
 
+@dataclass(frozen=True, slots=True)
+class TopicTallies:
+    bytes: Tally
+    records: Tally
+
+
 class FetchMetrics:
-    """Counters of the handlers."""
+    """Children are looked up once: a topic's tallies are kept until the topic is gone."""
 
-    __slots__ = ("bytes_served", "errors", "overloaded", "partitions", "requests", "segments_joined")
-
-    def __init__(self) -> None:
-        self.requests = 0
-        self.partitions = 0
-        self.bytes_served = 0
-        self.segments_joined = 0
-        self.overloaded = 0
-        self.errors: dict[ErrorCode, int] = {}
+    def __init__(self, metrics: Metrics) -> None:
+        self.requests = metrics.counter("requests_total")
+        self.partitions = metrics.counter("partitions_total")
+        self.segments_joined = metrics.counter("joined_segments_total")
+        self.overloaded = metrics.counter("overloads_total")
+        self.errors = metrics.counters("errors_total")
+        self._bytes = metrics.counters("bytes_total")
+        self._records = metrics.counters("records_total")
+        self._topics: dict[str, TopicTallies] = {}
 
     def answered(self, asks: Sequence[Ask]) -> None:
-        self.requests += 1
-        self.partitions += len(asks)
+        self.requests.value += 1
+        self.partitions.value += len(asks)
         for ask in asks:
-            self.bytes_served += ask.cut.size
-            self.segments_joined += len(ask.cut.parts)
-            self.failed(ask.spot.error)
+            spot, cut = ask.spot, ask.cut
+            if cut.size and spot.topic is not None and spot.offset is not None:
+                tallies = self._topics.get(spot.topic.name) or self._of_topic(spot.topic.name)
+                tallies.bytes.value += cut.size
+                tallies.records.value += cut.next_offset - spot.offset
+                self.segments_joined.value += len(cut.parts)
+            self.failed(spot.error)
 
     def failed(self, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
-            self.errors[error] = self.errors.get(error, 0) + 1
+            self.errors.labels(error.name).inc()
+
+    def topic_gone(self, topic: str) -> None:
+        """Its series end with it."""
+        self._topics.pop(topic, None)
+        self._bytes.forget("topic", topic)
+        self._records.forget("topic", topic)
+
+    def _of_topic(self, topic: str) -> TopicTallies:
+        tallies = TopicTallies(self._bytes.labels(topic), self._records.labels(topic))
+        self._topics[topic] = tallies
+        return tallies

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.metrics_page import publish
 from kafscale.fetch.service import assemble
 from kafscale.fetch.settings import FetchSettings
@@ -19,6 +20,7 @@ OPEN_REQUESTS_MAX: Final = 16_384
 @asynccontextmanager
 async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
     tasks = runtime.task_group
+    metrics = FetchMetrics(runtime.metrics)
     service = assemble(
         runtime.settings,
         etcd=runtime.etcd,
@@ -28,8 +30,12 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
         clock=runtime.clock,
         tasks=tasks,
         budget=runtime.budget,
+        metrics=metrics,
     )
     publish(runtime.metrics, service)
+    unsubscribe = runtime.topics.subscribe(
+        lambda name, topic: metrics.topic_gone(name) if topic is None else None
+    )
     sweeper = tasks.create_task(service.heads.run())
 
     async def drain() -> None:
@@ -46,4 +52,5 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
             drain=drain,
         )
     finally:
+        unsubscribe()
         sweeper.cancel()

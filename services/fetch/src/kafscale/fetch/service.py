@@ -47,8 +47,8 @@ def assemble(
     clock: Clock,
     tasks: asyncio.TaskGroup,
     budget: MemoryBudget,
+    metrics: FetchMetrics,
 ) -> FetchService:
-    metrics = FetchMetrics()
     heads = Heads(etcd, keyspace, clock=clock, tasks=tasks, times=_times(settings))
     cache = SegmentCache(store, _cache_limits(settings), tasks, budget)
     manifests = _manifests(settings, store, tasks)

@@ -166,12 +166,8 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
         limits=LaneLimits(hold_ms_max=settings.frontdoor_hold_ms_max),
         acked=means.acked,
     )
-    means.metrics.watch_gauge(
-        "held_parts", "Partitions' shares of requests held for an owner.", lambda: sender.held_parts
-    )
-    means.metrics.watch_counter(
-        "parts_resent", "Shares sent again after a definite no.", lambda: sender.resent_parts
-    )
+    means.metrics.watch("held_parts", lambda: sender.held_parts)
+    means.metrics.watch("parts_resent_total", lambda: sender.resent_parts)
     lookups = TopicLookups(views.topics, means.clock, means.tasks)
     producing = produce.ProduceHandler(sender=sender, topics=views.topics, lookups=lookups, clock=means.clock)
     forwarder = Forwarder(routing=routing, clock=means.clock, acked=means.acked)

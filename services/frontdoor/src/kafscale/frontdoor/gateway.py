@@ -176,7 +176,7 @@ class Gateway:
         stats.out_bytes.value += out_bytes
         stats.seconds.observe((self.clock.now_ms() - request.arrived_ms) / 1000)
         if exchange.error:
-            self.metrics.errors.labels(exchange.row.name, exchange.error).inc()
+            self.metrics.errors.labels(exchange.row.name, ErrorCode(exchange.error).name).inc()
         if exchange.span is not None:
             exchange.span.set("kafka.error_code", exchange.error)
             self.forget(exchange)

@@ -21,12 +21,10 @@ class ApiStats:
 
 class FrontdoorMetrics:
     def __init__(self, metrics: Metrics) -> None:
-        requests = metrics.counters("requests", "Requests answered, by API.", ("api",))
-        seconds = metrics.histograms(
-            "request_seconds", "From the last byte in to the answer, by API.", ("api",)
-        )
-        in_bytes = metrics.counters("request_bytes", "Bytes of requests, by API.", ("api",))
-        out_bytes = metrics.counters("response_bytes", "Bytes of answers, by API.", ("api",))
+        requests = metrics.counters("requests_total")
+        seconds = metrics.histograms("request_seconds")
+        in_bytes = metrics.counters("request_bytes_total")
+        out_bytes = metrics.counters("response_bytes_total")
         self.by_key: dict[int, ApiStats] = {
             int(row.key): ApiStats(
                 requests=requests.labels(row.name),
@@ -37,13 +35,9 @@ class FrontdoorMetrics:
             for row in ROWS
             if row.status is Status.SERVED
         }
-        self.errors = metrics.counters(
-            "errors", "Errors the front door gave, by API and code.", ("api", "code")
-        )
-        self.connections = metrics.gauge("connections", "Open client connections.")
-        self.accepted = metrics.counter("connections_accepted", "Client connections accepted.")
-        self.hung_up = metrics.counters(
-            "connections_closed", "Connections closed by us, by reason.", ("reason",)
-        )
-        self.held_bytes = metrics.gauge("held_bytes", "Bytes of requests held for clients.")
-        self.stalls = metrics.counter("read_stalls", "Times all sockets were left unread for want of memory.")
+        self.errors = metrics.counters("errors_total")
+        self.connections = metrics.gauge("connections")
+        self.accepted = metrics.counter("connections_accepted_total")
+        self.hung_up = metrics.counters("connections_closed_total")
+        self.held_bytes = metrics.gauge("held_bytes")
+        self.stalls = metrics.counter("read_stalls_total")

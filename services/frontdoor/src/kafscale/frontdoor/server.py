@@ -149,6 +149,10 @@ class Service:
         for live in lives:
             await live.loaded()
 
+    @property
+    def listening(self) -> bool:
+        return any(server.is_serving() for server in self._servers)
+
     async def listen(self, doors: Sequence[Door]) -> None:
         loop = asyncio.get_running_loop()
         for door in doors:
@@ -186,6 +190,8 @@ async def build(runtime: Runtime[FrontdoorSettings], *, doors: Sequence[Door]) -
         acked=AckedRevision(),
         connect=connect_streams(settings.frontdoor_streams),
     )
+    runtime.metrics.watch("workers_ready", lambda: service.listening)
+    runtime.metrics.watch("worker_deaths_total", lambda: 0)
     service = Service(settings, means, etcd=runtime.etcd, keyspace=runtime.keyspace, topics=runtime.topics)
 
     async def before_ready() -> None:

@@ -113,11 +113,7 @@ class Worker:
                 await asyncio.to_thread(tracer.close)
 
     async def _serve(self, service: Service, tasks: asyncio.TaskGroup) -> None:
-        self._metrics.watch_gauge(
-            "loop_lag_seconds",
-            "Worst lateness of the event loop since the last scrape.",
-            lambda: self._watch.take_lag_max_ms() / 1000,
-        )
+        self._metrics.watch("loop_lag_seconds", lambda: self._watch.take_lag_max_ms() / 1000)
         try:
             await service.load()
             calm_collector()
@@ -139,7 +135,7 @@ class Worker:
     async def _answer_parent(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             if line.strip() == METRICS:
-                text = await asyncio.to_thread(exposition, self._metrics, None)
+                text = await asyncio.to_thread(exposition, self._metrics.read(), None)
                 writer.write(METRICS + b" %d\n" % len(text) + text)
                 await writer.drain()
         self._stop.set()

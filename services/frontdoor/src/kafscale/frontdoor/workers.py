@@ -132,16 +132,8 @@ class Workers:
             )
             for number, own in enumerate(sockets)
         ]
-        metrics.watch_gauge(
-            "workers_ready",
-            "Worker processes that serve clients.",
-            lambda: sum(w.ready.is_set() for w in self._workers),
-        )
-        metrics.watch_counter(
-            "worker_deaths",
-            "Worker processes that died.",
-            lambda: sum(worker.deaths for worker in self._workers),
-        )
+        metrics.watch("workers_ready", lambda: sum(worker.ready.is_set() for worker in self._workers))
+        metrics.watch("worker_deaths_total", lambda: sum(worker.deaths for worker in self._workers))
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Returns when every worker serves."""

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kafscale.runtime.committer import CommitMetrics
-from kafscale.runtime.metrics import BYTES_BOUNDS, Metrics
+from kafscale.runtime.metrics import Metrics, Tally
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTallies:
+    bytes: Tally
+    records: Tally
 
 
 class ProduceMetrics:
@@ -11,20 +19,28 @@ class ProduceMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         counter, histogram = metrics.counter, metrics.histogram
-        self.requests = counter("requests_total", "Produce requests")
-        self.errors = metrics.counters("errors_total", "Partitions answered with an error", ("error",))
-        self.records = counter("records_total", "Records committed")
-        self.bytes = counter("bytes_total", "Bytes of committed segments")
-        self.flushes = counter("flushes_total", "Segments committed")
-        self.puts = counter("puts_total", "PUTs sent to the object store, repeated ones included")
-        self.puts_unknown = counter("puts_unknown_total", "PUTs whose outcome was not known")
-        self.stepdowns = metrics.counters("stepdowns_total", "Writers that gave up their epoch", ("reason",))
-        self.claims = metrics.counters("claims_total", "Partitions claimed", ("grounds",))
-        self.claims_lost = counter("claims_lost_total", "Claims that lost their compare")
-        self.handoffs = counter("handoffs_total", "Partitions given away")
-        self.checkpoints = counter("checkpoints_total", "Tails moved to manifests")
-        self.put_seconds = histogram("put_seconds", "One PUT that succeeded")
+        self.requests = counter("requests_total")
+        self.errors = metrics.counters("errors_total")
+        self._records = metrics.counters("records_total")
+        self._bytes = metrics.counters("bytes_total")
+        self.flushes = counter("flushes_total")
+        self.puts = counter("puts_total")
+        self.puts_unknown = counter("puts_unknown_total")
+        self.stepdowns = metrics.counters("stepdowns_total")
+        self.claims = metrics.counters("claims_total")
+        self.claims_lost = counter("claims_lost_total")
+        self.handoffs = counter("handoffs_total")
+        self.checkpoints = counter("checkpoints_total")
+        self.put_seconds = histogram("put_seconds")
         self.commits = CommitMetrics(metrics)
-        self.ack_seconds = histogram("ack_seconds", "From arrival to answer")
-        self.recovery_seconds = histogram("recovery_seconds", "From a request's first claim to serving")
-        self.segment_bytes = histogram("segment_bytes", "Size of a committed segment", BYTES_BOUNDS)
+        self.ack_seconds = histogram("ack_seconds")
+        self.recovery_seconds = histogram("recovery_seconds")
+        self.segment_bytes = histogram("segment_bytes")
+
+    def of_topic(self, topic: str) -> TopicTallies:
+        return TopicTallies(self._bytes.labels(topic), self._records.labels(topic))
+
+    def topic_gone(self, topic: str) -> None:
+        """Its series end with it."""
+        self._bytes.forget("topic", topic)
+        self._records.forget("topic", topic)

@@ -286,9 +286,10 @@ class Partition:
     def _note(self, done: Published | Checkpointed) -> None:
         metrics = self._tools.metrics
         if isinstance(done, Published):
-            metrics.records.inc(sum(seg.records for seg in done.segments))
+            counts = metrics.of_topic(self.id.topic)
+            counts.records.inc(sum(seg.records for seg in done.segments))
             for seg in done.segments:
-                metrics.bytes.inc(seg.size)
+                counts.bytes.inc(seg.size)
                 metrics.segment_bytes.observe(seg.size)
             metrics.flushes.inc(len(done.segments))
             return

@@ -31,6 +31,7 @@ from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.etcd import KeyValue
 from kafscale.storage.heads import OwnerRecord, decode_owner
 from kafscale.storage.membership import LiveView
+from kafscale.storage.topics import Topic
 from kafscale.storage.views import PrefixView
 from kafscale.wire.apis import ApiKey
 
@@ -92,6 +93,7 @@ class ProduceService:
             metrics=self._metrics,
         )
         self._watch_gauges()
+        runtime.topics.subscribe(self._topic_changed)
 
     def _ownership(self) -> Ownership:
         runtime = self._runtime
@@ -133,18 +135,10 @@ class ProduceService:
         )
 
     def _watch_gauges(self) -> None:
-        gauge = self._runtime.metrics.watch_gauge
-        gauge("owned_partitions", "Partitions this instance writes", self.ownership.owned_count)
-        gauge(
-            "governor_waiting_partitions",
-            "Partitions that wait for the PUT budget",
-            lambda: self.governor.waiting,
-        )
-        gauge(
-            "conversions_waiting",
-            "Requests with message sets that wait to be made batches of",
-            lambda: len(self.conversions),
-        )
+        watch = self._runtime.metrics.watch
+        watch("owned_partitions", self.ownership.owned_count)
+        watch("governor_waiting_partitions", lambda: self.governor.waiting)
+        watch("conversions_waiting", lambda: len(self.conversions))
 
     def parts(self) -> ServiceParts:
         return ServiceParts(
@@ -177,6 +171,10 @@ class ProduceService:
         ):
             tasks.create_task(work(), name=name)
         self.ownership.set_stance(ready=True, draining=False)
+
+    def _topic_changed(self, name: str, topic: Topic | None) -> None:
+        if topic is None:
+            self._metrics.topic_gone(name)
 
     async def drain(self) -> None:
         await self.handoffs.drain(self._runtime.settings.drain_timeout_ms / 1000)

@@ -7,7 +7,6 @@ to the collector of orphans. A clock that is set ahead drops tombstones early an
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
 import structlog
 from kafscale.lake.catalog import Lake
@@ -19,32 +18,19 @@ from kafscale.runtime.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
-REASON: Final = "reason"
-
 
 class CompactionJob:
     def __init__(self, lake: Lake, metrics: Metrics, clock: Clock, bounds: Bounds) -> None:
         self._lake = lake
         self._clock = clock
         self._bounds = bounds
-        self._logs = metrics.counter("compacted_logs", "Logs that compaction went through")
-        self._before = metrics.counter(
-            "compaction_bytes_before", "Bytes of the segments that it went through"
-        )
-        self._after = metrics.counter("compaction_bytes_after", "Bytes of the segments that it left")
-        self._uncleanable = metrics.gauges(
-            "uncleanable_partitions", "Logs that the last round could not compact, by the reason", (REASON,)
-        )
-        self._longest = metrics.gauge(
-            "compaction_longest_seconds", "The longest time that a log took in the last round"
-        )
-        self._delay = metrics.gauge(
-            "compaction_delay_seconds",
-            "How long past max.compaction.lag.ms the oldest dirty record waited when the last round began",
-        )
-        self._left = metrics.counter(
-            "compaction_failed_deletes", "Replaced objects that are left to the collector of orphans"
-        )
+        self._logs = metrics.counter("compacted_logs_total")
+        self._before = metrics.counter("compaction_bytes_before_total")
+        self._after = metrics.counter("compaction_bytes_after_total")
+        self._uncleanable = metrics.gauges("uncleanable_partitions")
+        self._longest = metrics.gauge("compaction_longest_seconds")
+        self._delay = metrics.gauge("compaction_delay_seconds")
+        self._left = metrics.counter("compaction_failed_deletes_total")
 
     async def run(self) -> None:
         done = await Round(self._lake, self._bounds, _compacted, self._clock.wall_ms).run()

@@ -17,7 +17,7 @@ from kafscale.lake.lag.report import Report
 from kafscale.lake.lag.sampler import Sampler
 from kafscale.lake.lag.status import Rules
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.metrics import Metrics, Row, Source
+from kafscale.runtime.metrics import Metrics, Row
 
 MISSED_MAX: Final = 5
 """Samples in a row; after that the last one is not shown any more."""
@@ -32,17 +32,11 @@ class LagJob:
         self._fresh_ms = MISSED_MAX * every_ms
         self._shown: dict[str, Gauge] = {}
         self._shown_ms = 0
-        self._written = metrics.counter("lag_samples", "Rows of lag history written")
-        self._expired = metrics.counter("lag_files_expired", "Files of lag history deleted for their age")
+        self._written = metrics.counter("lag_samples_total")
+        self._expired = metrics.counter("lag_files_expired_total")
         empty = Report(cluster=lake.keys.namespace, at_ms=0)
         for gauge in gauges(empty, ()):
-            metrics.sources[gauge.name] = Source(
-                kind="gauge",
-                name=gauge.name,
-                text=gauge.text,
-                labels=gauge.labels,
-                rows=partial(self._rows, gauge.name),
-            )
+            metrics.watch_each(gauge.name, partial(self._rows, gauge.name))
 
     async def run(self) -> None:
         done = await self._sampler.step(self._clock.wall_ms())

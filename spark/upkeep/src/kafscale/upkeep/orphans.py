@@ -17,10 +17,8 @@ class OrphansJob:
     def __init__(self, lake: Lake, metrics: Metrics, grace_s: float) -> None:
         self._lake = lake
         self._grace_s = grace_s
-        self._deleted = metrics.counter("orphans_deleted_objects", "Objects that nothing named, deleted")
-        self._strange = metrics.gauge(
-            "strange_objects", "Objects in topics' trees that are no segments of ours, at the last collection"
-        )
+        self._deleted = metrics.counter("orphans_deleted_objects_total")
+        self._strange = metrics.gauge("strange_objects")
 
     async def run(self) -> None:
         run = Orphans(self._lake, grace_s=self._grace_s)

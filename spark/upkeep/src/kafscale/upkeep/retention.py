@@ -42,15 +42,11 @@ class RetentionJob:
         self._lake = lake
         self._clock = SteadyClock(clock)
         self._grace_s = grace_s
-        self._moved = metrics.counter("log_starts_moved", "Logs that retention let start later")
-        self._segments = metrics.counter("retention_deleted_segments", "Segments that retention deleted")
-        self._bytes = metrics.counter("retention_deleted_bytes", "Their bytes, with the indexes")
-        self._missed = metrics.gauge(
-            "retention_missed_logs", "Logs that the last run could not read, or that others kept changing"
-        )
-        self._failed = metrics.counter(
-            "retention_failed_deletes", "Deletions that failed; the next run tries again"
-        )
+        self._moved = metrics.counter("log_starts_moved_total")
+        self._segments = metrics.counter("retention_deleted_segments_total")
+        self._bytes = metrics.counter("retention_deleted_bytes_total")
+        self._missed = metrics.gauge("retention_missed_logs")
+        self._failed = metrics.counter("retention_failed_deletes_total")
 
     async def run(self) -> None:
         now_ms = self._clock.look()

@@ -20,7 +20,7 @@ ROLE: Final = "upkeep"
 async def build(runtime: Runtime[UpkeepSettings]) -> AsyncIterator[ServiceParts]:
     live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
     turn = LowestNode(live, runtime.registration)
-    runtime.metrics.watch_gauge("working", "1 if the jobs run here", lambda: turn.mine)
+    runtime.metrics.watch("working", lambda: turn.mine)
     schedule = Schedule(
         job_list(runtime),
         turn=turn,

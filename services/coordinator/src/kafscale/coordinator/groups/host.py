@@ -17,10 +17,14 @@ import structlog
 from kafscale.coordinator.classic.model import Delete as ClassicDelete
 from kafscale.coordinator.classic.model import Event as ClassicEvent
 from kafscale.coordinator.classic.model import Group as ClassicState
+from kafscale.coordinator.classic.model import Phase as ClassicPhase
 from kafscale.coordinator.classic.model import Token
+from kafscale.coordinator.classic.queries import describe
+from kafscale.coordinator.consumer.machine import state_of as consumer_state
 from kafscale.coordinator.consumer.model import Delete as ConsumerDelete
 from kafscale.coordinator.consumer.model import Event as ConsumerEvent
 from kafscale.coordinator.consumer.model import Group as ConsumerState
+from kafscale.coordinator.consumer.model import GroupState as ConsumerPhase
 from kafscale.coordinator.consumer.model import Topics, TopicsChanged
 from kafscale.coordinator.groups.actor import Actor, GroupFailed, Kind, Tools
 from kafscale.coordinator.groups.classic_kind import ClassicKind
@@ -44,6 +48,8 @@ AnyActor = Actor[Any, Any]
 AnyKind = Kind[Any, Any]
 GROUP_ID_BYTES_MAX = 1_024
 """Longer ids do not fit into a key with all that follows."""
+GROUP_STATES = tuple(dict.fromkeys(state.value for state in (*ClassicPhase, *ConsumerPhase)))
+"""Every name that `Groups.state_of` gives."""
 UNREADABLE = (CorruptValue, UnknownSchema, ValueError)
 """ValueError: what has a number or a name that this version does not know, such as an assignor."""
 
@@ -269,9 +275,11 @@ class Groups:
         for actors in self._actors.values():
             yield from actors.values()
 
-    @property
-    def count(self) -> int:
-        return sum(map(len, self._actors.values()))
+    def state_of(self, actor: AnyActor) -> str:
+        """As Kafka prints it, whichever type the group is of."""
+        if actor.kind is self._classic:
+            return describe(actor.group).state
+        return consumer_state(actor.group.saved).value
 
     @property
     def unreadable_count(self) -> int:

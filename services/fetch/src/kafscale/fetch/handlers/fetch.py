@@ -129,7 +129,7 @@ class FetchHandler:
                         await self._refresh(spots, poll)
                     case Act.HOLD:
                         if len(self._held) >= self._limits.held_requests_max:
-                            self._metrics.overloaded += 1
+                            self._metrics.overloaded.inc()
                             return self._limits.overload_throttle_ms
                         await self._hold(wakeup, step.until_ms - self._clock.now_ms())
 

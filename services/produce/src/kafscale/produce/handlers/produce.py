@@ -147,7 +147,7 @@ class OpenRequest:
             self._finish()
 
     def _failed(self, slot: int, error: ErrorCode) -> None:
-        self._handler.metrics.errors.labels(error.name.lower()).inc()
+        self._handler.metrics.errors.labels(error.name).inc()
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._status = ReplyStatus.NOT_OWNER
             lane = self.lanes[slot] if slot < len(self.lanes) else None
