@@ -4,13 +4,14 @@ PORT ?= 9092
 DATA_DIR ?= data
 BASE ?= python:3.11-slim-bookworm
 IMAGE ?= kafscale-spark
+ROLES := frontdoor produce fetch coordinator admin upkeep
 BIN := .venv/bin
 MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/src spark/upkeep/src
 PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
 JOBS ?= $(shell nproc)
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -55,6 +56,8 @@ spark-types:
 spark-unit:
 	cd spark/engine && .venv/bin/pytest -q
 
+images: ## the images of the services, by the Docker engine that runs (BASE=…, BUILD_FLAGS='--network host')
+	for service in $(ROLES); do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
 spark-image: ## the image of Spark's jobs, by the Docker engine that runs (BASE=…, IMAGE=…, BUILD_FLAGS='--network host')
 	docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) -f spark/Dockerfile -t $(IMAGE) .
 spark-image-test: setup-dev spark-image ## and jobs in its containers, against a KafScale on this machine

@@ -17,6 +17,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.face import advertised_http
 from kafscale.runtime.stream.client import BackendLost, StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd import EtcdClient
@@ -284,3 +285,15 @@ async def test_an_address_in_use_is_refused_in_a_sentence(
         for name, running in (("GRPC_LISTEN", grpc_side), ("HTTP_LISTEN", http_side)):
             assert f"KAFSCALE_{name}={taken}" in str((await running.logged("cannot serve"))["why"])
             assert await running.ended() == 1
+
+
+@pytest.mark.parametrize(
+    ("bound", "grpc", "found"),
+    [
+        ("0.0.0.0:8000", "pod-3.frontdoor:7000", "pod-3.frontdoor:8000"),
+        ("[::]:8000", "[fd00::1]:7000", "[fd00::1]:8000"),
+        ("127.0.0.1:8000", "pod-3:7000", "127.0.0.1:8000"),
+    ],
+)
+def test_a_page_on_every_interface_is_found_where_grpc_is(bound: str, grpc: str, found: str) -> None:
+    assert advertised_http(bound, grpc) == found

@@ -97,3 +97,9 @@ def advertised(listen: str, advertise: str | None, port: int) -> str:
     if host in EVERY_INTERFACE:
         host = socket.gethostname()
     return join_address(host, wanted_port or port)
+
+
+def advertised_http(bound: str, grpc: str) -> str:
+    """Where others find the HTTP page: the host that is advertised for gRPC, if it listens on every interface."""
+    host, port = split_address(bound)
+    return join_address(split_address(grpc)[0] if host in EVERY_INTERFACE else host, port)

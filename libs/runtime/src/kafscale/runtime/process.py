@@ -17,7 +17,7 @@ import uvloop
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.collector import calm_collector
 from kafscale.runtime.drain import drain, leave
-from kafscale.runtime.face import GrpcFace, advertised
+from kafscale.runtime.face import GrpcFace, advertised, advertised_http
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
 from kafscale.runtime.logs import configure_logs
@@ -175,6 +175,7 @@ class _Process(Generic[S]):
 
     def _registering(self, etcd: EtcdClient, http_address: str, port: int) -> Need[Registration]:
         settings = self._settings
+        address = advertised(settings.grpc_listen, settings.grpc_advertise, port)
         return Need(
             what="a place in the cluster",
             remedy="look at etcd: it answered a moment ago",
@@ -182,11 +183,11 @@ class _Process(Generic[S]):
                 etcd,
                 self._keyspace,
                 role=self._role,
-                address=advertised(settings.grpc_listen, settings.grpc_advertise, port),
+                address=address,
                 node_id=settings.node_id,
                 listeners=self._listeners,
                 rack=settings.rack,
-                http_address=http_address,
+                http_address=advertised_http(http_address, address),
             ),
             not_yet=(EtcdError,),
         )

@@ -1,0 +1,44 @@
+"""Which installed packages a service does not need: `tools/locked.py kafscale-produce`, one name per line.
+
+An image is made from the one lock file of all members. What the service's own metadata does not lead to, by its
+requirements and theirs, is printed, and the Dockerfile takes it out. Runs in the environment it looks at, with pip's
+own reader of requirements: an image needs no other package for this.
+"""
+
+import sys
+from importlib.metadata import distribution, distributions
+
+from pip._vendor.packaging.requirements import Requirement  # type: ignore[import-untyped,unused-ignore]
+from pip._vendor.packaging.utils import canonicalize_name  # type: ignore[import-untyped,unused-ignore]
+
+INSTALLER = {"pip", "setuptools"}
+
+
+def needed_by(name: str) -> set[str]:
+    """Canonical names of the package and of all that it leads to here, extras that are asked for included."""
+    found: set[str] = set()
+    seen: set[tuple[str, frozenset[str]]] = set()
+    waiting = [(canonicalize_name(name), frozenset[str]())]
+    while waiting:
+        one, extras = waiting.pop()
+        if (one, extras) in seen:
+            continue
+        seen.add((one, extras))
+        found.add(one)
+        for text in distribution(one).requires or ():
+            wanted = Requirement(text)
+            contexts = [{"extra": extra} for extra in extras | {""}]
+            if wanted.marker is None or any(wanted.marker.evaluate(context) for context in contexts):
+                waiting.append((canonicalize_name(wanted.name), frozenset(wanted.extras)))
+    return found
+
+
+def main() -> None:
+    [service] = sys.argv[1:]
+    here = {canonicalize_name(each.metadata["Name"]) for each in distributions()}
+    for name in sorted(here - needed_by(service) - INSTALLER):
+        print(name)
+
+
+if __name__ == "__main__":
+    main()
