@@ -16,37 +16,29 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from kafscale.cli.datadir import DataDir, DataDirBusy
+from kafscale.cli.completion import completion
+from kafscale.cli.configs import app as configs_app
+from kafscale.cli.datadir import DataDirBusy
+from kafscale.cli.groups import app as groups_app
+from kafscale.cli.kafka.running import bootstrap_of
 from kafscale.cli.options import ROLES, Codec, StoreKind
+from kafscale.cli.serve import app as serve_app
 from kafscale.cli.spark.app import app as spark_app
-from kafscale.cli.terminal import DataDirOption, NamespaceOption, StoreOption, fail, report
+from kafscale.cli.spark.lag import lag
+from kafscale.cli.terminal import BootstrapOption, DataDirOption, NamespaceOption, StoreOption, fail, report
+from kafscale.cli.topics import app as topics_app
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+RUN, RECORDS, CLUSTER, SHELL = "Run", "Records", "Look after a cluster", "Shell"
 
 app = typer.Typer(
     name="kafscale",
-    help="A Kafka that keeps its records in an object store and nothing on its own machines.",
+    help="A Kafka that keeps its records in an object store and nothing on its own machines. "
+    "To begin: `kafscale up` in one terminal; in another `echo hello | kafscale produce greetings` "
+    "and `kafscale consume greetings --exit`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-
-app.add_typer(spark_app)
-
-BootstrapOption = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-server", "-b", envvar="KAFSCALE_BOOTSTRAP_SERVERS", help="host:port of a front door."
-    ),
-]
-
-
-def _bootstrap(given: str | None, data_dir: Path | None) -> str:
-    """The address given, or that of the cluster that runs on the data directory, or Kafka's usual one."""
-    if given is not None:
-        return given
-    running = DataDir(data_dir or Path("data")).running()
-    return running.bootstrap_servers if running is not None else DEFAULT_BOOTSTRAP
 
 
 def _scale(options: list[str]) -> dict[str, int]:
@@ -59,7 +51,6 @@ def _scale(options: list[str]) -> dict[str, int]:
     return wanted
 
 
-@app.command()
 def up(
     data_dir: Annotated[Path, typer.Option(envvar="KAFSCALE_DATA_DIR", help="Holds all state.")] = Path(
         "data"
@@ -112,7 +103,6 @@ def _passing() -> Iterator[Path]:
         yield Path(folder)
 
 
-@app.command()
 def fsck(
     data_dir: DataDirOption = None,
     namespace: NamespaceOption = "default",
@@ -152,7 +142,6 @@ def fsck(
     report("clean: etcd and the object store agree")
 
 
-@app.command()
 def produce(
     topic: str,
     bootstrap_server: BootstrapOption = None,
@@ -175,13 +164,12 @@ def produce(
     plan = records.ProducePlan(
         topic=topic, partition=partition, key_separator=key_separator, headers=headers, codec=codec
     )
-    delivered = records.produce_lines(_bootstrap(bootstrap_server, data_dir), plan, sys.stdin.buffer)
+    delivered = records.produce_lines(bootstrap_of(bootstrap_server, data_dir), plan, sys.stdin.buffer)
     typer.echo(f"{delivered.acknowledged} records acknowledged", err=True)
     if delivered.failures:
         raise fail(f"{len(delivered.failures)} failed, the first: {delivered.failures[0]}")
 
 
-@app.command()
 def consume(
     topic: str,
     bootstrap_server: BootstrapOption = None,
@@ -213,13 +201,24 @@ def consume(
         with_keys=with_keys,
     )
     try:
-        for line in records.consume_lines(_bootstrap(bootstrap_server, data_dir), plan):
+        for line in records.consume_lines(bootstrap_of(bootstrap_server, data_dir), plan):
             sys.stdout.buffer.write(line + b"\n")
             sys.stdout.buffer.flush()
     except records.ClientTrouble as trouble:
         raise fail(str(trouble)) from trouble
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+app.command(rich_help_panel=RUN)(up)
+app.add_typer(serve_app, rich_help_panel=RUN)
+app.command(rich_help_panel=RECORDS)(produce)
+app.command(rich_help_panel=RECORDS)(consume)
+app.command(rich_help_panel=CLUSTER)(lag)
+app.command(rich_help_panel=CLUSTER)(fsck)
+for _group in (topics_app, configs_app, groups_app, spark_app):
+    app.add_typer(_group, rich_help_panel=CLUSTER)
+app.command(rich_help_panel=SHELL)(completion)
 
 
 def main() -> None:

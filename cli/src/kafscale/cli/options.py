@@ -8,6 +8,14 @@ SERVICES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
 """What clients need, in the order in which it starts."""
 UPKEEP = "upkeep"
 ROLES = (*SERVICES, UPKEEP)
+WHAT_THEY_DO = {
+    "frontdoor": "Takes Kafka clients' connections and sends each request to the service that answers it.",
+    "produce": "Takes records: gives them offsets, writes segments, commits.",
+    "fetch": "Gives records to readers.",
+    "coordinator": "Runs consumer groups and gives producers their ids.",
+    "admin": "Answers for topics, their configs, and what tools ask of the cluster.",
+    UPKEEP: "Retention, compaction and samples of lag; one works, others stand by.",
+}
 
 
 class StoreKind(StrEnum):
@@ -23,3 +31,9 @@ class Codec(StrEnum):
     SNAPPY = "snappy"
     LZ4 = "lz4"
     ZSTD = "zstd"
+
+
+class Shell(StrEnum):
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"

@@ -25,6 +25,12 @@ DataDirOption = Annotated[
     Path | None,
     typer.Option("--data-dir", envvar="KAFSCALE_DATA_DIR", help="Where `kafscale up` keeps everything."),
 ]
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server", "-b", envvar="KAFSCALE_BOOTSTRAP_SERVERS", help="host:port of a front door."
+    ),
+]
 NamespaceOption = Annotated[str, typer.Option(help="Name of the cluster within the store.")]
 StoreOption = Annotated[
     StoreKind, typer.Option(help="Where the records of the data directory's cluster are, as given to up.")
@@ -40,13 +46,22 @@ class Output(StrEnum):
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How rows are shown.")]
 
 
-def fail(message: str) -> typer.Exit:
+FAILED_EXIT_CODE: Final = 1
+USAGE_EXIT_CODE: Final = 2
+
+
+def fail(message: str, code: int = FAILED_EXIT_CODE) -> typer.Exit:
     """Says it in red on the error stream; raise what comes back."""
     from rich.console import Console
     from rich.markup import escape
 
     Console(stderr=True, highlight=False).print(f"[red]kafscale:[/red] {escape(message)}", soft_wrap=True)
-    return typer.Exit(1)
+    return typer.Exit(code)
+
+
+def fail_usage(message: str) -> typer.Exit:
+    """For what the person wrote, before anything was asked."""
+    return fail(message, USAGE_EXIT_CODE)
 
 
 def report(line: str) -> None:
@@ -136,7 +151,8 @@ def _show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
 
     table = Table(box=None, header_style="bold")
     for name in columns:
-        numbers = bool(rows) and all(isinstance(row[name], int | float | Decimal) for row in rows)
+        values = [row[name] for row in rows if row[name] is not None]
+        numbers = bool(values) and all(isinstance(value, int | float | Decimal) for value in values)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(harmless(_cell(row[name]))) for name in columns))

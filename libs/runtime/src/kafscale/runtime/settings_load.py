@@ -64,7 +64,8 @@ def sentence(kind: type[ServiceSettings], detail: object) -> str:
 
 
 def parse_flags(kind: type[ServiceSettings], argv: Sequence[str]) -> dict[str, str]:
-    parser = argparse.ArgumentParser(description=kind.__doc__, allow_abbrev=False)
+    program = f"python -m {kind.__module__.rpartition('.')[0]}"
+    parser = argparse.ArgumentParser(prog=program, description=kind.__doc__, allow_abbrev=False)
     for name, info in fields_of(kind):
         parser.add_argument(
             f"--{name.replace('_', '-')}",

@@ -1,0 +1,80 @@
+"""`kafscale configs`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from kafscale.cli.kafka.running import on_kafka
+from kafscale.cli.terminal import BootstrapOption, DataDirOption, Output, OutputOption, notice, show_rows
+from kafscale.cli.topics import TopicArgument, pairs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kafscale.cli.kafka.client import Client
+
+app = typer.Typer(name="configs", help="Show and change the settings of a topic.", no_args_is_help=True)
+
+
+@app.command()
+def describe(
+    topic: TopicArgument,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Also those that the topic has from the server.")
+    ] = False,
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show what is set on a topic. Example: kafscale configs describe orders --all"""
+
+    async def work(client: Client) -> list[dict[str, object]]:
+        from kafscale.cli.kafka.topics import describe_topic_configs
+
+        return await describe_topic_configs(client, topic)
+
+    found = on_kafka(work, bootstrap_server, data_dir)
+    rows = [row for row in found if every or row["source"] == "topic"]
+    show_rows(["key", "value", "source", "read_only"], rows, output)
+    if not rows:
+        notice(f"nothing is set on topic '{topic}': --all shows what holds for it")
+
+
+@app.command("set")
+def set_(
+    topic: TopicArgument,
+    config: Annotated[list[str], typer.Argument(help="KEY=VALUE, one or several.")],
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Set settings of a topic; others stay. Example: kafscale configs set orders retention.ms=86400000"""
+    values: dict[str, str | None] = {**pairs(config, "configs set")}
+    _alter(topic, values, bootstrap_server, data_dir)
+
+
+@app.command()
+def unset(
+    topic: TopicArgument,
+    key: Annotated[list[str], typer.Argument(help="Names of settings.")],
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let the server's defaults hold for a topic again. Example: kafscale configs unset orders retention.ms"""
+    _alter(topic, dict.fromkeys(key), bootstrap_server, data_dir)
+
+
+def _alter(
+    topic: str, values: Mapping[str, str | None], bootstrap: str | None, data_dir: Path | None
+) -> None:
+    async def work(client: Client) -> None:
+        from kafscale.cli.kafka.topics import alter_topic_configs
+
+        await alter_topic_configs(client, topic, values)
+
+    on_kafka(work, bootstrap, data_dir)
+    done = ", ".join(
+        f"{key}={value}" if value is not None else f"{key} unset" for key, value in values.items()
+    )
+    notice(f"topic '{topic}': {done}")

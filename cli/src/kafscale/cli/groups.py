@@ -1,0 +1,153 @@
+"""`kafscale groups`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from kafscale.cli.kafka.running import on_kafka
+from kafscale.cli.terminal import (
+    BootstrapOption,
+    DataDirOption,
+    Output,
+    OutputOption,
+    fail,
+    fail_usage,
+    notice,
+    show_rows,
+)
+
+if TYPE_CHECKING:
+    from kafscale.cli.kafka.client import Client
+
+EARLIEST, LATEST = -2, -1
+GroupArgument = Annotated[str, typer.Argument(help="Name of the group.")]
+
+app = typer.Typer(
+    name="groups",
+    help="List, describe and delete consumer groups, and move where they go on.",
+    no_args_is_help=True,
+)
+
+
+@app.command("list")
+def list_(
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show all consumer groups. Example: kafscale groups list"""
+    from kafscale.cli.kafka.groups import list_all_groups
+
+    rows = on_kafka(list_all_groups, bootstrap_server, data_dir)
+    show_rows(["group", "type", "state", "protocol"], rows, output)
+    if not rows:
+        notice("no groups: `kafscale consume TOPIC --group NAME` makes one")
+
+
+@app.command()
+def describe(
+    group: GroupArgument,
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show how far a group has read each partition, and who reads it. Example: kafscale groups describe billing
+
+    What it cannot say (bytes and time behind, rates, what will expire unread) `kafscale lag` says.
+    """
+
+    async def work(client: Client) -> list[dict[str, object]]:
+        from kafscale.cli.kafka.groups import describe_group
+
+        return await describe_group(client, group)
+
+    rows = on_kafka(work, bootstrap_server, data_dir)
+    columns = ["topic", "partition", "committed", "end", "lag", "client", "host"]
+    if output is not Output.TABLE:
+        columns = ["group", "state", *columns, "member"]
+    show_rows(columns, rows, output)
+    if not rows:
+        notice(f"group '{group}' has committed nothing and reads nothing")
+
+
+@app.command()
+def delete(
+    group: Annotated[list[str], typer.Argument(help="Names of groups.")],
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Delete groups without members, with all that they committed. Example: kafscale groups delete billing"""
+
+    async def work(client: Client) -> None:
+        from kafscale.cli.kafka.groups import delete_group
+
+        for each in group:
+            await delete_group(client, each)
+            notice(f"group '{each}' is deleted")
+
+    on_kafka(work, bootstrap_server, data_dir)
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    group: GroupArgument,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="In which topic.")],
+    to: Annotated[str, typer.Option(help="earliest, latest, an offset, or a time such as 2026-01-31T08:00.")],
+    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Only this one.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Only show what would be done.")] = False,
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let a group without members go on elsewhere.
+
+    Example: kafscale groups reset-offsets billing -t orders --to earliest
+
+    A time without zone is UTC: the first record of that time or later. Where there is none, the end.
+    """
+    target = target_of(to)
+
+    async def work(client: Client) -> list[dict[str, object]]:
+        from kafscale.cli.kafka.groups import commit_offsets, planned_offsets
+
+        rows = await planned_offsets(client, group, topic, partition, target.value, is_time=target.is_time)
+        if rows and not dry_run:
+            await commit_offsets(
+                client, group, {(row["topic"], row["partition"]): row["after"] for row in rows}
+            )
+        return rows
+
+    rows = on_kafka(work, bootstrap_server, data_dir)
+    if not rows:
+        raise fail(f"topic '{topic}' has no partition {partition}")
+    show_rows(["topic", "partition", "before", "after"], rows, output)
+    notice("nothing was changed: this was a dry run" if dry_run else f"group '{group}' goes on there")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An offset, or what ListOffsets takes for a time."""
+
+    value: int
+    is_time: bool
+
+
+def target_of(text: str) -> Target:
+    if text == "earliest":
+        return Target(EARLIEST, is_time=True)
+    if text == "latest":
+        return Target(LATEST, is_time=True)
+    if text.isdecimal():
+        return Target(int(text), is_time=False)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise fail_usage(
+            f"--to: '{text}' is neither earliest nor latest, nor an offset, nor a time such as 2026-01-31T08:00"
+        ) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return Target(int(time.timestamp() * 1000), is_time=True)

@@ -1,0 +1,1 @@
+"""The commands' own Kafka client: one request, one answer, by the generated codec."""

@@ -1,0 +1,44 @@
+"""Runs a command's work on the Kafka server that its options name, and tells trouble in a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kafscale.cli.datadir import DataDir
+from kafscale.cli.terminal import fail
+
+if TYPE_CHECKING:
+    from kafscale.cli.kafka.client import Client
+
+T = TypeVar("T")
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+DEFAULT_DATA_DIR: Final = Path("data")
+
+
+def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
+    """The address given, or that of the cluster that runs on the data directory, or Kafka's usual one."""
+    if given is not None:
+        return given
+    running = DataDir(data_dir or DEFAULT_DATA_DIR).running()
+    return running.bootstrap_servers if running is not None else DEFAULT_BOOTSTRAP
+
+
+def on_kafka(
+    work: Callable[[Client], Coroutine[Any, Any, T]], bootstrap: str | None, data_dir: Path | None
+) -> T:
+    """What `work` returns. The codec is imported here, so that other commands do not wait for it."""
+    from kafscale.cli.kafka.client import connected
+    from kafscale.cli.kafka.errors import KafkaTrouble
+
+    async def run() -> T:
+        async with connected(bootstrap_of(bootstrap, data_dir)) as client:
+            return await work(client)
+
+    try:
+        return asyncio.run(run())
+    except KafkaTrouble as trouble:
+        raise fail(str(trouble)) from trouble

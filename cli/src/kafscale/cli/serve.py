@@ -1,0 +1,46 @@
+"""`kafscale serve ROLE`: this process becomes one service.
+
+It is replaced, not wrapped: glibc reads the allocator's environment when a program starts, and a service should
+not carry the command's own imports.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import typer
+from kafscale.cli.options import WHAT_THEY_DO
+from kafscale.cli.supervisor import service_argv
+from kafscale.runtime.malloc import MALLOC_ENV
+
+app = typer.Typer(
+    name="serve",
+    help="Run one service in this process, until SIGTERM. Settings are KAFSCALE_* variables, or flags of the same "
+    "names: `kafscale serve produce --etcd-endpoints http://10.0.0.5:2379`.",
+    no_args_is_help=True,
+)
+
+
+def become(role: str, words: Sequence[str]) -> None:
+    """Does not return. The caller's own environment wins over the allocator's defaults."""
+    argv = [*service_argv(role), *words]
+    sys.stdout.flush()
+    os.execve(argv[0], argv, {**MALLOC_ENV, **os.environ})  # noqa: S606  (no shell, on purpose)
+
+
+def _command(role: str) -> Callable[[typer.Context], None]:
+    def run(context: typer.Context) -> None:
+        become(role, context.args)
+
+    return run
+
+
+for _role, _help in WHAT_THEY_DO.items():
+    app.command(
+        _role,
+        help=_help,
+        add_help_option=False,  # the service lists its settings itself
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(_command(_role))

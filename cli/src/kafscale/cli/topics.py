@@ -1,0 +1,131 @@
+"""`kafscale topics`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from kafscale.cli.kafka.running import on_kafka
+from kafscale.cli.terminal import (
+    BootstrapOption,
+    DataDirOption,
+    Output,
+    OutputOption,
+    fail_usage,
+    notice,
+    show_rows,
+)
+
+if TYPE_CHECKING:
+    from kafscale.cli.kafka.client import Client
+
+TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
+
+app = typer.Typer(
+    name="topics",
+    help="List, describe, create, grow and delete topics.",
+    no_args_is_help=True,
+)
+
+
+@app.command("list")
+def list_(
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show all topics. Example: kafscale topics list --output json"""
+    from kafscale.cli.kafka.topics import list_topics
+
+    rows = on_kafka(list_topics, bootstrap_server, data_dir)
+    columns = ["topic", "partitions"] if output is Output.TABLE else ["topic", "partitions", "topic_id"]
+    show_rows(columns, rows, output)
+    if not rows:
+        notice("no topics yet: `kafscale topics create NAME` makes one, and so does the first record")
+
+
+@app.command()
+def describe(
+    topic: Annotated[list[str], typer.Argument(help="Names of topics.")],
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the partitions of topics: leader, epoch, first offset, end. Example: kafscale topics describe orders"""
+
+    async def work(client: Client) -> list[dict[str, object]]:
+        from kafscale.cli.kafka.topics import describe_topics
+
+        return await describe_topics(client, topic)
+
+    rows = on_kafka(work, bootstrap_server, data_dir)
+    show_rows(["topic", "partition", "leader", "leader_epoch", "start", "end"], rows, output)
+
+
+@app.command()
+def create(
+    topic: TopicArgument,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", "-p", min=1, help="How many; without it the server's default."),
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", "-c", help="KEY=VALUE; may be given again.")
+    ] = None,
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Make a topic. Example: kafscale topics create orders -p 12 -c retention.ms=86400000"""
+    configs = pairs(config or [], "--config")
+
+    async def work(client: Client) -> int:
+        from kafscale.cli.kafka.topics import create_topic
+
+        return await create_topic(client, topic, partitions, configs)
+
+    count = on_kafka(work, bootstrap_server, data_dir)
+    notice(f"topic '{topic}' is made, with {count} partition{'s' * (count != 1)}")
+
+
+@app.command()
+def alter(
+    topic: TopicArgument,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many there shall be.")],
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Give a topic more partitions; there is no way to fewer. Example: kafscale topics alter orders -p 24"""
+
+    async def work(client: Client) -> None:
+        from kafscale.cli.kafka.topics import grow_topic
+
+        await grow_topic(client, topic, partitions)
+
+    on_kafka(work, bootstrap_server, data_dir)
+    notice(f"topic '{topic}' has {partitions} partitions now")
+
+
+@app.command()
+def delete(
+    topic: Annotated[list[str], typer.Argument(help="Names of topics.")],
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Delete topics with all their records, for good. Example: kafscale topics delete orders"""
+
+    async def work(client: Client) -> None:
+        from kafscale.cli.kafka.topics import delete_topic
+
+        for each in topic:
+            await delete_topic(client, each)
+            notice(f"topic '{each}' is deleted")
+
+    on_kafka(work, bootstrap_server, data_dir)
+
+
+def pairs(words: list[str], what: str) -> dict[str, str]:
+    """Of KEY=VALUE each."""
+    for word in words:
+        if not word.partition("=")[0] or "=" not in word:
+            raise fail_usage(f"{what}: '{word}' is not KEY=VALUE")
+    return {key: value for key, _, value in (word.partition("=") for word in words)}

@@ -1,0 +1,112 @@
+"""The command line itself: help for each command, mistakes that end with 2, completion, and becoming a service."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import typer
+from kafscale.cli import serve
+from kafscale.cli.__main__ import app
+from kafscale.cli.groups import EARLIEST, LATEST, Target, target_of
+from kafscale.cli.options import ROLES, WHAT_THEY_DO
+from kafscale.runtime.malloc import MALLOC_ENV
+from typer.testing import CliRunner
+
+RUNNER = CliRunner()
+
+
+def commands(group: object, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, command in getattr(group, "commands", {}).items():
+        yield (*words, name)
+        yield from commands(command, (*words, name))
+
+
+ALL = sorted(commands(typer.main.get_command(app)))
+
+
+def test_no_role_is_without_a_command() -> None:
+    assert set(WHAT_THEY_DO) == set(ROLES) == {words[1] for words in ALL if words[0] == "serve" and words[1:]}
+
+
+@pytest.mark.parametrize("words", [words for words in ALL if words[0] != "serve"], ids=" ".join)
+def test_each_command_says_what_it_does(words: tuple[str, ...]) -> None:
+    result = RUNNER.invoke(app, [*words, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "topics",
+        "topics create",
+        "topics create orders --config retention.ms",
+        "topics create orders --config =1",
+        "topics create orders --partitions 0",
+        "configs set orders retention.ms",
+        "groups reset-offsets billing --topic orders --to yesterday",
+        "groups describe billing --output xml",
+        "completion tcsh",
+        "up --scale nobody=2",
+    ],
+)
+def test_what_was_written_wrongly_ends_with_2_before_anything_is_asked(line: str) -> None:
+    assert RUNNER.invoke(app, line.split()).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("earliest", Target(EARLIEST, is_time=True)),
+        ("latest", Target(LATEST, is_time=True)),
+        ("42", Target(42, is_time=False)),
+        ("2026-01-31T08:00", Target(1_769_846_400_000, is_time=True)),
+        ("2026-01-31T09:00+01:00", Target(1_769_846_400_000, is_time=True)),
+    ],
+)
+def test_where_a_group_is_to_go_on(text: str, target: Target) -> None:
+    assert target_of(text) == target
+
+
+def test_bash_accepts_the_script_and_it_completes() -> None:
+    script = RUNNER.invoke(app, ["completion", "bash"]).stdout
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    environment = {
+        **os.environ,
+        "COMP_WORDS": "kafscale topics d",
+        "COMP_CWORD": "2",
+        "_KAFSCALE_COMPLETE": "complete_bash",
+    }
+    kafscale = [
+        sys.executable,
+        "-c",
+        "import sys; sys.argv[0] = 'kafscale'; from kafscale.cli.__main__ import main; main()",
+    ]
+    done = subprocess.run(kafscale, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["describe", "delete"], done.stderr
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_a_script_for_this_command(shell: str) -> None:
+    result = RUNNER.invoke(app, ["completion", shell])
+    assert (result.exit_code, "_KAFSCALE_COMPLETE=complete_" + shell in result.stdout) == (0, True)
+
+
+def test_serving_replaces_the_process_with_its_allocator_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    became: list[tuple[str, list[str], dict[str, str]]] = []
+    monkeypatch.setattr(serve.os, "execve", lambda *words: became.append(words))
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
+    result = RUNNER.invoke(app, ["serve", "fetch", "--cache-bytes", "0", "--help"])
+    assert result.exit_code == 0, result.output
+    ((program, argv, environment),) = became
+    assert (program, argv) == (
+        sys.executable,
+        [sys.executable, "-m", "kafscale.fetch", "--cache-bytes", "0", "--help"],
+    )
+    expected = {**MALLOC_ENV, "MALLOC_TOP_PAD_": "1"}
+    assert {name: environment[name] for name in expected} == expected

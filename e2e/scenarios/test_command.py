@@ -1,0 +1,233 @@
+"""The `kafscale` command against a cluster of real processes, as a person or a script uses it.
+
+Laws: what a table shows, JSON has under stable names; what cannot be done is one sentence and exit code 1;
+what was asked for wrongly is exit code 2.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from kafscale.cli.options import ROLES
+from kafscale.runtime.ports import free_port
+
+from e2e.harness.cluster import KAFSCALE, Cluster
+from e2e.harness.inside import get
+from e2e.harness.services import until
+
+COMMAND_TIMEOUT_S = 120.0
+WAIT_S = 60.0
+RECORDS = 30
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """`kafscale …` beside one data directory."""
+
+    data_dir: Path
+
+    def run(self, line: str, *, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*KAFSCALE, *line.split()],
+            env={**os.environ, "KAFSCALE_DATA_DIR": str(self.data_dir), **env},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+
+    def ok(self, line: str, *, stdin: str = "") -> str:
+        done = self.run(line, stdin=stdin)
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        return done.stdout
+
+    def rows(self, line: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(self.ok(f"{line} --output json"))
+        return rows
+
+    def refused(self, line: str, code: int = 1) -> str:
+        """The sentence."""
+        done = self.run(line)
+        assert (done.returncode, done.stdout) == (code, ""), (line, done.stdout, done.stderr)
+        return done.stderr.removeprefix("kafscale: ").strip()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(data_dir=tmp_path_factory.mktemp("command") / "data")
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def kafscale(cluster: Cluster) -> Commands:
+    return Commands(cluster.data_dir)
+
+
+def fill(kafscale: Commands, topic: str, *, partitions: int = 2) -> None:
+    """RECORDS records in partition 0."""
+    kafscale.ok(f"topics create {topic} --partitions {partitions}")
+    kafscale.ok(f"produce {topic} -p 0", stdin="".join(f"record {n}\n" for n in range(RECORDS)))
+
+
+def test_a_topic_from_its_making_to_its_end(kafscale: Commands) -> None:
+    kafscale.ok("topics create life -p 2 -c retention.ms=1000000")
+    assert "life" in kafscale.ok("topics list")
+    listed = {row["topic"]: row for row in kafscale.rows("topics list")}
+    assert listed["life"]["partitions"] == 2
+    assert len(listed["life"]["topic_id"]) == 32
+    kafscale.ok("produce life -p 1", stdin="one\ntwo\n")
+    described = kafscale.rows("topics describe life")
+    assert [(row["topic"], row["partition"], row["start"], row["end"]) for row in described] == [
+        ("life", 0, 0, 0),
+        ("life", 1, 0, 2),
+    ]
+    table = kafscale.ok("topics describe life").splitlines()
+    assert table[0].split() == list(described[0])
+    assert table[2].split() == [str(value) for value in described[1].values()]
+    kafscale.ok("topics alter life -p 3")
+    assert len(kafscale.rows("topics describe life")) == 3
+    kafscale.ok("topics delete life")
+    assert "life" not in {row["topic"] for row in kafscale.rows("topics list")}
+
+
+def test_settings_of_a_topic(kafscale: Commands) -> None:
+    kafscale.ok("topics create tuned")
+    assert kafscale.rows("configs describe tuned") == []
+    kafscale.ok("configs set tuned retention.ms=1000 max.message.bytes=2000")
+    kafscale.ok("configs unset tuned retention.ms")
+    assert kafscale.rows("configs describe tuned") == [
+        {"key": "max.message.bytes", "value": "2000", "source": "topic", "read_only": False}
+    ]
+    every = {row["key"]: row for row in kafscale.rows("configs describe tuned --all")}
+    assert (every["retention.ms"]["value"], every["retention.ms"]["source"]) == ("604800000", "default")
+
+
+def test_a_group_that_reads_and_one_that_is_moved(cluster: Cluster, kafscale: Commands) -> None:
+    fill(kafscale, "read")
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "billing", "client.id": "biller"}
+    )
+    try:
+        consumer.subscribe(["read"])
+        until(
+            "the group has its partitions",
+            lambda: polled(consumer) and len(consumer.assignment()) == 2,
+            WAIT_S,
+        )
+        consumer.commit(offsets=[TopicPartition("read", 0, 10)], asynchronous=False)
+        rows = kafscale.rows("groups describe billing")
+        assert [(row["partition"], row["committed"], row["end"], row["lag"]) for row in rows] == [
+            (0, 10, RECORDS, RECORDS - 10),
+            (1, None, 0, None),
+        ]
+        assert {(row["group"], row["state"], row["client"]) for row in rows} == {
+            ("billing", "Stable", "biller")
+        }
+        sentence = kafscale.refused("groups reset-offsets billing -t read --to latest -o csv")
+        assert sentence == "group 'billing' has members now; stop its consumers first"
+        assert "stop its consumers first" in kafscale.refused("groups delete billing")
+    finally:
+        consumer.close()
+    assert {"group": "billing", "type": "classic", "state": "Empty", "protocol": "consumer"} in kafscale.rows(
+        "groups list"
+    )
+    planned = kafscale.rows("groups reset-offsets billing -t read --to 20 --dry-run")
+    assert [(row["partition"], row["before"], row["after"]) for row in planned] == [(0, 10, 20), (1, None, 0)]
+    assert kafscale.rows("groups describe billing")[0]["committed"] == 10, "a dry run moves nothing"
+    kafscale.ok("groups reset-offsets billing -t read -p 0 --to 20")
+    assert kafscale.ok("consume read -g billing --exit --count 1").strip() == "record 20"
+    kafscale.ok("groups delete billing")
+    assert "billing" not in {row["group"] for row in kafscale.rows("groups list")}
+
+
+def polled(consumer: Consumer) -> bool:
+    consumer.poll(0.1)
+    return True
+
+
+def test_a_group_of_the_new_protocol_is_described_too(cluster: Cluster, kafscale: Commands) -> None:
+    fill(kafscale, "read-anew", partitions=1)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "modern",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe(["read-anew"])
+        until("the group has its partition", lambda: polled(consumer) and bool(consumer.assignment()), WAIT_S)
+        (row,) = kafscale.rows("groups describe modern")
+        assert (row["topic"], row["partition"], row["member"]) == ("read-anew", 0, consumer.memberid())
+        listed = {each["group"]: each["type"] for each in kafscale.rows("groups list")}
+        assert listed["modern"] == "consumer"
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("topics describe nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
+        ("topics delete nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
+        ("topics alter nix -p 3", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
+        ("configs describe nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
+        ("groups describe nix", "group 'nix' does not exist; `kafscale groups list` shows what does"),
+        ("groups delete nix", "group 'nix' does not exist; `kafscale groups list` shows what does"),
+        ("topics create a/b", "topic 'a/b': the topic name 'a/b' holds characters other than ASCII letters"),
+        ("topics create new -c nix=1", "topic 'new': Unknown topic config name: nix (INVALID_CONFIG)"),
+    ],
+)
+def test_what_is_not_there_or_not_allowed_is_a_sentence(kafscale: Commands, line: str, sentence: str) -> None:
+    assert kafscale.refused(line).startswith(sentence)
+
+
+@pytest.mark.parametrize("line", ["topics list", "configs describe x", "groups list"])
+def test_where_no_server_is_the_sentence_says_what_to_do(tmp_path: Path, line: str) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    sentence = Commands(tmp_path).refused(f"{line} -b {address}")
+    assert sentence == (
+        f"no Kafka server answers at {address} (Connection refused); "
+        "start one with `kafscale up`, or name another with --bootstrap-server"
+    )
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_service_is_served_and_stops_on_sigterm(cluster: Cluster, tmp_path: Path, role: str) -> None:
+    http = f"127.0.0.1:{free_port()}"
+    flags = ["--etcd-endpoints", cluster.inside().etcd, "--object-dir", str(cluster.data_dir / "objects")]
+    flags += ["--http-listen", http]
+    if role == "frontdoor":
+        flags += ["--listeners", f"PLAINTEXT://127.0.0.1:{free_port()}"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([*KAFSCALE, "serve", role, *flags], stdout=log, stderr=log)
+    try:
+        until(f"{role} is ready: {tmp_path / 'log'}", lambda: answers(process, http), WAIT_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 0, (tmp_path / "log").read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(process: subprocess.Popen[bytes], http: str) -> bool:
+    assert process.poll() is None
+    try:
+        return get(http, "/readyz")[0] == 200
+    except OSError:
+        return False
