@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 import typer
-from kafscale.cli import serve
 from kafscale.cli.__main__ import app
 from kafscale.cli.groups import EARLIEST, LATEST, Target, target_of
 from kafscale.cli.options import ROLES, WHAT_THEY_DO
@@ -99,7 +98,7 @@ def test_other_shells_have_a_script_for_this_command(shell: str) -> None:
 
 def test_serving_replaces_the_process_with_its_allocator_set(monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[tuple[str, list[str], dict[str, str]]] = []
-    monkeypatch.setattr(serve.os, "execve", lambda *words: became.append(words))
+    monkeypatch.setattr(os, "execve", lambda *words: became.append(words))
     monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
     result = RUNNER.invoke(app, ["serve", "fetch", "--cache-bytes", "0", "--help"])
     assert result.exit_code == 0, result.output

@@ -111,7 +111,7 @@ async def asked_shortly(client: Client, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(
         Connection,
         "ask",
-        lambda *words, **_: patient(*words, timeout_s=0.05),  # type: ignore[arg-type]
+        lambda *words, **_: patient(*words, timeout_s=0.05),
     )
     await client.metadata([])
 
