@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -79,7 +80,7 @@ async def probe(**known):
 asyncio.run(probe(access_key_id="a", secret_access_key="s"))
 asyncio.run(probe())
 """
-    environment = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s", "HOME": "/nonexistent"}
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s"}
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
     )
