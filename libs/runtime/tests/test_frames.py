@@ -28,6 +28,7 @@ metas = st.builds(
     connection_id=st.integers(0, 2**64 - 1),
     api_key=st.integers(0, 100),
     api_version=st.integers(0, 20),
+    correlation_id=st.integers(-(1 << 31), (1 << 31) - 1),
     lane_epoch=st.integers(0, 2**32 - 1),
     age_budget_ms=st.integers(0, 2**31),
     revision=st.integers(0, 2**63 - 1),
@@ -67,6 +68,7 @@ def test_the_bytes_of_a_request_are_those_of_the_proto_file() -> None:
         connection_id=0x0102030405060708,
         api_key=1,
         api_version=13,
+        correlation_id=-2,
         lane_epoch=5,
         revision=99,
         log_start_revision=98,
@@ -78,9 +80,9 @@ def test_the_bytes_of_a_request_are_those_of_the_proto_file() -> None:
     )
     outbox.put_request(0x1112131415161718, meta, (b"xy", b"z"), lane=0, expires_ms=30_000)
     assert outbox.take(10_000) == bytes.fromhex(
-        "02 01 00 00 0000003f 1112131415161718 0000000000000063 0000000000000062 0102030405060708"
+        "03 01 00 00 00000043 1112131415161718 0000000000000063 0000000000000062 0102030405060708"
         "00000005 00004e20"
-        "0001 000d 000e 0001 4c ffff 0003 703a31 0000 ffff 78797a"
+        "0001 000d fffffffe 000e 0001 4c ffff 0003 703a31 0000 ffff 78797a"
     )
 
 
@@ -89,7 +91,7 @@ def test_the_bytes_of_a_reply_and_of_a_cancel_are_those_of_the_proto_file() -> N
     outbox.put_reply(3, ReplyStatus.NOT_OWNER, 77, (b"ok",))
     outbox.put_cancel(4)
     assert outbox.take(0) == bytes.fromhex(
-        "02 03 00 01 00000012 0000000000000003 000000000000004d 6f6b  02 04 00 00 00000008 0000000000000004"
+        "03 03 00 01 00000012 0000000000000003 000000000000004d 6f6b  03 04 00 00 00000008 0000000000000004"
     )
 
 
@@ -241,9 +243,9 @@ GOOD = request_message()
         (GOOD[:-1], "cut short"),
         (GOOD + b"\x01", "a byte too many"),
         (GOOD[:4] + struct.pack(">I", 8) + GOOD[8:16], "shorter than its header"),
-        (GOOD[:52] + struct.pack(">H", 999) + GOOD[54:], "texts past the end"),
-        (GOOD[:52] + struct.pack(">H", 9) + GOOD[54:], "texts that do not fill their field"),
-        (GOOD[:54] + b"\x00\x01\xff" + GOOD[57:], "a text that is not UTF-8"),
+        (GOOD[:56] + struct.pack(">H", 999) + GOOD[58:], "texts past the end"),
+        (GOOD[:56] + struct.pack(">H", 9) + GOOD[58:], "texts that do not fill their field"),
+        (GOOD[:58] + b"\x00\x01\xff" + GOOD[61:], "a text that is not UTF-8"),
         (GOOD[:1] + bytes([FrameKind.CHUNK]) + GOOD[2:], "a chunk of nothing"),
         (GOOD[:1] + bytes([FrameKind.REPLY]) + GOOD[2:], "a reply to a service"),
         (GOOD[:1] + bytes([FrameKind.CANCEL]) + GOOD[2:], "a cancel with a payload"),

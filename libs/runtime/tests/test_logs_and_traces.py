@@ -20,7 +20,7 @@ ids["instance"] = "1/boot"
 log = structlog.get_logger("x")
 log.debug("too small")
 log.info("outside")
-CURRENT_REQUEST.set(RequestMeta(connection_id=5, api_key=1, api_version=4, client_id="me",
+CURRENT_REQUEST.set(RequestMeta(connection_id=5, correlation_id=8, api_key=1, api_version=4, client_id="me",
     traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
 try:
     1 / 0
@@ -46,7 +46,9 @@ def test_each_json_line_names_the_process_and_the_request_at_hand() -> None:
     outside, inside, library = map(json.loads, logged("json"))
     assert (outside["event"], outside["service"], outside["instance"]) == ("outside", "fetch", "1/boot")
     assert "connection_id" not in outside
-    assert (inside["connection_id"], inside["api_key"], inside["client_id"]) == (5, 1, "me")
+    assert (inside["connection_id"], inside["correlation_id"], inside["client_id"]) == (5, 8, "me")
+    assert (inside["api_key"], inside["api"], inside["api_version"]) == (1, "Fetch", 4)
+    assert inside["logger"] == "x"
     assert inside["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
     assert "ZeroDivisionError" in inside["exception"]
     assert (library["event"], library["level"], library["service"]) == ("its own way", "warning", "fetch")

@@ -120,3 +120,10 @@ async def test_the_memory_store_of_the_settings_works(
     await store.put("a", (b"b",))
     assert await store.get("a") == b"b"
     await store.close()
+
+
+def test_a_password_inside_a_url_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFSCALE_GRPC_LISTEN", "tcp://me:hunter2@nowhere")
+    with pytest.raises(BadSettings) as bad:
+        read_settings(ServiceSettings)
+    assert "hunter2" not in str(bad.value)

@@ -12,6 +12,8 @@ from kafscale.produce.log.model import Instant
 from kafscale.produce.partition import Partition
 from kafscale.produce.pump import Pump
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.logs import CURRENT_REQUEST
+from kafscale.runtime.stream.frame import RequestMeta
 
 
 class Bug(Exception):
@@ -53,3 +55,14 @@ async def test_a_drive_that_raises_ends_the_instance_and_nothing_is_driven_after
     pump.touch(doing(lambda: driven.append("later")))
     await asyncio.sleep(0)
     assert driven == []
+
+
+async def test_what_a_drive_begins_bears_the_ids_of_no_request() -> None:
+    """A drive serves everybody who touched its partition, and timers and uploads begin in it."""
+    pump = Pump(SystemClock(), Governor(None))
+    seen: list[RequestMeta | None] = []
+    token = CURRENT_REQUEST.set(RequestMeta(connection_id=1, api_key=0, api_version=9))
+    pump.touch(doing(lambda: seen.append(CURRENT_REQUEST.get())))
+    CURRENT_REQUEST.reset(token)
+    await asyncio.sleep(0)
+    assert seen == [None]

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from kafscale.runtime.redaction import redact_text
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.waits import Need
 from kafscale.storage.etcd import EtcdClient, EtcdError, EtcdTls
@@ -36,7 +37,7 @@ def connect_etcd(settings: ServiceSettings) -> EtcdClient:
 def etcd_need(settings: ServiceSettings, etcd: EtcdClient, keyspace: Keyspace) -> Need[object]:
     """A linearizable read: it passes only when a quorum answers."""
     return Need(
-        what=f"etcd at {', '.join(settings.etcd_endpoints)}",
+        what=redact_text(f"etcd at {', '.join(settings.etcd_endpoints)}"),
         remedy="start etcd, or name a running one in KAFSCALE_ETCD_ENDPOINTS",
         probe=lambda: etcd.range(keyspace.cluster(), timeout_s=PROBE_TIMEOUT_S),
         not_yet=(EtcdError,),
@@ -75,5 +76,8 @@ def store_need(settings: ServiceSettings, store: ObjectStore) -> Need[None]:
             what = f"directory {settings.object_dir or 'for objects'}"
             remedy = "make the directory of KAFSCALE_OBJECT_DIR writable, with room on its disk"
     return Need(
-        what=what, remedy=remedy, probe=store.probe, not_yet=(StoreUnavailable, StoreRefused, StoreFull)
+        what=redact_text(what),
+        remedy=remedy,
+        probe=store.probe,
+        not_yet=(StoreUnavailable, StoreRefused, StoreFull),
     )

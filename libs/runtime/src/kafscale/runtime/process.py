@@ -25,6 +25,7 @@ from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.malloc import MALLOC_ENV
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.outside import connect_etcd, etcd_need, open_object_store, store_need
+from kafscale.runtime.own_tasks import OwnTasks
 from kafscale.runtime.process_metrics import watch_process
 from kafscale.runtime.service import Runtime, ServiceParts
 from kafscale.runtime.settings import ServiceSettings
@@ -198,7 +199,7 @@ class _Process(Generic[S]):
     async def _serve(self, etcd: EtcdClient, store: ObjectStore, registration: Registration) -> None:
         """Until a signal, and through the drain; every task of the service ends here."""
         try:
-            async with asyncio.TaskGroup() as tasks, self._tracing(registration) as tracer:
+            async with OwnTasks() as tasks, self._tracing(registration) as tracer:
                 tasks.create_task(registration.run())
                 runtime = Runtime(
                     role=self._role,

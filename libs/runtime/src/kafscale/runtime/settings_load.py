@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from kafscale.runtime.redaction import redact_field, redact_text
 from kafscale.runtime.settings import ServiceSettings
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -17,7 +18,6 @@ from pydantic_settings import SettingsError
 S = TypeVar("S", bound=ServiceSettings)
 
 USAGE_EXIT_CODE = 2
-_SECRETS = ("password", "secret")
 
 
 class BadSettings(Exception):
@@ -54,10 +54,10 @@ def sentence(kind: type[ServiceSettings], detail: object) -> str:
     """KAFSCALE_CACHE_BYTES="many": should be a whole number. (Bytes of ...)"""
     assert isinstance(detail, dict), "pydantic describes an error by a dict"
     field = str(detail["loc"][0]) if detail["loc"] else ""
-    message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
+    message = redact_text(str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input ").rstrip("."))
     if not field:
         return f"settings: {message}."
-    value = "***" if any(word in field for word in _SECRETS) else repr(str(detail["input"]))
+    value = str(redact_field(field, repr(str(detail["input"]))))
     info = kind.model_fields.get(field)
     what = f" {info.description}" if info is not None and info.description else ""
     return f"{variable(kind, field)}={value}: {message}.{what}"

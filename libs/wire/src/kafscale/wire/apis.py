@@ -119,6 +119,7 @@ class ApiKey(IntEnum):
 
 
 _FLEXIBLE_FROM: Final = {int(key): key.flexible_from for key in ApiKey}
+_LABELS: Final = {int(key): "".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey}
 # Plain numbers: looking up a member of an enum takes longer than all the rest of a header.
 _CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
@@ -132,6 +133,11 @@ def flexible_from(key: int) -> int:
 def is_known(key: int) -> bool:
     """Whether the key is one of Kafka's; the connection of any other is closed."""
     return key in _FLEXIBLE_FROM
+
+
+def api_label(key: int) -> str:
+    """Kafka's own name of the API, such as `ListOffsets`; the number of one that is not known."""
+    return _LABELS.get(key, str(key))
 
 
 def request_header_version(key: int, version: int) -> int:

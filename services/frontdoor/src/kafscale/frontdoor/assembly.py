@@ -185,6 +185,7 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
         metrics=FrontdoorMetrics(means.metrics),
         tracer=means.tracer,
         connection_base=connection_base(),
+        log_requests=settings.log_level == "debug",
     )
     return FrontDoor(gateway=gateway, pools=pools, sender=sender)
 

@@ -117,6 +117,7 @@ class Exchange:
             connection_id=caller.connection_id,
             api_key=header.api_key,
             api_version=header.api_version,
+            correlation_id=header.correlation_id,
             lane_epoch=lane_epoch,
             age_budget_ms=max(1, self.deadline_ms - now_ms),
             revision=revision,

@@ -15,6 +15,7 @@ import structlog
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.metrics import FrontdoorMetrics
+from kafscale.frontdoor.request_log import end_span, log_request
 from kafscale.frontdoor.routes import BY_KEY, Row, Status
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
@@ -84,7 +85,9 @@ class Gateway:
         metrics: FrontdoorMetrics,
         tracer: Tracer | None,
         connection_base: int,
+        log_requests: bool = False,
     ) -> None:
+        """`log_requests`: a line for each, at debug level; else nothing is made for it."""
         assert set(handlers) == {key for key, row in BY_KEY.items() if row.status is Status.SERVED}
         self._handlers = handlers
         self._refusals = refusals
@@ -92,6 +95,7 @@ class Gateway:
         self._budget = budget
         self._request_bytes_max = int(budget.bytes_max * REQUESTS_SHARE)
         self._tracer = tracer
+        self._log_requests = log_requests
         self._bounds = bounds
         self._next_connection = connection_base
         self._dirty: list[ClientConnection] = []
@@ -174,19 +178,21 @@ class Gateway:
         stats.requests.value += 1
         stats.in_bytes.value += request.size
         stats.out_bytes.value += out_bytes
-        stats.seconds.observe((self.clock.now_ms() - request.arrived_ms) / 1000)
+        duration_ms = self.clock.now_ms() - request.arrived_ms
+        stats.seconds.observe(duration_ms / 1000)
         if exchange.error:
             self.metrics.errors.labels(exchange.row.name, ErrorCode(exchange.error).name).inc()
         if exchange.span is not None:
             exchange.span.set("kafka.error_code", exchange.error)
-            self.forget(exchange)
+            end_span(exchange)
+        if self._log_requests:
+            log_request(exchange, "silent" if request.silent else "answered", duration_ms, out_bytes)
 
-    @staticmethod
-    def forget(exchange: Exchange) -> None:
-        """Answered or not, its part of the trace ends."""
-        if exchange.span is not None:
-            exchange.span.end()
-            exchange.span = None
+    def forget(self, exchange: Exchange) -> None:
+        """The client is gone, or its connection closed, before there was an answer."""
+        end_span(exchange)
+        if self._log_requests:
+            log_request(exchange, "abandoned", self.clock.now_ms() - exchange.request.arrived_ms, 0)
 
     # ---- writing
 

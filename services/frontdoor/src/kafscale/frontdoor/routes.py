@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from kafscale.wire.apis import ApiKey
+from kafscale.wire.apis import ApiKey, api_label
 
 
 class Status(Enum):
@@ -72,7 +72,7 @@ def _row(
 ) -> Row:
     return Row(
         key=key,
-        name="".join(word.capitalize() for word in key.name.split("_")),
+        name=api_label(key),
         version_min=version_min,
         version_max=version_max,
         backend=backend,

@@ -28,6 +28,7 @@ from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.outside import connect_etcd
+from kafscale.runtime.own_tasks import OwnTasks
 from kafscale.runtime.settings_load import load_settings
 from kafscale.runtime.tracing import open_tracer
 from kafscale.storage.claims import node_of
@@ -87,7 +88,7 @@ class Worker:
             endpoint=self._settings.otlp_endpoint,
         )
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with OwnTasks() as tasks:
                 topics = TopicsView(etcd, keyspace)
                 tasks.create_task(topics.run())
                 means = Means(

@@ -10,6 +10,7 @@ nor drive the partitions behind it. It ends the process, as it would from a task
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 from kafscale.produce.log.model import Instant
@@ -25,6 +26,8 @@ class Pump:
 
     def __init__(self, clock: Clock, governor: Governor[Partition]) -> None:
         self._clock = clock
+        # Drives serve many requests: they must not run under the ids of the one that touched first.
+        self._context = Context()
         self._governor = governor
         self._touched: dict[Partition, None] = {}
         self._scheduled = False
@@ -49,7 +52,7 @@ class Pump:
         self._touched[partition] = None
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._run)
+            asyncio.get_running_loop().call_soon(self._run, context=self._context)
 
     def governor_waits(self) -> None:
         """Somebody waits for a grant: see to it that it comes."""
@@ -59,7 +62,7 @@ class Pump:
         due_ms = self._governor.next_due_ms(now_ms)
         if due_ms is not None:
             delay_s = max(1, due_ms - now_ms) / 1000
-            self._grants = asyncio.get_running_loop().call_later(delay_s, self._grant)
+            self._grants = asyncio.get_running_loop().call_later(delay_s, self._grant, context=self._context)
 
     def _grant(self) -> None:
         self._grants = None

@@ -15,7 +15,7 @@ import msgspec
 Buffer = bytes | bytearray | memoryview
 RequestId = NewType("RequestId", int)
 
-FRAME_VERSION: Final = 2
+FRAME_VERSION: Final = 3
 FLAG_MORE: Final = 1
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 MESSAGE_BYTES_MAX: Final = 1 << 20
@@ -28,8 +28,8 @@ CLIENT_TEXTS_MAX: Final = 256
 
 COMMON: Final = struct.Struct(">BBBBIQ")
 REPLY_HEADER: Final = struct.Struct(">BBBBIQQ")
-REQUEST_HEADER: Final = struct.Struct(">BBBBIQQQQIIHHH")
-REQUEST_FIELDS: Final = struct.Struct(">QQQIIHHH")
+REQUEST_HEADER: Final = struct.Struct(">BBBBIQQQQIIHHiH")
+REQUEST_FIELDS: Final = struct.Struct(">QQQIIHHiH")
 REVISION: Final = struct.Struct(">Q")
 # The length field counts the bytes behind itself: a frame is this much longer than it says.
 LENGTH_END: Final = 8
@@ -65,6 +65,7 @@ class RequestMeta(msgspec.Struct, frozen=True, kw_only=True):
     connection_id: int
     api_key: int
     api_version: int
+    correlation_id: int = 0
     request_id: int = 0
     lane_epoch: int = 0
     age_budget_ms: int = 0  # 0: worth answering for ever

@@ -128,9 +128,9 @@ class Inbox:
     ) -> Frame | None:
         if len(view) < REQUEST_HEADER.size:
             raise FrameError("a request shorter than its header")
-        revision, log_start_revision, connection_id, lane_epoch, budget_ms, api_key, api_version, extra = (
-            REQUEST_FIELDS.unpack_from(view, COMMON.size)
-        )
+        fields = REQUEST_FIELDS.unpack_from(view, COMMON.size)
+        revision, log_start_revision, connection_id, lane_epoch, budget_ms = fields[:5]
+        api_key, api_version, correlation_id, extra = fields[5:]
         texts_end = REQUEST_HEADER.size + extra
         if texts_end > len(view):
             raise FrameError("the texts of a request pass its end")
@@ -140,6 +140,7 @@ class Inbox:
             connection_id=connection_id,
             api_key=api_key,
             api_version=api_version,
+            correlation_id=correlation_id,
             request_id=request_id,
             lane_epoch=lane_epoch,
             age_budget_ms=budget_ms,

@@ -229,6 +229,7 @@ class Outbox:
                 age_left_ms(waiting.expires_ms, now_ms),
                 meta.api_key,
                 meta.api_version,
+                meta.correlation_id,
                 len(extra),
             )
             + extra

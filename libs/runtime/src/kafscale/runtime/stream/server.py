@@ -300,7 +300,7 @@ class _ServerStream:
     def _call(self, handler: Handler, request: InboundRequest) -> None:
         if self._server.tracer is not None and request.meta.traceparent is not None:
             request.span = self._server.tracer.start_request(request.meta)
-        CURRENT_REQUEST.set(request.meta)
+        token = CURRENT_REQUEST.set(request.meta)
         try:
             handler(request)
         except Exception:
@@ -308,6 +308,8 @@ class _ServerStream:
             log.exception("handler failed", api_key=request.meta.api_key, request_id=request.meta.request_id)
             if not request.replied:
                 request.reply(status=ReplyStatus.FAILED)
+        finally:
+            CURRENT_REQUEST.reset(token)  # what the stream does next is not the request's
 
     def _cancel(self, request: InboundRequest) -> None:
         for callback in request.cancel():

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
+from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.stream.frame import Buffer, ReplyStatus
 from kafscale.runtime.stream.inbound import Handler, InboundRequest
 from kafscale.wire.errors import WireError
@@ -52,6 +53,7 @@ class _Tasks:
                 self.start(request)
 
     async def _run(self, request: InboundRequest) -> None:
+        CURRENT_REQUEST.set(request.meta)  # of this task, whoever made it: it may have waited behind others
         try:
             body = await self._async_fn(request)
             if not request.replied:

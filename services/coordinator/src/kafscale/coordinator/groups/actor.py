@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -272,7 +273,8 @@ class Actor(Generic[G, E]):
             self._timer.cancel()
         self._due_ms = due_ms
         delay_s = max(0, due_ms - self._tools.clock.now_ms()) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired)
+        # In no request's context: whoever armed it is not who the group then works for.
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired, context=Context())
 
     def _disarm(self) -> None:
         if self._timer is not None:

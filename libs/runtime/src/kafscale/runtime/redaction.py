@@ -1,0 +1,53 @@
+"""Keeps secrets out of what is printed: log fields, exceptions, sentences about settings. Pure.
+
+Law: the value of a field whose name speaks of a secret, the user part of a URL, and what follows `password=` and
+its like inside a text are `***`. Too much rather than too little: a line may lose a harmless word, never show a key.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+HIDDEN: Final = "***"
+DEPTH_MAX: Final = 4
+"""Deeper values are printed as text."""
+
+_WORDS: Final = (
+    "password|passwd|secret|token|signature|credential|access_?key|private_?key|authorization|api_?secret"
+)
+_SECRET_NAME: Final = re.compile(_WORDS, re.IGNORECASE)
+_USER_IN_URL: Final = re.compile(r"://[^\s/?#]*@")
+_AUTHORIZATION: Final = re.compile(
+    r"(authorization[\"']?\s*[=:]\s*[\"']?)(?:(?:bearer|basic|aws4-hmac-sha256)\s+)?[^\s\"',]+", re.IGNORECASE
+)
+_ASSIGNED: Final = re.compile(
+    rf"(\b[\w-]*(?:{_WORDS})[\w-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s\"',;&}}\])]+)", re.IGNORECASE
+)
+
+
+def redact_text(text: str) -> str:
+    if "@" in text:
+        text = _USER_IN_URL.sub(f"://{HIDDEN}@", text)
+    if "=" in text or ":" in text:
+        text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
+        text = _ASSIGNED.sub(rf"\1{HIDDEN}", text)
+    return text
+
+
+def redact(value: object, depth: int = 0) -> object:
+    """The value as it may be printed; what is neither a number, a text nor a container becomes text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return redact_text(value)
+    if depth < DEPTH_MAX:
+        if isinstance(value, Mapping):
+            return {str(name): redact_field(str(name), each, depth + 1) for name, each in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [redact(each, depth + 1) for each in value]
+    return redact_text(str(value))
+
+
+def redact_field(name: str, value: object, depth: int = 0) -> object:
+    secret = _SECRET_NAME.search(name) is not None and value is not None and not isinstance(value, bool)
+    return HIDDEN if secret else redact(value, depth)
