@@ -22,7 +22,7 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.tracing import Tracer
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.errors import ErrorCode, WireError, error_name
 
 if TYPE_CHECKING:
     from kafscale.frontdoor.client import ClientConnection
@@ -181,7 +181,7 @@ class Gateway:
         duration_ms = self.clock.now_ms() - request.arrived_ms
         stats.seconds.observe(duration_ms / 1000)
         if exchange.error:
-            self.metrics.errors.labels(exchange.row.name, ErrorCode(exchange.error).name).inc()
+            self.metrics.errors.labels(exchange.row.name, error_name(exchange.error)).inc()
         if exchange.span is not None:
             exchange.span.set("kafka.error_code", exchange.error)
             end_span(exchange)
