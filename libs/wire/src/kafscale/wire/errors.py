@@ -367,14 +367,6 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The limit of share sessions has been reached."
 
 
-_NAMES = {int(code): code.name for code in ErrorCode}
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of the code, such as `NOT_LEADER_OR_FOLLOWER`; the number of one that is not known."""
-    return _NAMES.get(code, str(code))
-
-
 class WireError(ValueError):
     """Bytes that cannot be read as what they claim to be, or a value that the version cannot carry.
 

@@ -22,7 +22,8 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.tracing import Tracer
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode, WireError, error_name
+from kafscale.wire.error_names import error_name
+from kafscale.wire.errors import ErrorCode, WireError
 
 if TYPE_CHECKING:
     from kafscale.frontdoor.client import ClientConnection

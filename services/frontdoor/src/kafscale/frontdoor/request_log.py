@@ -5,7 +5,7 @@ from typing import Literal
 import structlog
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.runtime.logs import request_ids
-from kafscale.wire.errors import error_name
+from kafscale.wire.error_names import error_name
 
 log = structlog.get_logger("kafscale.frontdoor")
 
