@@ -1,7 +1,7 @@
 """Kubernetes manifests as kustomize renders them, and the schemas that they are held against.
 
 Kubernetes' own kinds by the schemas of three of its releases, without a field that they do not know; the Spark
-operator's kinds by the models that its project publishes. No cluster is needed.
+operator's kinds by the models that its project publishes, other custom ones by their definitions. No cluster is needed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from kubeflow_spark_api.models.spark_v1beta2_scheduled_spark_application import 
 )
 
 from e2e.harness.clients import BUILT, build, require
+from e2e.harness.custom_resources import faults_of
 
 Manifest = dict[str, Any]
 
@@ -60,10 +61,12 @@ def rendered(overlay: str) -> list[Manifest]:
     return list(yaml.safe_load_all(_text(ROOT / "overlays" / overlay)))
 
 
-def patched(overlay: str, patches: str, folder: Path) -> list[Manifest]:
-    """The objects of somebody's own overlay: one of ours, and patches as they stand in a kustomization."""
+def patched(overlay: str, patches: str, folder: Path, components: Sequence[str] = ()) -> list[Manifest]:
+    """The objects of somebody's own overlay: one of ours, components, and patches as they stand in a kustomization."""
     ours = os.path.relpath(ROOT / "overlays" / overlay, folder)
-    (folder / "kustomization.yaml").write_text(f"resources: [{ours}]\n{patches}")
+    added = [os.path.relpath(ROOT / "components" / name, folder) for name in components]
+    written = f"namespace: kafscale\nresources: [{ours}]\ncomponents: [{', '.join(added)}]\n{patches}"
+    (folder / "kustomization.yaml").write_text(written)
     return list(yaml.safe_load_all(_text(folder)))
 
 
@@ -79,6 +82,11 @@ def check(manifest: Manifest, release: str) -> None:
     """Raises Refused."""
     if manifest["apiVersion"] == SPARK_OPERATOR:
         _check_application(manifest)
+        return
+    faults = faults_of(manifest)
+    if faults is not None:
+        if faults:
+            raise Refused("; ".join(faults))
         return
     try:
         kubernetes_validate.validate(manifest, release, strict=True)

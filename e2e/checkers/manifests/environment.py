@@ -1,0 +1,200 @@
+"""Laws of a pod's environment: that every variable is a setting, and the settings are what the service takes.
+
+A kubelet's reading of `env`: a value may refer to variables that stand above it, and only to those that are not from
+`envFrom`; anything else stays as it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kafscale.admin.settings import AdminSettings
+from kafscale.coordinator.settings import CoordinatorSettings
+from kafscale.fetch.settings import FetchSettings
+from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.produce.settings import ProduceSettings
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.upkeep.settings import UpkeepSettings
+from pydantic import SecretStr, ValidationError
+
+from e2e.checkers.manifests.objects import Objects, Workload, named, of_kind, ours, ports, workloads
+
+SETTINGS: Final[Mapping[str, type[ServiceSettings]]] = {
+    "frontdoor": FrontdoorSettings,
+    "produce": ProduceSettings,
+    "fetch": FetchSettings,
+    "coordinator": CoordinatorSettings,
+    "admin": AdminSettings,
+    "upkeep": UpkeepSettings,
+}
+PREFIX: Final = "KAFSCALE_"
+REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+HASHED: Final = re.compile(r".+-[a-z0-9]{10}")
+BEFOREHAND: Final = {"kafscale-credentials", "kafscale-etcd-ca", "kafscale-etcd-certificate"}
+"""Secrets that the operator makes."""
+FIELDS: Final = {"metadata.name": "kafscale-0", "status.podIP": "10.0.0.9"}
+"""What stands for fields of a pod that does not run."""
+
+
+def environment(objects: Objects, workload: Workload, container: Mapping[str, Any]) -> dict[str, str]:
+    """As the kubelet would make it, with stand-ins for what is only known there."""
+    found: dict[str, str] = {}
+    for source in container.get("envFrom", ()):
+        manifest = named(objects, "ConfigMap", source.get("configMapRef", {}).get("name", ""))
+        found.update((manifest or {}).get("data", {}))
+    above: dict[str, str] = {}
+    for variable in container.get("env", ()):
+        above[variable["name"]] = _value(objects, workload, variable, above)
+    return found | above
+
+
+def _value(objects: Objects, workload: Workload, variable: dict[str, Any], above: Mapping[str, str]) -> str:
+    if "value" in variable:
+        return REFERENCE.sub(lambda found: above.get(found[1], found[0]), variable["value"])
+    source = variable["valueFrom"]
+    if "fieldRef" in source:
+        path = source["fieldRef"]["fieldPath"]
+        return workload.namespace if path == "metadata.namespace" else FIELDS.get(path, "")
+    if "configMapKeyRef" in source:
+        manifest = named(objects, "ConfigMap", source["configMapKeyRef"]["name"]) or {}
+        return str(manifest.get("data", {}).get(source["configMapKeyRef"]["key"], ""))
+    return "stands-for-a-secret"
+
+
+def settings_of(objects: Objects, workload: Workload) -> ServiceSettings:
+    """What the service reads from its pod's environment. Raises ValidationError."""
+    assert workload.service is not None, workload.name
+    kind = SETTINGS[workload.service]
+    variables = environment(objects, workload, workload.pod["containers"][0])
+    fields: dict[str, Any] = {name.removeprefix(PREFIX).lower(): value for name, value in variables.items()}
+    return kind(**{name: value for name, value in fields.items() if name in kind.model_fields})
+
+
+def variables_are_settings(objects: Objects) -> list[str]:
+    """A typing error in a name would be silence: services pass over what they do not know."""
+    found = []
+    for each in ours(objects):
+        known = {f"{PREFIX}{name}".upper() for name in SETTINGS[each.service or ""].model_fields}
+        for container in each.containers:
+            names = environment(objects, each, container)
+            strange = [name for name in names if name.startswith(PREFIX) and name not in known]
+            found += [f"{each.name}: {name} is no setting of {each.service}" for name in strange]
+    return found
+
+
+def settings_are_taken(objects: Objects) -> list[str]:
+    found = []
+    for each in ours(objects):
+        try:
+            settings_of(objects, each)
+        except ValidationError as trouble:
+            found.append(f"{each.name} would end with code 2: {trouble}")
+    return found
+
+
+def variables_stand_above_their_use(objects: Objects) -> list[str]:
+    return [fault for each in workloads(objects) for fault in _reference_faults(each)]
+
+
+def _reference_faults(workload: Workload) -> Iterator[str]:
+    for container in workload.containers:
+        above = set[str]()
+        for variable in container.get("env", ()):
+            for name in REFERENCE.findall(variable.get("value", "")):
+                if name not in above:
+                    yield f"{workload.name}: {variable['name']} uses {name}, which does not stand above it"
+            above.add(variable["name"])
+        for argument in [*container.get("command", ()), *container.get("args", ())]:
+            for name in REFERENCE.findall(argument):
+                if name not in above:
+                    yield f"{workload.name}: an argument uses {name}, which is not there"
+
+
+def no_secret_is_plain(objects: Objects) -> list[str]:
+    """Secrets come from Secrets, by reference, in every container and every ConfigMap."""
+    secret = {
+        f"{PREFIX}{name}".upper()
+        for kind in SETTINGS.values()
+        for name, field in kind.model_fields.items()
+        if SecretStr in getattr(field.annotation, "__args__", (field.annotation,)) or name.endswith("key_id")
+    } | {"AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"}
+    found = [
+        f"{each.name}: {variable['name']} stands there plainly"
+        for each in workloads(objects)
+        for container in each.containers
+        for variable in container.get("env", ())
+        if variable["name"] in secret and "secretKeyRef" not in variable.get("valueFrom", {})
+    ]
+    return found + [
+        f"the ConfigMap {each['metadata']['name']} has {name}"
+        for each in of_kind(objects, "ConfigMap")
+        for name in each.get("data", {})
+        if name in secret
+    ]
+
+
+def what_is_referred_to_is_there(objects: Objects) -> list[str]:
+    """ConfigMaps, named with the hash of their content so that a change restarts pods; Secrets here or beforehand."""
+    return [fault for each in workloads(objects) for fault in _source_faults(objects, each)]
+
+
+def _source_faults(objects: Objects, workload: Workload) -> Iterator[str]:
+    sources = [
+        *(source for each in workload.containers for source in each.get("envFrom", ())),
+        *(
+            one["valueFrom"]
+            for each in workload.containers
+            for one in each.get("env", ())
+            if "valueFrom" in one
+        ),
+    ]
+    for source in sources:
+        config = source.get("configMapRef") or source.get("configMapKeyRef")
+        if config and not HASHED.fullmatch(config["name"]):
+            yield f"{workload.name}: a change of the ConfigMap {config['name']} would restart nobody"
+        manifest = named(objects, "ConfigMap", config["name"]) if config else None
+        if config and (manifest is None or config.get("key", "") not in {"", *manifest["data"]}):
+            yield f"{workload.name}: no ConfigMap {config['name']} with {config.get('key', 'settings')}"
+    secrets = [source["secretKeyRef"]["name"] for source in sources if "secretKeyRef" in source]
+    secrets += [one["secret"]["secretName"] for one in workload.pod.get("volumes", ()) if "secret" in one]
+    for name in secrets:
+        if name not in BEFOREHAND and named(objects, "Secret", name) is None:
+            yield f"{workload.name}: nobody makes the Secret {name}"
+
+
+def listens_where_its_ports_are(objects: Objects) -> list[str]:
+    """gRPC, HTTP and the listeners, on every interface; and others find it by its pod's address."""
+    found = []
+    for each in ours(objects):
+        settings, known = settings_of(objects, each), ports(each.pod["containers"][0])
+        for name, address in (("grpc", settings.grpc_listen), ("http", settings.http_listen)):
+            if address != f"0.0.0.0:{known.get(name)}":
+                found.append(f"{each.name} listens at {address}, and its port {name} is {known.get(name)}")
+        if settings.grpc_advertise != f"{FIELDS['status.podIP']}:{known.get('grpc')}":
+            found.append(f"{each.name} says that it is at {settings.grpc_advertise}")
+        if isinstance(settings, FrontdoorSettings):
+            found += _listener_faults(objects, each, settings)
+    return found
+
+
+def _listener_faults(objects: Objects, workload: Workload, settings: FrontdoorSettings) -> Iterator[str]:
+    listening = parse(settings.listeners, setting="KAFSCALE_LISTENERS")
+    opened = sorted(ports(workload.pod["containers"][0]).values())
+    heard = sorted({each.port for each in listening} | {7000, 8000})
+    if heard != opened or any(each.host != "0.0.0.0" for each in listening):
+        yield f"{workload.name} listens at {settings.listeners}, and its ports are {opened}"
+    try:
+        shown = advertised(
+            listening, settings.advertised_listeners, setting="KAFSCALE_ADVERTISED_LISTENERS", own_host=""
+        )
+    except ListenersWrong as wrong:
+        yield f"{workload.name}: {wrong}"
+        return
+    if sorted(each.name for each in shown) != sorted(each.name for each in listening):
+        yield f"{workload.name} listens for clients who are told of no address"
+    inside = f"{FIELDS['metadata.name']}.{workload.spec['serviceName']}.{workload.namespace}.svc"
+    if shown[0].host != inside:
+        yield f"{workload.name}: clients inside are told {shown[0].host}, and a pod's name is {inside}"

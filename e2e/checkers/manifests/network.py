@@ -1,0 +1,195 @@
+"""Laws of who reaches whom: Services, selectors, and what network policies come to.
+
+A packet passes where both sides let it: the sender's egress and the receiver's ingress. A pod that no policy of a
+direction selects is open in that direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from e2e.checkers.manifests.objects import (
+    POD_NAME,
+    Manifest,
+    Objects,
+    Workload,
+    named,
+    of_kind,
+    ours,
+    ports,
+    selects,
+    workloads,
+)
+
+Edge = tuple[str, str, int]
+"""From, to, port."""
+ASKED: Final = ("produce", "fetch", "coordinator", "admin")
+NAMESPACE: Final = "kubernetes.io/metadata.name"
+MONITORING: Final = "monitoring"
+GRPC, HTTP, KAFKA, OUTSIDE, DNS = 7000, 8000, 9092, 9094, 53
+
+
+def services_reach_ports(objects: Objects) -> list[str]:
+    return [
+        f"the Service {each['metadata']['name']}: {fault}"
+        for each in of_kind(objects, "Service")
+        for fault in _service_faults(objects, each)
+    ]
+
+
+def _service_faults(objects: Objects, service: Manifest) -> Iterator[str]:
+    meant = [each for each in workloads(objects) if _meant(service["spec"]["selector"], each)]
+    if len(meant) != 1:
+        yield f"it is for the pods of {len(meant)} workloads"
+    for workload in meant:
+        known = {name: port for each in workload.pod["containers"] for name, port in ports(each).items()}
+        for port in service["spec"]["ports"]:
+            target = port.get("targetPort", port["port"])
+            if target not in {*known, *known.values()}:
+                yield f"{workload.name} has no port {target}"
+            elif known.get(target, target) != port["port"]:
+                yield f"{port['port']} is {known[target]} behind it, and clients are told one of them"
+
+
+def _meant(selector: Mapping[str, str], workload: Workload) -> bool:
+    if set(selector) == {POD_NAME}:
+        return workload.kind == "StatefulSet" and selector[POD_NAME].rpartition("-")[0] == workload.name
+    return selects({"matchLabels": selector}, workload.labels)
+
+
+def pods_have_names(objects: Objects) -> list[str]:
+    """A StatefulSet's headless Service, which names pods that are not ready too."""
+    found = []
+    for each in workloads(objects):
+        if each.kind == "StatefulSet" and each.name != "object-store":
+            spec = (named(objects, "Service", each.spec["serviceName"]) or {"spec": {}})["spec"]
+            if spec.get("clusterIP") != "None" or not spec.get("publishNotReadyAddresses"):
+                found.append(f"pods of {each.name} have no names before they are ready")
+            elif not selects({"matchLabels": spec["selector"]}, each.labels):
+                found.append(f"the names are of other pods than {each.name}'s")
+    return found
+
+
+def selectors_mean_their_own(objects: Objects) -> list[str]:
+    """A workload's selector its own pods and nobody else's; a policy's and a budget's somebody."""
+    found = []
+    pods = _pods(objects)
+    for each in workloads(objects):
+        meant = {name for name, labels in pods.items() if selects(each.spec["selector"], labels)}
+        if meant != {each.name}:
+            found.append(f"{each.name} takes the pods of {sorted(meant)} for its own")
+    for manifest in of_kind(objects, "PodDisruptionBudget", "NetworkPolicy", "PodMonitor"):
+        selector = manifest["spec"].get("podSelector", manifest["spec"].get("selector"))
+        if not any(selects(selector, labels) for labels in pods.values()):
+            found.append(f"{manifest['kind']} {manifest['metadata']['name']} is about nobody")
+    return found
+
+
+def _pods(objects: Objects) -> dict[str, dict[str, str]]:
+    """Labels of all pods, of jobs too, by the name of what makes them."""
+    found = {each.name: each.labels for each in workloads(objects)}
+    for job in of_kind(objects, "CronJob"):
+        labels = job["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+        found[str(job["metadata"]["name"])] = dict(labels)
+    return found
+
+
+def only_who_must_is_let_through(objects: Objects) -> list[str]:
+    """The policies come to what is needed, no more and no less."""
+    given, wanted = edges(objects), needed(objects)
+    return [
+        *(f"{who} may reach {whom} at {port}" for who, whom, port in sorted(given - wanted)),
+        *(f"{who} cannot reach {whom} at {port}" for who, whom, port in sorted(wanted - given)),
+    ]
+
+
+def needed(objects: Objects) -> set[Edge]:
+    """By what there is: every pod of ours has etcd and the store, front doors ask services, produce asks produce."""
+    pods = _pods(objects)
+    own = [name for name in pods if name.startswith("kafscale-")]
+    serving = [each.name for each in ours(objects)]
+    found = {(name, "kube-dns", DNS) for name in pods}
+    found |= {("kafscale-frontdoor", f"kafscale-{each}", GRPC) for each in ASKED}
+    found |= {("kafscale-produce", "kafscale-produce", GRPC), ("anyone", "kafscale-frontdoor", KAFKA)}
+    if named(objects, "ConfigMap", "kafscale-outside") or _has_port(objects, "kafscale-frontdoor", OUTSIDE):
+        found.add(("anyone", "kafscale-frontdoor", OUTSIDE))
+    if "etcd" in pods:
+        found |= {(name, "etcd", 2379) for name in own} | {("etcd", "etcd", 2380)}
+    if "object-store" in pods:
+        found |= {(name, "object-store", 8333) for name in own}
+    if "etcd" not in pods:
+        found |= {(name, "addresses outside", port) for name in own for port in (2379, 443)}
+    if any(of_kind(objects, "PodMonitor")):
+        found |= {(MONITORING, name, HTTP) for name in serving}
+    if "redis" in pods:
+        found |= {(f"kafscale-{each}", "redis", 6379) for each in ("produce", "fetch")}
+    if "kafscale-to-collector" in {each["metadata"]["name"] for each in of_kind(objects, "NetworkPolicy")}:
+        found |= {(name, "observability", 4317) for name in serving}
+    return found
+
+
+def _has_port(objects: Objects, workload: str, port: int) -> bool:
+    return any(
+        port in ports(container).values()
+        for each in workloads(objects)
+        if each.name == workload
+        for container in each.containers
+    )
+
+
+def edges(objects: Objects) -> set[Edge]:
+    """All that the policies let through: between pods, and from and to others."""
+    pods = _pods(objects)
+    policies = [each["spec"] for each in of_kind(objects, "NetworkPolicy")]
+    found = set[Edge]()
+    for name, labels in pods.items():
+        found |= {(name, whom, port) for whom, port in _others(policies, labels, "Egress")}
+        found |= {(who, name, port) for who, port in _others(policies, labels, "Ingress")}
+        for other, its_labels in pods.items():
+            sent = _between(policies, labels, its_labels, "Egress")
+            taken = _between(policies, its_labels, labels, "Ingress")
+            found |= {(name, other, port) for port in sent & taken}
+            found |= {(name, f"half of {other}", port) for port in sent ^ taken}
+    return found
+
+
+def _rules(policies: list[dict[str, Any]], labels: Mapping[str, str], way: str) -> Iterator[dict[str, Any]]:
+    about = [each for each in policies if selects(each["podSelector"], labels) and way in each["policyTypes"]]
+    if not about:
+        yield {"ports": [{"port": 0}]}  # no policy: everything, which is not a port that anybody needs
+    for policy in about:
+        yield from policy.get(way.lower(), ())
+
+
+def _between(
+    policies: list[dict[str, Any]], labels: Mapping[str, str], peer: Mapping[str, str], way: str
+) -> set[int]:
+    """Ports that rules for `labels` open for a pod of this namespace."""
+    side = "to" if way == "Egress" else "from"
+    return {
+        port["port"]
+        for rule in _rules(policies, labels, way)
+        for one in rule.get(side, ())
+        if "podSelector" in one and "namespaceSelector" not in one and selects(one["podSelector"], peer)
+        for port in rule.get("ports", [{"port": 0}])
+    }
+
+
+def _others(policies: list[dict[str, Any]], labels: Mapping[str, str], way: str) -> Iterator[tuple[str, int]]:
+    """What is no pod of this namespace, by a word for it; 0 for all ports."""
+    side = "to" if way == "Egress" else "from"
+    for rule in _rules(policies, labels, way):
+        for port in rule.get("ports", [{"port": 0}]):
+            for one in rule.get(side, [{}]):
+                if "podSelector" not in one or "namespaceSelector" in one:
+                    yield _called(one), port["port"]
+
+
+def _called(peer: dict[str, Any]) -> str:
+    if not peer:
+        return "anyone"
+    if "ipBlock" in peer:
+        return "addresses outside"
+    namespace = peer["namespaceSelector"].get("matchLabels", {}).get(NAMESPACE, "every namespace")
+    return "kube-dns" if namespace == "kube-system" and peer.get("podSelector") else str(namespace)

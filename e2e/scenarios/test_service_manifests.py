@@ -1,0 +1,128 @@
+"""The Kubernetes manifests of the services: what an API server takes, and what an operator may rely on.
+
+Every overlay and what else is likely to be put together of the components is held against the schemas of three
+releases and against each law of `e2e/checkers/manifests`. No cluster is to be had here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pytest
+
+from e2e.checkers.manifests.laws import LAWS
+from e2e.checkers.manifests.objects import Objects, of_kind, ours
+from e2e.checkers.manifests.scaling import queries_name_metrics
+from e2e.harness.manifests import RELEASES, ROOT, Manifest, check, overlays, patched, rendered
+
+METRICS_PAGE: Final = ROOT.parent / "docs" / "metrics.md"
+METRIC_ROW: Final = re.compile(r"^\| `(kafscale_[a-z_]+)`[^|]*\| (\w+) \|", re.MULTILINE)
+OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
+SERVICES: Final = ["admin", "coordinator", "fetch", "frontdoor", "produce", "upkeep"]
+
+COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
+    "an address for each front door": ("../base", ("external-stores", "per-pod-addresses"), OUTSIDE),
+    "the same by metrics": (
+        *("../base", ("external-stores", "per-pod-addresses", "prometheus", "keda"), OUTSIDE),
+    ),
+    "clients inside alone": ("../base", ("external-stores",), ""),
+    "a client certificate for etcd": ("production", ("etcd-certificate",), ""),
+    "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate"), ""),
+    "development with metrics": ("dev", ("prometheus", "keda"), ""),
+}
+
+
+def service_overlays() -> list[str]:
+    return [each for each in overlays() if not each.startswith("spark-")]
+
+
+@pytest.fixture(scope="module")
+def combined(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifest]]:
+    made = {name: rendered(name) for name in service_overlays()}
+    for name, (overlay, components, more) in COMBINATIONS.items():
+        made[name] = patched(overlay, more, tmp_path_factory.mktemp("overlay"), components)
+    return made
+
+
+each_one = pytest.mark.parametrize("name", [*service_overlays(), *COMBINATIONS])
+
+
+@each_one
+@pytest.mark.parametrize("law", LAWS)
+def test_every_law_holds(combined: Mapping[str, list[Manifest]], name: str, law: str) -> None:
+    assert LAWS[law](combined[name]) == []
+
+
+@each_one
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_object_is_what_its_kinds_schema_says(
+    combined: Mapping[str, list[Manifest]], name: str, release: str
+) -> None:
+    for manifest in combined[name]:
+        check(manifest, release)
+
+
+@each_one
+def test_all_six_services_are_there_and_nothing_twice(
+    combined: Mapping[str, list[Manifest]], name: str
+) -> None:
+    assert sorted(str(each.service) for each in ours(combined[name])) == SERVICES
+    ids = [(each["kind"], each["metadata"]["name"]) for each in combined[name]]
+    assert len(ids) == len(set(ids))
+    assert {each["metadata"].get("namespace") for each in namespaced(combined[name])} == {"kafscale"}
+
+
+@each_one
+def test_queries_name_metrics_that_are_exported(combined: Mapping[str, list[Manifest]], name: str) -> None:
+    assert queries_name_metrics(combined[name], metrics()) == []
+
+
+def test_with_keda_each_service_scales_by_what_it_is_about() -> None:
+    triggers = {
+        each["spec"]["scaleTargetRef"]["name"]: [metric_of(trigger) for trigger in each["spec"]["triggers"]]
+        for each in of_kind(rendered("production-keda"), "ScaledObject")
+    }
+    assert triggers == {
+        "kafscale-frontdoor": ["kafscale_frontdoor_connections", "cpu"],
+        "kafscale-produce": ["kafscale_produce_bytes_total", "cpu"],
+        "kafscale-fetch": ["kafscale_fetch_bytes_total", "cpu"],
+        "kafscale-coordinator": ["kafscale_coordinator_groups"],
+    }
+
+
+def test_development_has_three_members_of_etcd_that_name_one_another() -> None:
+    [etcd] = [each for each in of_kind(rendered("dev"), "StatefulSet") if each["metadata"]["name"] == "etcd"]
+    assert etcd["spec"]["replicas"] == 3
+    [cluster] = [
+        each.partition("=")[2]
+        for each in etcd["spec"]["template"]["spec"]["containers"][0]["args"]
+        if each.startswith("--initial-cluster=")
+    ]
+    members = dict(each.split("=") for each in cluster.split(","))
+    assert members == {f"etcd-{ordinal}": f"http://etcd-{ordinal}.etcd:2380" for ordinal in range(3)}
+
+
+def test_production_has_no_secret_and_no_latest_image() -> None:
+    for name in ("production", "production-keda"):
+        assert not list(of_kind(rendered(name), "Secret"))
+        images = [each.containers[0]["image"] for each in ours(rendered(name))]
+        assert images
+        assert not [image for image in images if image.endswith(":latest")]
+
+
+def metrics() -> dict[str, str]:
+    """The kinds of all metrics, by name."""
+    found = dict(METRIC_ROW.findall(METRICS_PAGE.read_text()))
+    assert found
+    return found
+
+
+def metric_of(trigger: dict[str, Any]) -> str:
+    found = re.findall(r"kafscale_\w+", trigger["metadata"].get("query", ""))
+    return str(found[0]) if found else str(trigger["type"])
+
+
+def namespaced(objects: Objects) -> Iterator[Manifest]:
+    return (each for each in objects if each["kind"] != "Namespace")
