@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pytest
+from kafscale.runtime.metric_table import rows_of
 
 from e2e.checkers.manifests.laws import LAWS
 from e2e.checkers.manifests.objects import Objects, of_kind, ours
 from e2e.checkers.manifests.scaling import queries_name_metrics
-from e2e.harness.manifests import RELEASES, ROOT, Manifest, check, overlays, patched, rendered
+from e2e.harness.manifests import RELEASES, Manifest, check, overlays, patched, rendered
 
-METRICS_PAGE: Final = ROOT.parent / "docs" / "metrics.md"
-METRIC_ROW: Final = re.compile(r"^\| `(kafscale_[a-z_]+)`[^|]*\| (\w+) \|", re.MULTILINE)
 OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
 SERVICES: Final = ["admin", "coordinator", "fetch", "frontdoor", "produce", "upkeep"]
 
@@ -114,9 +113,7 @@ def test_production_has_no_secret_and_no_latest_image() -> None:
 
 def metrics() -> dict[str, str]:
     """The kinds of all metrics, by name."""
-    found = dict(METRIC_ROW.findall(METRICS_PAGE.read_text()))
-    assert found
-    return found
+    return {row.exposed(service): row.kind for service in SERVICES for row in rows_of(service)}
 
 
 def metric_of(trigger: dict[str, Any]) -> str:
