@@ -180,6 +180,28 @@ def test_a_group_of_the_new_protocol_is_described_too(cluster: Cluster, kafscale
         consumer.close()
 
 
+def test_a_segment_that_a_cluster_wrote_and_the_same_damaged(
+    cluster: Cluster, kafscale: Commands, tmp_path: Path
+) -> None:
+    fill(kafscale, "dumped")
+    folder = cluster.data_dir / "objects" / "default" / "dumped" / "0"
+    shown: list[str] = []
+    for path in sorted(folder.glob("*.kfs")):
+        document = json.loads(kafscale.ok(f"dump {path} --records -o json"))
+        assert document["problems"] == []
+        assert document["index"]["entries"][0]["offset"] == document["header"]["base_offset"]
+        assert {batch["crc"] for batch in document["batches"]} == {"right"}
+        shown += [record["value"] for record in document["records"]]
+    assert shown == [f"record {n}" for n in range(RECORDS)]
+    damaged = tmp_path / path.name
+    data = bytearray(path.read_bytes())
+    data[-30] ^= 1
+    damaged.write_bytes(data)
+    done = kafscale.run(f"dump {damaged}")
+    assert (done.returncode, done.stdout.count("PROBLEM")) == (1, 2), done.stdout
+    assert "is damaged: 2 problems" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

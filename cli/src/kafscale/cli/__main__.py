@@ -19,6 +19,7 @@ import typer
 from kafscale.cli.completion import completion
 from kafscale.cli.configs import app as configs_app
 from kafscale.cli.datadir import DataDirBusy
+from kafscale.cli.dump.command import dump
 from kafscale.cli.groups import app as groups_app
 from kafscale.cli.kafka.running import bootstrap_of
 from kafscale.cli.options import ROLES, Codec, StoreKind
@@ -214,6 +215,7 @@ app.command(rich_help_panel=RUN)(up)
 app.add_typer(serve_app, rich_help_panel=RUN)
 app.command(rich_help_panel=RECORDS)(produce)
 app.command(rich_help_panel=RECORDS)(consume)
+app.command(rich_help_panel=RECORDS)(dump)
 app.command(rich_help_panel=CLUSTER)(lag)
 app.command(rich_help_panel=CLUSTER)(fsck)
 for _group in (topics_app, configs_app, groups_app, spark_app):

@@ -1,0 +1,1 @@
+"""`kafscale dump`: what one segment, or one index, holds."""

@@ -1,0 +1,202 @@
+"""`kafscale dump`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, plain, report, show_rows
+
+if TYPE_CHECKING:
+    from kafscale.cli.dump.read import Batch, Segment
+    from kafscale.storage.segment import SegmentIndex
+    from kafscale.wire.records import Record
+
+BATCH_COLUMNS = (
+    "position",
+    "size",
+    "offset",
+    "last_offset",
+    "records",
+    "leader_epoch",
+    "codec",
+    "crc",
+    "max_time",
+)
+RECORD_COLUMNS = ("offset", "time", "key", "value", "headers")
+
+
+def dump(
+    what: Annotated[
+        str, typer.Argument(metavar="FILE|s3://BUCKET/KEY", help="A segment (*.kfs) or an index (*.index).")
+    ],
+    records: Annotated[bool, typer.Option("--records", "-r", help="Also the records.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print what a segment holds: header, batches, checksums, footer and index; exits 1 if it is damaged.
+
+    Example: kafscale dump data/objects/default/orders/0/segment-00000000000000000000.kfs --records
+
+    An object in S3 is read with the KAFSCALE_S3_* settings. CSV has the batches alone, or with --records the records.
+    """
+    from kafscale.cli.dump.source import INDEX, NoSource, read_source
+
+    try:
+        source = read_source(what)
+    except NoSource as trouble:
+        raise fail(str(trouble)) from trouble
+    if what.endswith(INDEX):
+        if records:
+            raise fail_usage("an index has no records: dump the *.kfs beside it")
+        problems = _index_alone(what, source.data, output)
+    else:
+        problems = _segment(what, source.data, source.index, records=records, output=output)
+    if problems:
+        raise fail(f"{what} is damaged: {len(problems)} problem{'s' * (len(problems) > 1)}")
+
+
+def _segment(name: str, data: bytes, index: bytes | None, *, records: bool, output: Output) -> list[str]:
+    from kafscale.cli.dump.read import read_segment, records_of
+
+    found = read_segment(data, index)
+    opened = [
+        record for batch in found.batches if records for record in records_of(data, batch, found.problems)
+    ]
+    rows = [record_row(record) for record in opened]
+    match output:
+        case Output.JSON:
+            document = segment_document(name, found)
+            typer.echo(json.dumps(document | {"records": rows} if records else document, indent=1))
+        case Output.CSV:
+            columns, shown = (RECORD_COLUMNS, rows) if records else (BATCH_COLUMNS, _batch_rows(found))
+            show_rows(columns, shown, output)
+        case Output.TABLE:
+            for line in _story(name, found):
+                report(line)
+            show_rows(BATCH_COLUMNS, _batch_rows(found), output)
+            if records:
+                report("")
+                show_rows(RECORD_COLUMNS, rows, output)
+            _tell(found.problems)
+    return found.problems
+
+
+def _index_alone(name: str, data: bytes, output: Output) -> list[str]:
+    from kafscale.cli.dump.read import read_index
+
+    problems: list[str] = []
+    index = read_index(data, problems)
+    if output is Output.JSON:
+        document = {"name": name, "size": len(data), "index": _index_document(index), "problems": problems}
+        typer.echo(json.dumps(document, indent=1))
+    else:
+        rows = [entry._asdict() for entry in index.entries] if index is not None else []
+        show_rows(("offset", "position"), rows, output)
+        if output is Output.TABLE:
+            _tell(problems)
+    return problems
+
+
+def _tell(problems: list[str]) -> None:
+    for problem in problems:
+        report(f"PROBLEM {problem}")
+    if not problems:
+        report("whole: every checksum is right")
+
+
+def segment_document(name: str, found: Segment) -> dict[str, Any]:
+    header, footer = found.header, found.footer
+    return {
+        "name": name,
+        "size": found.size,
+        "header": header
+        and {
+            "base_offset": header.base_offset,
+            "message_count": header.message_count,
+            "created": _time(header.created_ms),
+        },
+        "batches": _batch_rows(found, every=True),
+        "footer": footer and {"crc32c": footer.crc32c, "last_offset": footer.last_offset},
+        "crc32c": found.crc32c,
+        "index": _index_document(found.index),
+        "problems": found.problems,
+    }
+
+
+def _index_document(index: SegmentIndex | None) -> dict[str, Any] | None:
+    if index is None:
+        return None
+    return {"interval": index.interval, "entries": [entry._asdict() for entry in index.entries]}
+
+
+def _story(name: str, found: Segment) -> list[str]:
+    header, footer, index = found.header, found.footer, found.index
+    lines = [f"{name}: {found.size:,} bytes"]
+    if header is not None:
+        lines.append(
+            f"header: base offset {header.base_offset}, {header.message_count} records, "
+            f"made {_time(header.created_ms)}"
+        )
+    if footer is not None:
+        right = "right" if footer.crc32c == found.crc32c else f"wrong, it is {found.crc32c:#010x}"
+        lines.append(f"footer: last offset {footer.last_offset}, CRC-32C {footer.crc32c:#010x} ({right})")
+    if index is not None:
+        places = ", ".join(f"{entry.offset} at byte {entry.position}" for entry in index.entries)
+        lines.append(f"index: an entry each {index.interval} records: {places}")
+    return [*lines, ""]
+
+
+def _batch_rows(found: Segment, *, every: bool = False) -> list[dict[str, Any]]:
+    return [_batch_row(batch) | (_rest(batch) if every else {}) for batch in found.batches]
+
+
+def _batch_row(batch: Batch) -> dict[str, Any]:
+    header = batch.header
+    return {
+        "position": batch.position,
+        "size": header.size,
+        "offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.records_count,
+        "leader_epoch": header.partition_leader_epoch,
+        "codec": batch.codec,
+        "crc": "right" if batch.is_whole else "wrong",
+        "max_time": _time(header.max_timestamp),
+    }
+
+
+def _rest(batch: Batch) -> dict[str, Any]:
+    """What a table has no room for."""
+    header = batch.header
+    return {
+        "crc32c": header.crc,
+        "base_time": _time(header.base_timestamp),
+        "is_log_append_time": header.is_log_append_time,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "is_transactional": header.is_transactional,
+        "is_control": header.is_control,
+    }
+
+
+def record_row(record: Record) -> dict[str, Any]:
+    return {
+        "offset": record.offset,
+        "time": _time(record.timestamp),
+        "key": plain(record.key),
+        "value": plain(record.value),
+        "headers": [{"key": key, "value": plain(value)} for key, value in record.headers],
+    }
+
+
+def _time(time_ms: int) -> str | None:
+    """None for none, and the number itself where no calendar reaches."""
+    if time_ms < 0:
+        return None
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)

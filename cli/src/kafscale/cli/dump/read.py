@@ -1,0 +1,149 @@
+"""Reads a `.kfs` or `.index` object from its bytes alone, and says everything that is damaged in it. Pure.
+
+The readers of services stop at the first fault; this one goes on as far as the bytes can be followed, because who
+looks at a damaged segment wants to know what of it is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kafscale.storage.segment import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    BatchSpan,
+    SegmentError,
+    SegmentFooter,
+    SegmentHeader,
+    SegmentIndex,
+    parse_footer,
+    parse_header,
+    parse_index,
+    walk_batches,
+)
+from kafscale.wire.crc import crc32c
+from kafscale.wire.errors import WireError
+from kafscale.wire.records import BatchHeader, Record, has_valid_crc, read_batch_header, records_in
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One batch: where it stands, its header, and whether its own checksum holds."""
+
+    position: int
+    header: BatchHeader
+    is_whole: bool
+
+    @property
+    def codec(self) -> str:
+        try:
+            return self.header.codec.name.lower()
+        except ValueError:
+            return "unknown"
+
+
+@dataclass(slots=True, kw_only=True)
+class Segment:
+    """What could be read; None and absence are explained in `problems`, or nothing was asked for."""
+
+    size: int
+    header: SegmentHeader | None = None
+    footer: SegmentFooter | None = None
+    crc32c: int | None = None
+    """Of the batches as they are."""
+    batches: list[Batch] = field(default_factory=list)
+    index: SegmentIndex | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+def read_segment(data: bytes, index_data: bytes | None) -> Segment:
+    """`index_data`: None when there is no index beside it, which is no fault of the segment's."""
+    found = Segment(size=len(data))
+    found.header = _try(lambda: parse_header(data), "header", found.problems)
+    found.footer = _try(lambda: parse_footer(data), "footer", found.problems)
+    if len(data) >= HEADER_SIZE + FOOTER_SIZE:
+        found.crc32c = crc32c(memoryview(data)[HEADER_SIZE : len(data) - FOOTER_SIZE])
+        _read_batches(data, found)
+        found.problems += _disagreements(found)
+    elif not found.problems:
+        found.problems.append(f"segment: {len(data)} bytes are too few for a header and a footer")
+    if index_data is not None:
+        found.index = read_index(index_data, found.problems)
+        if found.index is not None:
+            found.problems += _misplaced(found.index, found.batches)
+    return found
+
+
+def read_index(data: bytes, problems: list[str]) -> SegmentIndex | None:
+    return _try(lambda: parse_index(data), "index", problems)
+
+
+def records_of(data: bytes, batch: Batch, problems: list[str]) -> list[Record]:
+    """Of one batch, from the segment's bytes. What cannot be opened has no records and a problem."""
+    try:
+        return list(records_in(memoryview(data)[batch.position :][: batch.header.size], batch.header))
+    except WireError as broken:
+        problems.append(f"batch {batch.header.base_offset} at byte {batch.position}: {broken}")
+        return []
+
+
+def _try(read: Callable[[], T], what: str, problems: list[str]) -> T | None:
+    try:
+        return read()
+    except SegmentError as broken:
+        problems.append(f"{what}: {broken}")
+        return None
+
+
+def _read_batches(data: bytes, found: Segment) -> None:
+    """As far as one batch says where the next begins."""
+    view = memoryview(data)
+    spans = walk_batches(data)
+    while (span := _next(spans, found.problems)) is not None:
+        batch = view[span.position : span.position + span.size]
+        header = read_batch_header(batch)
+        found.batches.append(
+            Batch(position=span.position, header=header, is_whole=has_valid_crc(header, batch))
+        )
+
+
+def _next(spans: Iterator[BatchSpan], problems: list[str]) -> BatchSpan | None:
+    return _try(lambda: next(spans, None), "batches", problems)
+
+
+def _disagreements(found: Segment) -> Iterator[str]:
+    """Between header, footer and batches, as far as there are any."""
+    footer, header, batches = found.footer, found.header, found.batches
+    if footer is not None and footer.crc32c != found.crc32c:
+        yield f"footer: its CRC-32C is {footer.crc32c:#010x}, that of the batches {found.crc32c:#010x}"
+    for batch in batches:
+        if not batch.is_whole:
+            yield f"batch {batch.header.base_offset} at byte {batch.position}: its CRC-32C is wrong"
+    for before, after in zip(batches, batches[1:], strict=False):
+        if after.header.base_offset <= before.header.last_offset:
+            yield (
+                f"batch {after.header.base_offset} at byte {after.position}: "
+                f"it begins before the end of the one in front of it, {before.header.last_offset}"
+            )
+    if found.problems or not batches:
+        return  # counts of what could not be read to its end say nothing
+    records = sum(batch.header.records_count for batch in batches)
+    facts = (
+        ("header: base offset", header and header.base_offset, batches[0].header.base_offset),
+        ("header: message count", header and header.message_count, records),
+        ("footer: last offset", footer and footer.last_offset, batches[-1].header.last_offset),
+    )
+    for name, says, holds in facts:
+        if says is not None and says != holds:
+            yield f"{name} is {says}, that of the batches {holds}"
+
+
+def _misplaced(index: SegmentIndex, batches: list[Batch]) -> Iterator[str]:
+    starts = {batch.position: batch.header.base_offset for batch in batches}
+    for entry in index.entries:
+        if starts.get(entry.position) != entry.offset:
+            yield f"index: no batch of offset {entry.offset} begins at byte {entry.position}"

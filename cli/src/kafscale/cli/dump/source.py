@@ -1,0 +1,82 @@
+"""Where the bytes come from: a file, or an object of the S3 that KAFSCALE_S3_* names."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from kafscale.runtime.outside import open_object_store
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.settings_load import BadSettings, read_settings
+from kafscale.storage.keys import index_beside
+from kafscale.storage.objects import ObjectNotFound, StoreError
+
+BYTES_MAX: Final = 1 << 30
+S3: Final = "s3"
+SEGMENT: Final = ".kfs"
+INDEX: Final = ".index"
+
+
+class NoSource(Exception):
+    """There is nothing to read; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The object, and of a segment the index beside it if there is one."""
+
+    data: bytes
+    index: bytes | None
+
+
+def read_source(name: str) -> Source:
+    """A path or s3://bucket/key. Raises NoSource."""
+    if not name.endswith((SEGMENT, INDEX)):
+        raise NoSource(f"'{name}' is neither a segment (*{SEGMENT}) nor an index (*{INDEX})")
+    beside = index_beside(name) if name.endswith(SEGMENT) else None
+    parts = urlsplit(name)
+    if parts.scheme == S3:
+        key = parts.path.removeprefix("/")
+        return asyncio.run(_from_s3(parts.netloc, key, index_beside(key) if beside else None))
+    return Source(data=_file(Path(name)), index=_file_beside(beside))
+
+
+def _file(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > BYTES_MAX:
+            raise NoSource(f"{path} is larger than {BYTES_MAX} bytes: no segment of KafScale is")
+        return path.read_bytes()
+    except OSError as trouble:
+        raise NoSource(f"{path}: {trouble.strerror}") from trouble
+
+
+def _file_beside(name: str | None) -> bytes | None:
+    return _file(Path(name)) if name is not None and Path(name).exists() else None
+
+
+async def _from_s3(bucket: str, key: str, index_key: str | None) -> Source:
+    try:
+        settings = read_settings(ServiceSettings, {"object_store": S3, "s3_bucket": bucket})
+    except BadSettings as bad:
+        raise NoSource(str(bad)) from bad
+    store = open_object_store(settings)
+    try:
+        info = await store.head(key)
+        if info is None:
+            raise NoSource(f"bucket {bucket} has no object {key}")
+        if info.size > BYTES_MAX:
+            raise NoSource(f"{key} is larger than {BYTES_MAX} bytes: no segment of KafScale is")
+        data = await store.get(key)
+        try:
+            index = await store.get(index_key) if index_key is not None else None
+        except ObjectNotFound:
+            index = None
+        return Source(data=data, index=index)
+    except StoreError as trouble:
+        where = settings.s3_endpoint or f"AWS {settings.s3_region}"
+        raise NoSource(f"S3 at {where}: {trouble}; look at the KAFSCALE_S3_* settings") from trouble
+    finally:
+        await store.close()
