@@ -125,6 +125,7 @@ async def test_a_group_that_cannot_be_read_is_unavailable_and_its_neighbours_are
     assert await error_of(one, offset_commit, commit_schema, commit_request(), "topics", 8) == UNAVAILABLE
     await stable(one, neighbour())
     assert one.metric("groups_unreadable") == 1
+    assert one.metric("rebalances_total") == 1
     assert (one.metric("groups", "Stable"), one.metric("groups", "Empty")) == (1, 0)
 
 

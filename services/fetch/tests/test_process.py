@@ -104,7 +104,7 @@ async def test_a_process_serves_tells_its_metrics_and_answers_what_it_holds_when
         latest = await control.send(latest_meta, latest_body("t")).future
         assert list_offsets.decode_response(latest.body, 7).topics[0].partitions[0].offset == 100
         page = await scrape(instance)
-        assert "kafscale_fetch_requests_total 1.0" in page
+        assert 'kafscale_fetch_requests_total{api="Fetch"} 1.0' in page
         assert 'kafscale_fetch_records_total{topic="t"} 100.0' in page
         assert f'kafscale_fetch_bytes_total{{topic="t"}} {float(len(log.expected(0)))}' in page
         assert "kafscale_fetch_lost_segments_total 0.0" in page

@@ -16,7 +16,9 @@ from kafscale.runtime.addresses import join_address, split_address
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.health import Health
 from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import ServiceParts
+from kafscale.runtime.stream.apis import ApiMetrics
 from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.stream.options import SERVER_OPTIONS
 from kafscale.runtime.stream.server import StreamLimits, StreamServer
@@ -52,11 +54,14 @@ class LateServices(grpc.GenericRpcHandler):
 
 
 class GrpcFace:
-    def __init__(self, *, health: Health, clock: Clock, watch: LoopWatch, memory_bytes: int) -> None:
+    def __init__(
+        self, *, health: Health, clock: Clock, watch: LoopWatch, memory_bytes: int, metrics: Metrics
+    ) -> None:
         """Half of the memory is for what streams hold; services account for what they keep of it."""
         self._bulk: dict[int, Handler] = {}
         self._control: dict[int, Handler] = {}
         self._health = health
+        self._metrics = metrics
         self._late = LateServices()
         self._server: grpc.aio.Server | None = None
         self.streams = StreamServer(
@@ -80,6 +85,9 @@ class GrpcFace:
 
     def offer(self, parts: ServiceParts, tracer: Tracer | None) -> None:
         self.streams.tracer = tracer
+        keys = sorted({*parts.bulk, *parts.control})
+        if keys:
+            self.streams.count(ApiMetrics(self._metrics, keys))
         for add_to_server in parts.grpc_services:
             add_to_server(cast(grpc.aio.Server, self._late))
         self._bulk.update(parts.bulk)

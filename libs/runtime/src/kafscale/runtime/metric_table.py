@@ -85,6 +85,18 @@ EVERY_PROCESS: Final = (
     gauge("python_info", "The Python that runs", "implementation", "major", "minor", "patchlevel", "version"),
 )
 
+APIS: Final = (
+    counter("requests_total", "Requests answered", "api"),
+    counter(
+        "errors_total",
+        "Errors that answers held, one for each partition, topic or group; the front door counts those that it puts "
+        "or joins itself, what it passes on unread is counted by its service",
+        "api",
+        "code",
+    ),
+    histogram("request_seconds", "From arrival to answer; a fetch that waits for data waits in it", "api"),
+)
+
 COMMITS: Final = (
     histogram("commit_seconds", "From submission to etcd's definite answer"),
     histogram("commit_jobs", "Partitions or groups that shared one commit request", bounds=JOBS_BOUNDS),
@@ -92,14 +104,7 @@ COMMITS: Final = (
 )
 
 FRONTDOOR: Final = (
-    counter("requests_total", "Requests answered", "api"),
-    counter(
-        "errors_total",
-        "Answers in which the front door put or saw an error; what it passes on unread its service counts",
-        "api",
-        "code",
-    ),
-    histogram("request_seconds", "From the last byte in to the answer", "api"),
+    *APIS,
     counter("request_bytes_total", "Bytes of requests", "api"),
     counter("response_bytes_total", "Bytes of answers", "api"),
     gauge("connections", "Open client connections"),
@@ -114,9 +119,8 @@ FRONTDOOR: Final = (
 )
 
 PRODUCE: Final = (
+    *APIS,
     *COMMITS,
-    counter("requests_total", "Produce requests"),
-    counter("errors_total", "Partitions answered with an error", "code"),
     counter("records_total", "Records committed", "topic"),
     counter("bytes_total", "Bytes of committed segments", "topic"),
     counter("flushes_total", "Segments committed"),
@@ -132,7 +136,7 @@ PRODUCE: Final = (
     counter("handoffs_total", "Partitions given away"),
     counter("checkpoints_total", "Tails moved to manifests"),
     histogram("put_seconds", "One PUT that succeeded"),
-    histogram("ack_seconds", "From arrival to answer"),
+    histogram("flush_seconds", "From a segment's seal to its commit"),
     histogram("recovery_seconds", "From a request's first claim to serving"),
     histogram("segment_bytes", "Size of a committed segment", bounds=BYTES_BOUNDS),
     gauge("owned_partitions", "Partitions this instance writes"),
@@ -141,8 +145,7 @@ PRODUCE: Final = (
 )
 
 FETCH: Final = (
-    counter("requests_total", "Fetch requests answered"),
-    counter("errors_total", "Partitions answered with an error", "code"),
+    *APIS,
     counter("partitions_total", "Partitions in answered Fetch requests"),
     counter("bytes_total", "Bytes of record sets answered", "topic"),
     counter("records_total", "Offsets that those record sets span: their records, until compaction", "topic"),
@@ -165,7 +168,9 @@ FETCH: Final = (
 )
 
 COORDINATOR: Final = (
+    *APIS,
     *COMMITS,
+    counter("rebalances_total", "New generations of classic groups, and new epochs of consumer groups"),
     gauge("slots", "Slots of groups this instance has"),
     counter("slots_lost_total", "Slots that were ours until another claimed them"),
     gauge("groups", "Groups in memory, by Kafka's name of their state", "state"),
@@ -173,7 +178,7 @@ COORDINATOR: Final = (
     gauge("groups_unreadable", "Groups that are not served because their records cannot be read"),
 )
 
-ADMIN: Final[tuple[MetricRow, ...]] = ()
+ADMIN: Final = APIS
 
 _PARTITION: Final = ("cluster_name", "topic", "partition")
 _MEMBER: Final = ("cluster_name", "group", "topic", "partition", "member_host", "consumer_id", "client_id")

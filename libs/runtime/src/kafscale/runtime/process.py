@@ -97,7 +97,11 @@ class _Process(Generic[S]):
         self._metrics = Metrics(role)
         self._keyspace = Keyspace(settings.namespace)
         self._face = GrpcFace(
-            health=self._health, clock=self._clock, watch=self._watch, memory_bytes=settings.memory_bytes
+            health=self._health,
+            clock=self._clock,
+            watch=self._watch,
+            memory_bytes=settings.memory_bytes,
+            metrics=self._metrics,
         )
         self._http = HttpFace(
             health=self._health, watch=self._watch, clock=self._clock, metrics=self._metrics

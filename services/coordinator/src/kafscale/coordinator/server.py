@@ -82,6 +82,7 @@ class Coordination:
         metrics.watch("slots", lambda: self.slots.held_count)
         metrics.watch("slots_lost_total", lambda: self.slots.lost_count)
         metrics.watch_each("groups", self._by_state)
+        metrics.watch("rebalances_total", lambda: self.groups.rebalances)
         metrics.watch("offsets_unreadable_total", lambda: self.commits.unreadable_met)
         metrics.watch("groups_unreadable", lambda: self.groups.unreadable_count)
 

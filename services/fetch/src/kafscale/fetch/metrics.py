@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from kafscale.fetch.reader import Ask
 from kafscale.runtime.metrics import Metrics, Tally
-from kafscale.wire.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +17,14 @@ class FetchMetrics:
     """Children are looked up once: a topic's tallies are kept until the topic is gone."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self.requests = metrics.counter("requests_total")
         self.partitions = metrics.counter("partitions_total")
         self.segments_joined = metrics.counter("joined_segments_total")
         self.overloaded = metrics.counter("overloads_total")
-        self.errors = metrics.counters("errors_total")
         self._bytes = metrics.counters("bytes_total")
         self._records = metrics.counters("records_total")
         self._topics: dict[str, TopicTallies] = {}
 
     def answered(self, asks: Sequence[Ask]) -> None:
-        self.requests.value += 1
         self.partitions.value += len(asks)
         for ask in asks:
             spot, cut = ask.spot, ask.cut
@@ -37,11 +33,6 @@ class FetchMetrics:
                 tallies.bytes.value += cut.size
                 tallies.records.value += cut.next_offset - spot.offset
                 self.segments_joined.value += len(cut.parts)
-            self.failed(spot.error)
-
-    def failed(self, error: ErrorCode) -> None:
-        if error is not ErrorCode.NONE:
-            self.errors.labels(error.name).inc()
 
     def topic_gone(self, topic: str) -> None:
         """Its series end with it."""

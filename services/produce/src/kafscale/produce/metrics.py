@@ -19,8 +19,6 @@ class ProduceMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         counter, histogram = metrics.counter, metrics.histogram
-        self.requests = counter("requests_total")
-        self.errors = metrics.counters("errors_total")
         self._records = metrics.counters("records_total")
         self._bytes = metrics.counters("bytes_total")
         self.flushes = counter("flushes_total")
@@ -33,7 +31,7 @@ class ProduceMetrics:
         self.checkpoints = counter("checkpoints_total")
         self.put_seconds = histogram("put_seconds")
         self.commits = CommitMetrics(metrics)
-        self.ack_seconds = histogram("ack_seconds")
+        self.flush_seconds = histogram("flush_seconds")
         self.recovery_seconds = histogram("recovery_seconds")
         self.segment_bytes = histogram("segment_bytes")
 

@@ -286,11 +286,12 @@ class Partition:
     def _note(self, done: Published | Checkpointed) -> None:
         metrics = self._tools.metrics
         if isinstance(done, Published):
-            counts = metrics.of_topic(self.id.topic)
+            counts, wall_ms = metrics.of_topic(self.id.topic), self._tools.clock.wall_ms()
             counts.records.inc(sum(seg.records for seg in done.segments))
             for seg in done.segments:
                 counts.bytes.inc(seg.size)
                 metrics.segment_bytes.observe(seg.size)
+                metrics.flush_seconds.observe(max(0, wall_ms - seg.created_ms) / 1000)
             metrics.flushes.inc(len(done.segments))
             return
         metrics.checkpoints.inc()

@@ -90,7 +90,6 @@ class ProduceService:
             unseen=unseen,
             conversions=self.conversions,
             clock=runtime.clock,
-            metrics=self._metrics,
         )
         self._watch_gauges()
         runtime.topics.subscribe(self._topic_changed)

@@ -16,6 +16,10 @@ class ReplySink(Protocol):
     ) -> None: ...
 
 
+CountError = Callable[[int, int], None]
+"""By API key and error code."""
+
+
 class _State(enum.IntEnum):
     OPEN = 0
     CANCELLED = 1
@@ -28,14 +32,23 @@ _OPEN, _CANCELLED, _REPLIED = _State
 class InboundRequest:
     """One request, open until reply() was called or its stream ended."""
 
-    __slots__ = ("_callbacks", "_sink", "_state", "arrived_ms", "body", "meta", "span")
+    __slots__ = ("_callbacks", "_count_error", "_sink", "_state", "arrived_ms", "body", "meta", "span")
 
-    def __init__(self, meta: RequestMeta, body: memoryview, *, arrived_ms: int, sink: ReplySink) -> None:
+    def __init__(
+        self,
+        meta: RequestMeta,
+        body: memoryview,
+        *,
+        arrived_ms: int,
+        sink: ReplySink,
+        count_error: CountError | None = None,
+    ) -> None:
         self.meta = meta
         self.body = body
         self.arrived_ms = arrived_ms
         self.span: Span | None = None
         self._sink = sink
+        self._count_error = count_error
         self._state = _OPEN
         self._callbacks: list[Callable[[], object]] | None = None
 
@@ -49,6 +62,11 @@ class InboundRequest:
         self._callbacks = None
         if state is _OPEN:
             self._sink.answer(self, status, revision, buffers)
+
+    def failed(self, code: int) -> None:
+        """The answer, or a partition in it, says this error: count it, whether or not anybody waits for it."""
+        if self._count_error is not None:
+            self._count_error(self.meta.api_key, code)
 
     @property
     def cancelled(self) -> bool:

@@ -17,8 +17,9 @@ import structlog
 from kafscale.runtime.clock import Clock, SystemClock
 from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.stream.apis import ApiMetrics, ApiStats
 from kafscale.runtime.stream.frame import Buffer, CancelFrame, FrameError, ReplyStatus, RequestFrame
-from kafscale.runtime.stream.inbound import Handler, InboundRequest
+from kafscale.runtime.stream.inbound import CountError, Handler, InboundRequest
 from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.options import ACCEPTED, SERVICE
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
@@ -69,6 +70,8 @@ class StreamServer:
         self.limits = limits or StreamLimits()
         self.tracer = tracer
         self.refusing = False
+        self.apis: Mapping[int, ApiStats] = {}
+        self.count_error: CountError | None = None
         self.stats = {"bulk": StreamStats(), "control": StreamStats()}
         self._streams: set[_ServerStream] = set()
         self._paused: set[_ServerStream] = set()
@@ -80,6 +83,11 @@ class StreamServer:
             "Control": grpc.stream_stream_rpc_method_handler(self._control),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+
+    def count(self, apis: ApiMetrics) -> None:
+        """From now on every request is counted there."""
+        self.apis = apis.by_key
+        self.count_error = apis.failed
 
     @property
     def open_requests(self) -> int:
@@ -197,6 +205,7 @@ class _ServerStream:
             return
         self._open_bytes -= len(request.body) + FRAME_COST_BYTES
         self._stats.replies += 1
+        self._count(request)
         if request.span is not None:
             request.span.end()
         self._outbox.put_reply(request_id, status, revision, body)
@@ -205,6 +214,12 @@ class _ServerStream:
             self._write_wanted = None
             if not wanted.done():  # cancelled: the client has gone, and the stream is about to end
                 wanted.set_result(None)
+
+    def _count(self, request: InboundRequest) -> None:
+        stats = self._server.apis.get(request.meta.api_key)
+        if stats is not None:
+            stats.requests.value += 1
+            stats.seconds.observe((self._clock.now_ms() - request.arrived_ms) / 1000)
 
     @property
     def held_bytes(self) -> int:
@@ -283,7 +298,9 @@ class _ServerStream:
         meta = frame.meta
         if meta.request_id in self.open:
             raise FrameError(f"request id {meta.request_id} is open already")
-        request = InboundRequest(meta, frame.body, arrived_ms=arrived_ms, sink=self)
+        request = InboundRequest(
+            meta, frame.body, arrived_ms=arrived_ms, sink=self, count_error=self._server.count_error
+        )
         self.open[meta.request_id] = request
         self._open_bytes += len(frame.body) + FRAME_COST_BYTES
         self._stats.requests += 1

@@ -16,6 +16,7 @@ from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import unknown_topic
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.buffers import Buffer
@@ -48,7 +49,7 @@ def handler(context: AdminContext) -> AsyncHandler:
                 if asked.assignments and isinstance(outcome, Topic):
                     log.info("assignments are ignored", topic=asked.name, partitions=outcome.partitions)
             results.append(_answer(asked.name, outcome))
-        return encode_response(CreatePartitionsResponse(results=results), version)
+        return encode_response(counted(inbound, CreatePartitionsResponse(results=results)), version)
 
     return create_partitions
 

@@ -18,6 +18,7 @@ from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import NewTopic, Refused
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
@@ -55,7 +56,7 @@ def handler(context: AdminContext) -> AsyncHandler:
 
         unique = {topic.name: topic for topic in request.topics}.values()
         results = await asyncio.gather(*(one(asked) for asked in unique))
-        return encode_response(CreateTopicsResponse(topics=list(results)), version)
+        return encode_response(counted(inbound, CreateTopicsResponse(topics=list(results))), version)
 
     return create_topics
 

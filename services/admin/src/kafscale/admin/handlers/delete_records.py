@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from kafscale.admin.context import AdminContext
 from kafscale.admin.log_starts import Place
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -36,7 +37,9 @@ def handler(context: AdminContext) -> AsyncHandler:
         request = decode_request(inbound.body, version)
         wait_s = min(max(request.timeout_ms / 1000, WAIT_MIN_S), WAIT_MAX_S)
         deleted = await context.log_starts.delete(_asked(request), wait_s)
-        body = encode_response(DeleteRecordsResponse(topics=_results(deleted.results)), version)
+        body = encode_response(
+            counted(inbound, DeleteRecordsResponse(topics=_results(deleted.results))), version
+        )
         inbound.reply(body, revision=deleted.revision)
         return body
 

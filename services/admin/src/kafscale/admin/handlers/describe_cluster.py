@@ -13,6 +13,7 @@ from enum import IntEnum
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import CLUSTER_OPERATIONS, brokers_of, controller_of
 from kafscale.admin.plan import Refused
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -36,7 +37,7 @@ def handler(context: AdminContext) -> AsyncHandler:
         refused = _wrong_endpoint(request.endpoint_type)
         if refused is not None:
             answer = DescribeClusterResponse(error_code=refused.error, error_message=refused.message)
-            return encode_response(answer, version)
+            return encode_response(counted(inbound, answer), version)
         brokers = await brokers_of(context, inbound.meta.listener)
         answer = DescribeClusterResponse(
             cluster_id=context.cluster_id,
@@ -48,7 +49,7 @@ def handler(context: AdminContext) -> AsyncHandler:
         )
         if request.include_cluster_authorized_operations:
             answer.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return encode_response(answer, version)
+        return encode_response(counted(inbound, answer), version)
 
     return describe_cluster
 

@@ -14,6 +14,7 @@ from kafscale.admin.config_answers import broker_configs, topic_configs
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import ResourceType, unknown_topic
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import TopicState
 from kafscale.wire.buffers import Buffer
@@ -42,7 +43,7 @@ def handler(context: AdminContext) -> AsyncHandler:
             results.append(_answer(resource, _configs(context, request, resource)))
             if number % RESOURCES_PER_TURN == 0:
                 await asyncio.sleep(0)
-        return encode_response(DescribeConfigsResponse(results=results), version)
+        return encode_response(counted(inbound, DescribeConfigsResponse(results=results)), version)
 
     return describe_configs
 

@@ -15,6 +15,7 @@ from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active, active_by_name
 from kafscale.admin.settings import AdminSettings
 from kafscale.admin.sizes import PartitionKey
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd import EtcdError
 from kafscale.storage.heads import CorruptValue
@@ -49,7 +50,7 @@ def handler(context: AdminContext) -> AsyncHandler:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         else:
             answer.topics = [_topic(topic, own, sizes) for topic, own in wanted]
-        return encode_response(DescribeLogDirsResponse(results=[answer]), version)
+        return encode_response(counted(inbound, DescribeLogDirsResponse(results=[answer])), version)
 
     return describe_log_dirs
 

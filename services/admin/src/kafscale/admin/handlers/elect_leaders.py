@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active_by_name
 from kafscale.admin.plan import Refused
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
@@ -32,7 +33,7 @@ def handler(context: AdminContext) -> AsyncHandler:
     async def elect_leaders(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        return encode_response(_elected(context, request), version)
+        return encode_response(counted(inbound, _elected(context, request)), version)
 
     return elect_leaders
 

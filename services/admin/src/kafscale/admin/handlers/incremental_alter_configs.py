@@ -12,6 +12,7 @@ from kafscale.admin.alterations import changed
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import alter_each
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
@@ -30,7 +31,7 @@ def handler(context: AdminContext) -> AsyncHandler:
         request = decode_request(inbound.body, version)
         outcomes = await alter_each(context, request.resources, _change, validate_only=request.validate_only)
         answers = [_answer(resource, refused) for resource, refused in outcomes]
-        return encode_response(IncrementalAlterConfigsResponse(responses=answers), version)
+        return encode_response(counted(inbound, IncrementalAlterConfigsResponse(responses=answers)), version)
 
     return incremental_alter_configs
 

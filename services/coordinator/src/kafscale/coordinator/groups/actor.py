@@ -74,18 +74,22 @@ class Kind(Protocol[G, E]):
 
     def exists(self, group: G) -> bool: ...
 
+    def generation(self, group: G) -> int:
+        """A new number for each rebalance."""
+
     def is_empty(self, group: G) -> bool:
         """Without members; only its offsets are left of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What all actors share. `fenced` and `forget` are the host's."""
+    """What all actors share. `fenced`, `rebalanced` and `forget` are the host's."""
 
     committer: Committer
     keyspace: Keyspace
     clock: RunningClock
     fenced: Callable[[Held], None]
+    rebalanced: Callable[[], None]
     forget: Callable[[Actor[Any, Any]], None]
 
 
@@ -188,6 +192,8 @@ class Actor(Generic[G, E]):
             self._settle(group, replies)
 
     def _settle(self, group: G, replies: Sequence[Reply]) -> None:
+        if self.kind.generation(group) != self.kind.generation(self.group):
+            self._tools.rebalanced()
         self.group = group
         for reply in replies:
             answer = self._waiting.pop(reply.token, None)

@@ -72,6 +72,9 @@ class ClassicKind:
     def exists(self, group: Group) -> bool:
         return group.exists
 
+    def generation(self, group: Group) -> int:
+        return group.generation
+
     def is_empty(self, group: Group) -> bool:
         return not group.members
 

@@ -70,6 +70,9 @@ class ConsumerKind:
     def exists(self, group: Group) -> bool:
         return self.is_kept(group)
 
+    def generation(self, group: Group) -> int:
+        return group.saved.epoch
+
     def is_empty(self, group: Group) -> bool:
         return not group.saved.members
 

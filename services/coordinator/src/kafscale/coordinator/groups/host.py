@@ -77,8 +77,14 @@ class Groups:
         self._is_fresh = is_fresh
         self._actors: dict[SlotId, dict[str, AnyActor]] = {}
         self._unreadable: dict[SlotId, set[str]] = {}
+        self.rebalances = 0
         self._tools = Tools(
-            committer=committer, keyspace=keyspace, clock=clock, fenced=fenced, forget=self._forget
+            committer=committer,
+            keyspace=keyspace,
+            clock=clock,
+            fenced=fenced,
+            rebalanced=self._rebalanced,
+            forget=self._forget,
         )
 
     # -- slots come and go -----------------------------------------------------------------------
@@ -141,6 +147,9 @@ class Groups:
         self._unreadable.pop(slot_id, None)
         for actor in self._actors.pop(slot_id, {}).values():
             actor.end(ErrorCode.NOT_COORDINATOR)
+
+    def _rebalanced(self) -> None:
+        self.rebalances += 1
 
     def _forget(self, actor: AnyActor) -> None:
         actors = self._actors.get(actor.held.slot_id, {})

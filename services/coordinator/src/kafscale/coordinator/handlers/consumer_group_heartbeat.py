@@ -14,6 +14,7 @@ from kafscale.coordinator.consumer.model import Heartbeat, HeartbeatReply, Parti
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.peers import client_host
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.keys import TopicId
@@ -37,7 +38,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             reply = await actor.ask(lambda token: event(request, inbound.meta, token))
         except GroupFailed as failed:
             reply = HeartbeatReply(token=0, error=failed.error, member_id=request.member_id)
-        return encode_response(response(reply), version)
+        return encode_response(counted(inbound, response(reply)), version)
 
     return consumer_group_heartbeat
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -31,7 +32,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             DeleteGroupsResponseGroupResult(group_id=name, error_code=await delete(context, name))
             for name in request.groups_names
         ]
-        return encode_response(DeleteGroupsResponse(results=results), version)
+        return encode_response(counted(inbound, DeleteGroupsResponse(results=results)), version)
 
     return delete_groups
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from kafscale.coordinator.classic.model import Generation, Heartbeat, InstanceId, MemberId, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema.heartbeat import (
@@ -29,7 +30,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             error = (await actor.ask(lambda token: event(request, Token(token)))).error
         except GroupFailed as failed:
             error = failed.error
-        return encode_response(HeartbeatResponse(error_code=error), version)
+        return encode_response(counted(inbound, HeartbeatResponse(error_code=error)), version)
 
     return heartbeat
 

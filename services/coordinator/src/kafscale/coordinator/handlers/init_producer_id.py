@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import structlog
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.producer_ids import TooContended
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd import EtcdError
 from kafscale.wire.buffers import Buffer
@@ -29,7 +30,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             answer = InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
         else:
             answer = await _fresh(context)
-        return encode_response(answer, version)
+        return encode_response(counted(inbound, answer), version)
 
     return init_producer_id
 

@@ -14,6 +14,7 @@ from kafscale.coordinator.classic.queries import describe
 from kafscale.coordinator.consumer.machine import state_of
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.host import AnyActor
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -35,10 +36,10 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         request = decode_request(inbound.body, version)
         if context.slots.is_loading:
             answer = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            return encode_response(answer, version)
+            return encode_response(counted(inbound, answer), version)
         if not context.groups.is_fresh:
             answer = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return encode_response(answer, version)
+            return encode_response(counted(inbound, answer), version)
         states = {state.lower() for state in request.states_filter}
         types = {type_.lower() for type_ in request.types_filter}
         listed = [_listed(context, actor) for actor in context.groups.all() if actor.kind.exists(actor.group)]
@@ -51,7 +52,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
                 and (not types or group.group_type.lower() in types)
             ]
         )
-        return encode_response(answer, version)
+        return encode_response(counted(inbound, answer), version)
 
     return list_groups
 

@@ -15,6 +15,7 @@ from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.host import AnyActor
 from kafscale.coordinator.groups.topics import TopicLookup
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -36,7 +37,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             answer = await _delete(context, request)
         except GroupFailed as failed:
             answer = OffsetDeleteResponse(error_code=failed.error)
-        return encode_response(answer, version)
+        return encode_response(counted(inbound, answer), version)
 
     return offset_delete
 

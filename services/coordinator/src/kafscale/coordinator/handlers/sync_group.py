@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from kafscale.coordinator.classic.model import Generation, InstanceId, MemberId, Sync, SyncReply, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema.sync_group import (
@@ -36,7 +37,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             protocol_name=reply.protocol_name,
             assignment=reply.assignment,
         )
-        return encode_response(answer, version)
+        return encode_response(counted(inbound, answer), version)
 
     return sync_group
 

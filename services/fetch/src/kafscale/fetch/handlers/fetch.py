@@ -26,6 +26,7 @@ from kafscale.fetch.reader import Ask, Reader
 from kafscale.fetch.session import NO_SESSION, session_error
 from kafscale.fetch.wait import Act, FetchWait, Offer, Step
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -87,7 +88,7 @@ class FetchHandler:
         if version >= SESSIONS_FROM:
             error = session_error(message.session_epoch)
             if error is not ErrorCode.NONE:
-                return api.encode_response(api.FetchResponse(error_code=error), version)
+                return api.encode_response(counted(request, api.FetchResponse(error_code=error)), version)
         if version < BATCHES_FROM:
             message.max_bytes = min(message.max_bytes, TOLD_BYTES_MAX)
         asks = _asks(message, version)
@@ -102,6 +103,9 @@ class FetchHandler:
             lease.release()
             raise
         self._metrics.answered(asks)
+        for ask in asks:
+            if (error := _error(ask)) is not ErrorCode.NONE:
+                request.failed(error)
         return answer
 
     async def _until_ready(
@@ -253,11 +257,14 @@ def _response(message: api.FetchRequest, asks: list[Ask], throttle_ms: int) -> a
     )
 
 
+def _error(ask: Ask) -> ErrorCode:
+    refused = ask.cut.refused and ask.spot.readable
+    return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if refused else ask.spot.error
+
+
 def _partition(ask: Ask, *, committed_only: bool) -> api.FetchResponsePartition:
     spot = ask.spot
-    error = spot.error
-    if ask.cut.refused and spot.readable:
-        error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    error = _error(ask)
     state = spot.state
     return api.FetchResponsePartition(
         partition_index=spot.partition,

@@ -18,9 +18,9 @@ from typing import Final
 import structlog
 from kafscale.fetch.errors import Asked, ReadFailure, code_for
 from kafscale.fetch.lookup import Lookup, Spot
-from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.offsets import EARLIEST, LATEST, NOWHERE, OffsetFinder, Point
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -49,10 +49,9 @@ SEARCHES_MAX: Final = 16
 
 
 class ListOffsetsHandler:
-    def __init__(self, *, lookup: Lookup, finder: OffsetFinder, metrics: FetchMetrics, clock: Clock) -> None:
+    def __init__(self, *, lookup: Lookup, finder: OffsetFinder, clock: Clock) -> None:
         self._lookup = lookup
         self._finder = finder
-        self._metrics = metrics
         self._clock = clock
 
     async def __call__(self, request: InboundRequest) -> Sequence[Buffer]:
@@ -66,7 +65,7 @@ class ListOffsetsHandler:
         await self._lookup.open(spots, Asked.OFFSETS)
         parts = [part for topic in message.topics for part in topic.partitions]
         points = await self._points(spots, parts, message.isolation_level, version)
-        return api.encode_response(_response(message, spots, points), version)
+        return api.encode_response(counted(request, _response(message, spots, points)), version)
 
     async def _points(
         self,
@@ -105,7 +104,6 @@ class ListOffsetsHandler:
         except ReadFailure as failure:
             log.warning("offsets_not_found", topic=spot.wanted, partition=spot.partition, reason=str(failure))
             spot.error = code_for(failure, Asked.OFFSETS)
-            self._metrics.failed(spot.error)
             return NOWHERE
 
     async def _one_point(self, spot: Spot, timestamp: int, committed_only: bool) -> Point:

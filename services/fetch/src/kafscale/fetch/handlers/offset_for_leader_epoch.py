@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 from kafscale.fetch.errors import Asked, ReadFailure, code_for
 from kafscale.fetch.lookup import Lookup, Spot
-from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.offsets import NO_EPOCH, NO_OFFSET, EpochEnd, OffsetFinder
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import offset_for_leader_epoch as api
@@ -24,10 +24,9 @@ UNDEFINED: Final = EpochEnd(epoch=NO_EPOCH, offset=NO_OFFSET)
 
 
 class OffsetForLeaderEpochHandler:
-    def __init__(self, *, lookup: Lookup, finder: OffsetFinder, metrics: FetchMetrics) -> None:
+    def __init__(self, *, lookup: Lookup, finder: OffsetFinder) -> None:
         self._lookup = lookup
         self._finder = finder
-        self._metrics = metrics
 
     async def __call__(self, request: InboundRequest) -> Sequence[Buffer]:
         version = request.meta.api_version
@@ -48,7 +47,7 @@ class OffsetForLeaderEpochHandler:
                 for topic in message.topics
             ]
         )
-        return api.encode_response(response, version)
+        return api.encode_response(counted(request, response), version)
 
     async def _end(self, spot: Spot, epoch: int) -> EpochEnd:
         if not spot.readable or epoch < 0:
@@ -60,7 +59,6 @@ class OffsetForLeaderEpochHandler:
                 "epoch_end_not_found", topic=spot.wanted, partition=spot.partition, reason=str(failure)
             )
             spot.error = code_for(failure, Asked.OFFSETS)
-            self._metrics.failed(spot.error)
             return UNDEFINED
 
 

@@ -16,6 +16,7 @@ from kafscale.produce.ownership import HOLD_MAX_MS, Ownership
 from kafscale.produce.partition import Partition, Phase
 from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.server import InboundRequest
 from kafscale.storage.etcd import EtcdError
 from kafscale.storage.snapshots import ProducerEntry
@@ -58,7 +59,7 @@ class DescribeProducersHandler:
         for topic in request.topics:
             parts = await asyncio.gather(*(one(topic.name, index) for index in topic.partition_indexes))
             response.topics.append(DescribeProducersResponseTopic(name=topic.name, partitions=list(parts)))
-        return encode_response(response, version)
+        return encode_response(counted(inbound, response), version)
 
     async def _producers(self, name: str, index: int) -> Sequence[ProducerEntry] | ErrorCode:
         topic = self._find(name, index)

@@ -18,7 +18,6 @@ import structlog
 from kafscale.produce.admission import Admission
 from kafscale.produce.log.model import Instant, Reply
 from kafscale.produce.message_sets import CONVERTED_COPIES, ConversionLine, Refused
-from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.overtaking import REPEATED, RefusedFirsts
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition
@@ -147,7 +146,7 @@ class OpenRequest:
             self._finish()
 
     def _failed(self, slot: int, error: ErrorCode) -> None:
-        self._handler.metrics.errors.labels(error.name).inc()
+        self._request.failed(error)
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._status = ReplyStatus.NOT_OWNER
             lane = self.lanes[slot] if slot < len(self.lanes) else None
@@ -178,9 +177,7 @@ class ProduceHandler:
         unseen: UnseenTopics,
         conversions: ConversionLine,
         clock: Clock,
-        metrics: ProduceMetrics,
     ) -> None:
-        self.metrics = metrics
         self._ownership = ownership
         self._topics = ownership.world.topics
         self._admission = admission
@@ -191,7 +188,6 @@ class ProduceHandler:
         self._clock = clock
 
     def __call__(self, request: InboundRequest) -> None:
-        self.metrics.requests.inc()
         version = request.meta.api_version
         try:
             message = decode_request(request.body, version)
@@ -349,7 +345,6 @@ class ProduceHandler:
 
     def finished(self, request: InboundRequest, reserved: int) -> None:
         self._admission.release(reserved)
-        self.metrics.ack_seconds.observe((self._clock.now_ms() - request.arrived_ms) / 1000)
 
 
 def _wrong_with(message: ProduceRequest) -> ErrorCode:
