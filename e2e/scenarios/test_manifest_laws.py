@@ -1,0 +1,264 @@
+"""The laws of the manifests on rendered objects with a fault planted in them: each law sees its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+from kafscale.runtime.metric_table import rows_of
+
+from e2e.checkers.manifests.laws import LAWS
+from e2e.checkers.manifests.objects import COMPONENT, NAME, POD_NAME, SERVICES
+from e2e.checkers.manifests.scaling import queries_name_metrics
+from e2e.harness.manifests import Manifest, Refused, check, patched, rendered
+
+GONE: Final = object()
+POD: Final = "spec template spec"
+SERVICE: Final = f"{POD} containers service"
+DEV, KEDA = "dev", "keda"
+OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
+PARTS: Final = ("external-stores", "etcd-ca", "per-pod-addresses", "prometheus", "keda")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`value` at `path` of an object of a kind. A path's steps are keys; of a list, a number or an element's name.
+
+    A path of no step is the object itself, which can be gone.
+    """
+
+    law: str
+    kind: str
+    name: str
+    path: str
+    value: Any
+    where: str = DEV
+
+
+def of_pod(law: str, path: str, value: Any, name: str = "kafscale-produce") -> Fault:
+    kind = "StatefulSet" if name in {"kafscale-frontdoor", "etcd", "object-store"} else "Deployment"
+    return Fault(law, kind, name, f"{POD} {path}".strip(), value)
+
+
+def of_service(law: str, path: str, value: Any, name: str = "kafscale-produce") -> Fault:
+    return of_pod(law, f"containers service {path}", value, name)
+
+
+def of_policy(name: str, path: str, value: Any) -> Fault:
+    return Fault("only_who_must_is_let_through", "NetworkPolicy", name, path, value)
+
+
+PROBES, NEEDS = "probes_mean_different_things", "needs_are_said_and_bounded"
+LITTLE, WRITTEN, IMAGES = "pods_may_do_little", "what_is_written_is_bounded", "images_are_named"
+LISTENS, TAKEN = "listens_where_its_ports_are", "settings_are_taken"
+ABOVE, PLAIN, THERE = "variables_stand_above_their_use", "no_secret_is_plain", "what_is_referred_to_is_there"
+REASON, EMPTIED = "autoscalers_are_within_reason", "nodes_can_be_emptied_one_pod_at_a_time"
+REACH, OWN, NAMES = "services_reach_ports", "selectors_mean_their_own", "pods_have_names"
+DOOR: Final = "kafscale-frontdoor"
+
+FAULTS: Final = (
+    of_service(PROBES, "livenessProbe", GONE),
+    of_service(PROBES, "livenessProbe httpGet path", "/readyz"),
+    of_service(PROBES, "readinessProbe httpGet path", "/livez"),
+    of_service(PROBES, "readinessProbe httpGet port", "htpp"),
+    of_service(PROBES, "startupProbe failureThreshold", 3),
+    of_service(PROBES, "livenessProbe periodSeconds", 1),
+    of_service(PROBES, "readinessProbe periodSeconds", 30),
+    of_pod(PROBES, "containers etcd livenessProbe httpGet path", "/health", "etcd"),
+    of_service(NEEDS, "resources limits memory", GONE),
+    of_service(NEEDS, "resources requests memory", "4Gi"),
+    of_service("memory_holds_what_the_settings_allow", "resources limits memory", "700Mi"),
+    of_service(
+        "memory_holds_what_the_settings_allow",
+        "env KAFSCALE_CACHE_BYTES value",
+        "1073741824",
+        "kafscale-fetch",
+    ),
+    of_pod(LITTLE, "securityContext runAsUser", 0),
+    of_pod(LITTLE, "securityContext seccompProfile", GONE),
+    of_pod(LITTLE, "hostNetwork", True),
+    of_service(LITTLE, "securityContext readOnlyRootFilesystem", False),
+    of_pod(LITTLE, "initContainers bucket securityContext capabilities", GONE, "kafscale-admin"),
+    of_pod("nobody_speaks_to_kubernetes", "serviceAccountName", "kafscale-fetch"),
+    of_pod("nobody_speaks_to_kubernetes", "automountServiceAccountToken", GONE),
+    Fault("nobody_speaks_to_kubernetes", "ServiceAccount", DOOR, "automountServiceAccountToken", True),
+    of_pod("no_variables_of_services", "enableServiceLinks", GONE),
+    of_pod("leaving_takes_less_than_the_grace", "terminationGracePeriodSeconds", 30),
+    of_service("leaving_takes_less_than_the_grace", "lifecycle preStop sleep seconds", 25, DOOR),
+    of_service("only_front_doors_wait_before_they_drain", "lifecycle", GONE, DOOR),
+    of_service(
+        "only_front_doors_wait_before_they_drain", "lifecycle", {"preStop": {"sleep": {"seconds": 5}}}
+    ),
+    of_pod("pods_are_spread", "topologySpreadConstraints 0", GONE),
+    of_pod("pods_are_spread", "topologySpreadConstraints 1 matchLabelKeys", []),
+    of_pod("pods_are_spread", "topologySpreadConstraints 0 labelSelector matchLabels", {NAME: "kafskale"}),
+    of_pod(WRITTEN, "volumes tmp emptyDir", {}),
+    of_pod(WRITTEN, "volumes tmp", GONE),
+    of_service(WRITTEN, "volumeMounts", []),
+    of_service(IMAGES, "image", "kafscale-produce"),
+    of_service(IMAGES, "image", "kafscale-fetch:latest"),
+    of_service(IMAGES, "imagePullPolicy", GONE),
+    of_service("variables_are_settings", "env KAFSCALE_MEMORY_BYTES name", "KAFSCALE_MEMORY"),
+    of_service("variables_are_settings", "env KAFSCALE_MEMORY_BYTES name", "KAFSCALE_FETCH_GETS"),
+    of_service(TAKEN, "env KAFSCALE_MEMORY_BYTES value", "512Mi"),
+    of_service(TAKEN, "env KAFSCALE_S3_ACCESS_KEY_ID", GONE),
+    of_service(ABOVE, "env POD_IP", GONE),
+    of_pod(ABOVE, "containers etcd env POD_NAME name", "POD", "etcd"),
+    of_service(
+        PLAIN, "env KAFSCALE_S3_SECRET_ACCESS_KEY", {"name": "KAFSCALE_S3_SECRET_ACCESS_KEY", "value": "x"}
+    ),
+    Fault(PLAIN, "ConfigMap", "kafscale-settings", "data KAFSCALE_ETCD_PASSWORD", "x"),
+    of_service(THERE, "envFrom 0 configMapRef name", "kafscale-settings"),
+    of_service(THERE, "env KAFSCALE_ETCD_USER valueFrom secretKeyRef name", "kafscale-secrets"),
+    Fault(
+        THERE, "StatefulSet", DOOR, f"{SERVICE} env OUTSIDE_DOMAIN valueFrom configMapKeyRef key", "a", KEDA
+    ),
+    Fault(THERE, "Deployment", "kafscale-fetch", f"{POD} volumes etcd-ca secret secretName", "etcd-ca", KEDA),
+    Fault(LISTENS, "ConfigMap", "kafscale-settings", "data KAFSCALE_GRPC_LISTEN", "127.0.0.1:7000"),
+    Fault(LISTENS, "ConfigMap", "kafscale-settings", "data KAFSCALE_HTTP_LISTEN", GONE),
+    of_service(LISTENS, "env KAFSCALE_GRPC_ADVERTISE value", "$(POD_NAME):7000"),
+    of_service(LISTENS, "ports kafka containerPort", 9093, DOOR),
+    of_service(LISTENS, "env KAFSCALE_ADVERTISED_LISTENERS value", "PLAINTEXT://kafscale:9092", DOOR),
+    of_service(LISTENS, "env KAFSCALE_ADVERTISED_LISTENERS value", "INSIDE://kafscale:9092", DOOR),
+    Fault(
+        LISTENS,
+        "StatefulSet",
+        DOOR,
+        f"{SERVICE} env KAFSCALE_ADVERTISED_LISTENERS value",
+        "OUTSIDE://a:1",
+        KEDA,
+    ),
+    Fault("one_decides_how_many", "HorizontalPodAutoscaler", "kafscale-fetch", "", GONE),
+    Fault("one_decides_how_many", "Deployment", "kafscale-fetch", "spec replicas", 2),
+    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec scaleTargetRef kind", "Deployment"),
+    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec maxReplicas", 1),
+    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec metrics 0 resource target averageValue", "1500m"),
+    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec metrics 0 resource target", {"type": "Utilization"}),
+    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec behavior scaleDown policies 0 value", 4),
+    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec behavior scaleDown stabilizationWindowSeconds", 0),
+    Fault(REASON, "ScaledObject", DOOR, "spec triggers 1 metadata value", "70", KEDA),
+    Fault(REASON, "ScaledObject", DOOR, "spec advanced", {}, KEDA),
+    Fault(EMPTIED, "PodDisruptionBudget", "kafscale-admin", "", GONE),
+    Fault(EMPTIED, "PodDisruptionBudget", "etcd", "spec maxUnavailable", 0),
+    Fault(
+        EMPTIED, "PodDisruptionBudget", "kafscale-admin", f"spec selector matchLabels {COMPONENT}", "fetch"
+    ),
+    Fault("every_front_door_has_its_address", "ScaledObject", DOOR, "spec maxReplicaCount", 7, KEDA),
+    Fault("every_front_door_has_its_address", "Service", f"{DOOR}-3", "", GONE, KEDA),
+    Fault(
+        *("a_rollout_takes_none_away_before_its_successor", "Deployment", "kafscale-admin"),
+        *("spec strategy rollingUpdate maxUnavailable", 1),
+    ),
+    Fault(
+        *("a_rollout_takes_none_away_before_its_successor", "StatefulSet", DOOR),
+        *("spec updateStrategy type", "OnDelete"),
+    ),
+    Fault(REACH, "Service", "kafscale", "spec ports kafka targetPort", "kafak"),
+    Fault(REACH, "Service", "kafscale", "spec ports kafka port", 9093),
+    Fault(REACH, "Service", "kafscale", f"spec selector {COMPONENT}", "door"),
+    Fault(REACH, "Service", f"{DOOR}-3", f"spec selector {POD_NAME}", "door-3", KEDA),
+    Fault(NAMES, "StatefulSet", DOOR, "spec serviceName", "kafscale"),
+    Fault(NAMES, "Service", "etcd", "spec publishNotReadyAddresses", GONE),
+    Fault(OWN, "Deployment", "kafscale-fetch", f"spec selector matchLabels {COMPONENT}", GONE),
+    Fault(OWN, "Deployment", "kafscale-fetch", f"spec template metadata labels {COMPONENT}", "fetcher"),
+    Fault(OWN, "NetworkPolicy", DOOR, f"spec podSelector matchLabels {COMPONENT}", "door"),
+    of_policy("kafscale-nothing-else", "", GONE),
+    of_policy("kafscale-nothing-else", "spec policyTypes", ["Egress"]),
+    of_policy("kafscale-names", "", GONE),
+    of_policy(DOOR, "spec egress", []),
+    of_policy(DOOR, "spec ingress 0 ports 0 port", 9093),
+    of_policy("kafscale-asked-by-frontdoor", "spec ingress 0 from", [{"podSelector": {}}]),
+    of_policy("kafscale-asked-by-frontdoor", "spec ingress 0 from", GONE),
+    of_policy("kafscale-produce", "spec ingress 0 from 0 podSelector matchLabels", {NAME: "kafscale"}),
+    of_policy("kafscale-to-etcd", "spec podSelector matchLabels", {NAME: "kafscale", COMPONENT: "produce"}),
+    of_policy("etcd", "spec ingress 0 from 0", {"namespaceSelector": {}}),
+    Fault(
+        "only_who_must_is_let_through",
+        "NetworkPolicy",
+        "kafscale-to-stores",
+        "spec egress 0 ports 1 port",
+        80,
+        KEDA,
+    ),
+    Fault("only_who_must_is_let_through", "NetworkPolicy", "kafscale-scraped", "", GONE, KEDA),
+)
+
+QUERIES: Final[Mapping[str, tuple[str, Any]]] = {
+    "does not name a metric": ("query", "sum(rate(kafscale_produce_byte_total[2m]))"),
+    "takes a counter": ("query", 'sum(kafscale_produce_bytes_total{namespace="kafscale"})'),
+    "counts other namespaces": ("query", "sum(rate(kafscale_produce_bytes_total[2m]))"),
+    "is not a sum": ("query", 'avg(rate(kafscale_produce_bytes_total{namespace="kafscale"}[2m]))'),
+    "is about another": ("query", 'sum(rate(kafscale_fetch_bytes_total{namespace="kafscale"}[2m]))'),
+    "threshold is nothing": ("threshold", "0"),
+}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifest]]:
+    return {
+        DEV: rendered("dev"),
+        KEDA: patched("../base", OUTSIDE, tmp_path_factory.mktemp("overlay"), PARTS),
+    }
+
+
+def test_each_law_has_a_fault_planted() -> None:
+    assert {each.law for each in FAULTS} == set(LAWS)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.law}-{fault.name}-{fault.path}")
+def test_a_planted_fault_is_seen(sound: Mapping[str, list[Manifest]], fault: Fault) -> None:
+    law = LAWS[fault.law]
+    assert law(sound[fault.where]) == []
+    assert law(planted(sound[fault.where], fault)) != []
+
+
+@pytest.mark.parametrize("said", QUERIES)
+def test_a_wrong_query_is_seen(sound: Mapping[str, list[Manifest]], said: str) -> None:
+    kinds = {row.exposed(service): row.kind for service in SERVICES for row in rows_of(service)}
+    key, value = QUERIES[said]
+    fault = Fault("", "ScaledObject", "kafscale-produce", f"spec triggers 0 metadata {key}", value)
+    [found] = queries_name_metrics(planted(sound[KEDA], fault), kinds)
+    assert said in found
+
+
+@pytest.mark.parametrize(("path", "value"), [("spec pollingIntervall", 3), ("spec triggers 0 type", 3)])
+def test_a_custom_resource_that_its_definition_does_not_allow_is_refused(
+    sound: Mapping[str, list[Manifest]], path: str, value: Any
+) -> None:
+    fault = Fault("", "ScaledObject", "kafscale-produce", path, value)
+    objects = planted(sound[KEDA], fault)
+    [wrong] = [each for each in objects if each["kind"] == fault.kind and named_so(each, fault.name)]
+    with pytest.raises(Refused, match="kafscale-produce"):
+        check(wrong, "1.31")
+
+
+def planted(objects: list[Manifest], fault: Fault) -> list[Manifest]:
+    """A copy of the objects with the fault in it."""
+    made = deepcopy(objects)
+    [found] = [each for each in made if each["kind"] == fault.kind and named_so(each, fault.name)]
+    if not fault.path:
+        return [each for each in made if each is not found]
+    *steps, last = fault.path.split(" ")
+    at: Any = found
+    for step in steps:
+        at = at[place(at, step)]
+    if fault.value is GONE:
+        del at[place(at, last)]
+    else:
+        at[place(at, last)] = fault.value
+    return made
+
+
+def named_so(manifest: Manifest, name: str) -> bool:
+    """Generated ones have the hash of their content behind."""
+    own = str(manifest["metadata"]["name"])
+    return own == name or (manifest["kind"] in {"ConfigMap", "Secret"} and own.rpartition("-")[0] == name)
+
+
+def place(at: Any, step: str) -> Any:
+    if isinstance(at, dict):
+        return step
+    return int(step) if step.isdecimal() else [each["name"] for each in at].index(step)
