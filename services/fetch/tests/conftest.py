@@ -10,7 +10,9 @@ from kafscale.fetch.service import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.exposition import read
 from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.shared_cache import open_shared_cache
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
@@ -60,8 +62,11 @@ class Call:
 class Client:
     """Speaks to the handlers as the stream server would, and reads their bytes."""
 
-    def __init__(self, service: FetchService, topics: TopicsView, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, service: FetchService, topics: TopicsView, tasks: asyncio.TaskGroup, page: Metrics
+    ) -> None:
         self.service = service
+        self._page = page
         self.topics = topics
         self._clock = SystemClock()
         self._handlers = {
@@ -69,6 +74,9 @@ class Client:
             ApiKey.LIST_OFFSETS: task_handler(service.list_offsets, tasks),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: task_handler(service.offset_for_leader_epoch, tasks),
         }
+
+    def metric(self, name: str) -> float:
+        return read(self._page).get_sample_value(f"kafscale_fetch_{name}") or 0.0
 
     def send(
         self,
@@ -201,7 +209,7 @@ class _Stop(Exception):
 
 @asynccontextmanager
 async def serving(
-    etcd: EtcdClient, keyspace: Keyspace, store: ObjectStore, **settings: int
+    etcd: EtcdClient, keyspace: Keyspace, store: ObjectStore, redis_url: str | None = None, **settings: int
 ) -> AsyncIterator[Client]:
     """A running service; a failing test's error comes out as it is."""
     failure: BaseException | None = None
@@ -210,20 +218,22 @@ async def serving(
             topics = TopicsView(etcd, keyspace)
             tasks.create_task(topics.run())
             await topics.ready()
-            values = FetchSettings(**settings)
+            values = FetchSettings(redis_url=redis_url, **settings)
+            clock, budget, page = SystemClock(), MemoryBudget(values.memory_bytes), Metrics("fetch")
             service = assemble(
                 values,
                 etcd=etcd,
                 keyspace=keyspace,
                 store=store,
                 topics=topics,
-                clock=SystemClock(),
+                clock=clock,
                 tasks=tasks,
-                budget=MemoryBudget(values.memory_bytes),
-                metrics=FetchMetrics(Metrics("fetch")),
+                metrics=FetchMetrics(page),
+                budget=budget,
+                shared=open_shared_cache(values, clock=clock, budget=budget, metrics=page, tasks=tasks),
             )
             try:
-                yield Client(service, topics, tasks)
+                yield Client(service, topics, tasks, page)
             except Exception as error:  # noqa: BLE001  # raised below, outside of the group
                 failure = error
             raise _Stop

@@ -25,3 +25,19 @@ def check_url(url: str) -> str:
     if parts.port == 0:
         raise ValueError(f"{url!r} has no port that could be reached")
     return url
+
+
+def check_redis_url(url: str) -> str:
+    """`redis://`, `rediss://` or `unix://`. The mistake is told without the URL, which may hold a password."""
+    parts = urlsplit(url)
+    try:
+        readable = parts.port != 0
+    except ValueError:
+        readable = False
+    place = parts.path if parts.scheme == "unix" else parts.hostname
+    if parts.scheme not in ("redis", "rediss", "unix") or not place or not readable:
+        raise ValueError(
+            "not redis://[user:password@]host[:port][/db], rediss://… or unix:///path; "
+            "percent-encode what is special in the password"
+        )
+    return url

@@ -103,6 +103,20 @@ COMMITS: Final = (
     counter("commits_unknown_total", "Commit requests whose outcome was not known"),
 )
 
+SHARED_CACHE: Final = (
+    counter("shared_cache_hits_total", "Segments found in the shared cache"),
+    counter("shared_cache_misses_total", "Segments that the shared cache did not have"),
+    counter("shared_cache_skips_total", "Calls not made: the shared cache is left alone after failures"),
+    counter("shared_cache_errors_total", "Calls to the shared cache that failed or were late"),
+    counter("shared_cache_corrupt_total", "Entries of the shared cache deleted as damaged"),
+    counter("shared_cache_fills_total", "Segments put into the shared cache"),
+    counter("shared_cache_dropped_fills_total", "Segments not put there because too much waited already"),
+    counter("shared_cache_read_bytes_total", "Bytes read from the shared cache"),
+    counter("shared_cache_written_bytes_total", "Bytes put into the shared cache"),
+    gauge("shared_cache_breaker_state", "Whether the shared cache is used: 0 yes, 1 on trial, 2 left alone"),
+    histogram("shared_cache_seconds", "One call to the shared cache, failed or not"),
+)
+
 FRONTDOOR: Final = (
     *APIS,
     counter("request_bytes_total", "Bytes of requests", "api"),
@@ -121,6 +135,7 @@ FRONTDOOR: Final = (
 PRODUCE: Final = (
     *APIS,
     *COMMITS,
+    *SHARED_CACHE,
     counter("records_total", "Records committed", "topic"),
     counter("bytes_total", "Bytes of committed segments", "topic"),
     counter("flushes_total", "Segments committed"),
@@ -146,6 +161,7 @@ PRODUCE: Final = (
 
 FETCH: Final = (
     *APIS,
+    *SHARED_CACHE,
     counter("partitions_total", "Partitions in answered Fetch requests"),
     counter("bytes_total", "Bytes of record sets answered", "topic"),
     counter("records_total", "Offsets that those record sets span: their records, until compaction", "topic"),

@@ -30,6 +30,7 @@ from kafscale.runtime.process_metrics import watch_process
 from kafscale.runtime.service import Runtime, ServiceParts
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import load_settings
+from kafscale.runtime.shared_cache import BadRedisUrl
 from kafscale.runtime.tracing import Tracer, open_tracer
 from kafscale.runtime.waits import Need, wait_for
 from kafscale.storage.etcd import EtcdClient, EtcdError
@@ -120,7 +121,7 @@ class _Process(Generic[S]):
         try:
             async with AsyncExitStack() as stack:
                 await self._live(stack)
-        except* (CannotServe, NodeIdTaken, StoreUnsuitable, BadEndpoint) as group:
+        except* (CannotServe, NodeIdTaken, StoreUnsuitable, BadEndpoint, BadRedisUrl) as group:
             exit_code = FAILED_EXIT_CODE
             for error in leaves(group):
                 log.error("cannot serve", why=str(error))

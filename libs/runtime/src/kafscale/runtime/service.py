@@ -11,6 +11,7 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.http import WorkerMetrics
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.shared_cache import SharedCache, open_shared_cache
 from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.etcd import EtcdClient
@@ -62,6 +63,16 @@ class Runtime(Generic[S]):
             self._topics = TopicsView(self.etcd, self.keyspace)
             self.task_group.create_task(self._topics.run())
         return self._topics
+
+    def open_shared_cache(self) -> SharedCache | None:
+        """None unless the settings name one. Once per process; raises BadRedisUrl."""
+        return open_shared_cache(
+            self.settings,
+            clock=self.clock,
+            budget=self.budget,
+            metrics=self.metrics,
+            tasks=self.task_group,
+        )
 
 
 async def _nothing() -> None:

@@ -7,7 +7,7 @@ Values only: nothing here opens, connects or decides.
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from kafscale.runtime.addresses import check_url, split_address
+from kafscale.runtime.addresses import check_redis_url, check_url, split_address
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -81,6 +81,20 @@ class ServiceSettings(BaseSettings):
     cache_bytes: int = Field(128 * MIB, ge=0, description="Segments kept in memory by a fetch service.")
     readahead_segments: int = Field(2, ge=0, description="Segments fetched ahead of a sequential reader.")
 
+    redis_url: SecretStr | None = Field(
+        None,
+        description="Redis that produce and fetch services share as a cache of segments; none when unset.",
+    )
+    redis_timeout_ms: int = Field(
+        20, ge=1, description="Longest call to redis for each MiB begun; past it the object store is asked."
+    )
+    redis_max_object_bytes: int = Field(8 * MIB, ge=1, description="Larger segments are not kept in redis.")
+    redis_ttl_ms: int = Field(
+        3_600_000,
+        ge=1,
+        description="A segment leaves redis when this long has passed since it was put there.",
+    )
+
     @field_validator("etcd_endpoints", mode="before")
     @classmethod
     def split_commas(cls, value: object) -> object:
@@ -100,6 +114,13 @@ class ServiceSettings(BaseSettings):
     def check_address(cls, value: str | None) -> str | None:
         if value is not None:
             split_address(value)
+        return value
+
+    @field_validator("redis_url", mode="before")
+    @classmethod
+    def check_redis(cls, value: object) -> object:
+        if isinstance(value, str):
+            return check_redis_url(value) if value else None
         return value
 
     @model_validator(mode="after")

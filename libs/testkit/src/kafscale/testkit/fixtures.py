@@ -10,6 +10,7 @@ from kafscale.testkit.objects import (
     object_store_kind,
     s3_store,
 )
+from kafscale.testkit.redis import redis_server
 from kafscale.testkit.seaweed import seaweed
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "namespace",
     "object_store",
     "object_store_kind",
+    "redis_server",
     "s3_store",
     "seaweed",
 ]

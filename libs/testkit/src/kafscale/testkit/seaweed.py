@@ -84,7 +84,7 @@ class SeaweedServer:
         (self.directory / "s3.json").write_text(json.dumps(_identities()))
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*_dying_with_parent(), find_weed(), *self._arguments()],
+                [*dying_with_parent(), find_weed(), *self._arguments()],
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -174,7 +174,7 @@ def _identities() -> dict[str, Any]:
     return {"identities": [{"name": "admin", "credentials": credentials, "actions": actions}]}
 
 
-def _dying_with_parent() -> list[str]:
+def dying_with_parent() -> list[str]:
     """A killed test run must not leave a server behind."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []

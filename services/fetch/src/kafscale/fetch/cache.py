@@ -4,7 +4,8 @@ An answer is views of segments held here, so an entry that some answer uses is p
 answer is gone: what the cache keeps and what answers hold obey one budget. Unpinned entries go, least
 recently used first, when `keep_bytes` is passed; pinned ones may take HOLD_SHARE of the process's budget, and then
 a load is refused rather than queued. At most `gets_max` GETs run at a time. Nothing here looks at all entries: of
-tiny segments there are tens of thousands, and one answer asks for hundreds.
+tiny segments there are tens of thousands, and one answer asks for hundreds. What is not here is looked for in the
+cache that instances share, if there is one, and then in the store; what the store gave is put there.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Final, TypeAlias
 from kafscale.fetch.errors import LostSegment, MemoryExhausted
 from kafscale.fetch.segment_view import SegmentView
 from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.shared_cache import SharedCache
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import index_beside
 from kafscale.storage.objects import (
@@ -103,9 +105,15 @@ class SegmentCache:
     """For one event loop; `tasks` owns the loads."""
 
     def __init__(
-        self, store: ObjectStore, limits: CacheLimits, tasks: asyncio.TaskGroup, budget: MemoryBudget
+        self,
+        store: ObjectStore,
+        limits: CacheLimits,
+        tasks: asyncio.TaskGroup,
+        budget: MemoryBudget,
+        shared: SharedCache | None = None,
     ) -> None:
         self._store = store
+        self._shared = shared
         self._limits = limits
         self._budget = budget
         self._tasks = tasks
@@ -231,18 +239,38 @@ class SegmentCache:
 
     async def _load(self, key: str, seg: Seg) -> SegmentView:
         async with self._gets:
-            for attempt in range(READS_OF_CORRUPT):
-                data = await self._get(key, seg)
-                try:
-                    view = SegmentView(seg, data)
-                    break
-                except SegmentError as error:
-                    self.counters.corrupt += 1
-                    if attempt + 1 == READS_OF_CORRUPT:
-                        raise LostSegment(key=key, reason=str(error)) from error
+            view = None if self._shared is None else await self._shared_view(self._shared, key, seg)
+            if view is None:
+                view = await self._stored_view(key, seg)
             if seg.batches > INDEX_WORTH_BATCHES:
                 await self._adopt_index(key, view)
             return view
+
+    async def _shared_view(self, shared: SharedCache, key: str, seg: Seg) -> SegmentView | None:
+        """From the shared cache; None when the store is to be read."""
+        data = await shared.get(key, seg.etag, seg.size)
+        if data is None:
+            return None
+        try:
+            return SegmentView(seg, data)
+        except SegmentError:
+            self.counters.corrupt += 1
+            await shared.discard(key, seg.etag)
+            return None
+
+    async def _stored_view(self, key: str, seg: Seg) -> SegmentView:
+        for attempt in range(READS_OF_CORRUPT):
+            data = await self._get(key, seg)
+            try:
+                view = SegmentView(seg, data)
+                break
+            except SegmentError as error:
+                self.counters.corrupt += 1
+                if attempt + 1 == READS_OF_CORRUPT:
+                    raise LostSegment(key=key, reason=str(error)) from error
+        if self._shared is not None:
+            self._shared.fill(key, seg.etag, (data,))
+        return view
 
     async def _get(self, key: str, seg: Seg) -> bytes:
         try:

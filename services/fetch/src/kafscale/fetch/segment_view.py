@@ -40,7 +40,7 @@ class SegmentView:
 
     __slots__ = ("_offsets", "_positions", "buffer", "end", "seg", "start")
 
-    def __init__(self, seg: Seg, data: bytes) -> None:
+    def __init__(self, seg: Seg, data: bytes | memoryview) -> None:
         """Raises SegmentError unless `data` is whole, intact, and the very object that was committed."""
         _check_identity(seg, data)
         self.seg = seg
@@ -141,7 +141,7 @@ class SegmentView:
             position += size
 
 
-def _check_identity(seg: Seg, data: bytes) -> None:
+def _check_identity(seg: Seg, data: bytes | memoryview) -> None:
     """An etag condition may be ignored by a store; the commit record's checksum and extent cannot."""
     if len(data) != seg.size:
         raise SegmentError(Fault.LENGTH, position=0, expected=seg.size, found=len(data))

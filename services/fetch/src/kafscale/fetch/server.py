@@ -21,6 +21,7 @@ OPEN_REQUESTS_MAX: Final = 16_384
 async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
     tasks = runtime.task_group
     metrics = FetchMetrics(runtime.metrics)
+    shared = runtime.open_shared_cache()
     service = assemble(
         runtime.settings,
         etcd=runtime.etcd,
@@ -31,6 +32,7 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
         tasks=tasks,
         budget=runtime.budget,
         metrics=metrics,
+        shared=shared,
     )
     publish(runtime.metrics, service)
     unsubscribe = runtime.topics.subscribe(

@@ -17,6 +17,7 @@ from kafscale.fetch.reader import Reader, ReadLimits
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.shared_cache import SharedCache
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore
@@ -48,29 +49,29 @@ def assemble(
     tasks: asyncio.TaskGroup,
     budget: MemoryBudget,
     metrics: FetchMetrics,
+    shared: SharedCache | None = None,
 ) -> FetchService:
     heads = Heads(etcd, keyspace, clock=clock, tasks=tasks, times=_times(settings))
-    cache = SegmentCache(store, _cache_limits(settings), tasks, budget)
+    cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared)
     manifests = _manifests(settings, store, tasks)
     locator = Locator(manifests)
     lookup = Lookup(topics, heads, clock)
     limits = _read_limits(settings)
     reader = Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
     finder = OffsetFinder(reader, locator, cache)
-    fetch = FetchHandler(
-        lookup=lookup,
-        heads=heads,
-        reader=reader,
-        cache=cache,
-        clock=clock,
-        limits=_fetch_limits(settings),
-        metrics=metrics,
-        teller=Teller(),
-    )
     return FetchService(
         heads=heads,
         cache=cache,
-        fetch=fetch,
+        fetch=FetchHandler(
+            lookup=lookup,
+            heads=heads,
+            reader=reader,
+            cache=cache,
+            clock=clock,
+            limits=_fetch_limits(settings),
+            metrics=metrics,
+            teller=Teller(),
+        ),
         list_offsets=ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock),
         offset_for_leader_epoch=OffsetForLeaderEpochHandler(lookup=lookup, finder=finder),
         metrics=metrics,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafscale.runtime.committer import CommitMetrics
 from kafscale.runtime.metrics import Metrics, Tally
+from kafscale.storage.heads import Seg
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,15 @@ class ProduceMetrics:
 
     def of_topic(self, topic: str) -> TopicTallies:
         return TopicTallies(self._bytes.labels(topic), self._records.labels(topic))
+
+    def committed(self, topic: str, segments: Sequence[Seg], wall_ms: int) -> None:
+        counts = self.of_topic(topic)
+        counts.records.inc(sum(seg.records for seg in segments))
+        for seg in segments:
+            counts.bytes.inc(seg.size)
+            self.segment_bytes.observe(seg.size)
+            self.flush_seconds.observe(max(0, wall_ms - seg.created_ms) / 1000)
+        self.flushes.inc(len(segments))
 
     def topic_gone(self, topic: str) -> None:
         """Its series end with it."""

@@ -45,8 +45,10 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opening import Opener, Request, Waiter
 from kafscale.produce.overtaking import REPEATED, RefusedFirsts
 from kafscale.produce.pump import Pump
+from kafscale.produce.shared_fills import SharedFills
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled
+from kafscale.runtime.shared_cache import SharedCache
 from kafscale.storage.claims import head_in
 from kafscale.storage.etcd import Compare, Put, Range, Txn
 from kafscale.storage.keys import Keyspace
@@ -91,6 +93,7 @@ class Tools:
     clock: Clock
     metrics: ProduceMetrics
     tasks: asyncio.TaskGroup
+    shared: SharedCache | None
     drained: Callable[[Partition], None]
     stepped_down: Callable[[Partition, StepDownReason], None]
 
@@ -117,6 +120,7 @@ class Partition:
         self.key = (id_.topic_id, id_.partition)
         self._held: deque[Request] = deque()
         self._waiting: dict[int, Request] = {}
+        self._fills = SharedFills(tools.shared)
         self._unread: deque[Request] = deque()  # in order; the first is being opened
         self._behind: list[int] = []  # to be refused, in the next drive
         self.producers = ProducerTable()
@@ -286,13 +290,8 @@ class Partition:
     def _note(self, done: Published | Checkpointed) -> None:
         metrics = self._tools.metrics
         if isinstance(done, Published):
-            counts, wall_ms = metrics.of_topic(self.id.topic), self._tools.clock.wall_ms()
-            counts.records.inc(sum(seg.records for seg in done.segments))
-            for seg in done.segments:
-                counts.bytes.inc(seg.size)
-                metrics.segment_bytes.observe(seg.size)
-                metrics.flush_seconds.observe(max(0, wall_ms - seg.created_ms) / 1000)
-            metrics.flushes.inc(len(done.segments))
+            metrics.committed(self.id.topic, done.segments, self._tools.clock.wall_ms())
+            self._fills.committed(done.segments)
             return
         metrics.checkpoints.inc()
         if done.old_snap_key:
@@ -309,6 +308,7 @@ class Partition:
 
     def _stepped_down(self, reason: StepDownReason) -> None:
         self.phase = Phase.GONE
+        self._fills.close()
         self._tools.governor.forget(self)
         self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
         if reason is not StepDownReason.RELEASED:
@@ -349,6 +349,7 @@ class Partition:
         else:
             now = tools.now()
             tools.metrics.put_seconds.observe((now.mono_ms - started_ms) / 1000)
+            self._fills.uploaded(action, etag)
             writer.upload_done(base, part, etag, now)
         tools.pump.touch(self)
 

@@ -129,6 +129,7 @@ class ProduceService:
             clock=runtime.clock,
             metrics=self._metrics,
             tasks=runtime.task_group,
+            shared=runtime.open_shared_cache(),
             drained=self.handoffs.drained,
             stepped_down=self.ownership.stepped_down,
         )

@@ -1,0 +1,196 @@
+"""Reads that never fail and fills that never wait: what goes wrong here costs speed and nothing else.
+
+A read has a deadline that grows with the object, and a breaker ends the asking when the server does not answer. Fills
+stand in a line of bounded length and bytes, which count in the process's memory budget; past it they are dropped.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+import structlog
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.settings import MIB
+from kafscale.runtime.shared_cache.breaker import Breaker, BreakerState
+from kafscale.runtime.shared_cache.entries import entry_key, sealed, unsealed
+from kafscale.runtime.shared_cache.metrics import SharedCacheMetrics
+from kafscale.runtime.shared_cache.port import CacheClient, CacheUnavailable
+from kafscale.wire.buffers import Buffer
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+FILLS_WAITING_MAX: Final = 1_024
+FILL_BYTES_MAX: Final = 64 * MIB
+FILL_SHARE: Final = 0.9
+"""Fills take no memory when requests have nearly all of it."""
+FILLERS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedCacheLimits:
+    """timeout_ms is for each MiB begun of the object, waiting for a connection included."""
+
+    timeout_ms: int
+    max_object_bytes: int
+    ttl_ms: int
+
+    def timeout_s(self, size: int) -> float:
+        return self.timeout_ms * max(1, -(-size // MIB)) / 1000
+
+
+class Fill(NamedTuple):
+    """An object on its way in; its bytes are reserved."""
+
+    key: str
+    parts: Sequence[Buffer]
+    size: int
+
+
+class SharedCache:
+    """For one event loop; `run` makes the fills."""
+
+    def __init__(
+        self,
+        client: CacheClient,
+        limits: SharedCacheLimits,
+        *,
+        clock: Clock,
+        budget: MemoryBudget,
+        metrics: SharedCacheMetrics,
+    ) -> None:
+        self._client = client
+        self._limits = limits
+        self._clock = clock
+        self._budget = budget
+        self._metrics = metrics
+        self._breaker = Breaker()
+        self._fills: asyncio.Queue[Fill] = asyncio.Queue(FILLS_WAITING_MAX)
+        self._fill_bytes = 0
+
+    @property
+    def fill_bytes(self) -> int:
+        """Held for fills that wait or are under way."""
+        return self._fill_bytes
+
+    async def get(self, object_key: str, etag: str, size: int) -> memoryview | None:
+        """The object of `size` bytes; None when it is not there, and when anything went wrong."""
+        if size > self._limits.max_object_bytes or not self._may_call():
+            return None
+        key = entry_key(object_key, etag)
+        try:
+            value = await self._called(self._client.get(key), size)
+        except (CacheUnavailable, TimeoutError):
+            return None
+        if value is None:
+            self._metrics.misses.inc()
+            return None
+        found = unsealed(value)
+        if found is None or len(found) != size:
+            self._metrics.misses.inc()
+            await self._delete(key)
+            return None
+        self._metrics.hits.inc()
+        self._metrics.read_bytes.inc(size)
+        return found
+
+    async def discard(self, object_key: str, etag: str) -> None:
+        """What was found is not the object that its name promises."""
+        await self._delete(entry_key(object_key, etag))
+
+    def fill(self, object_key: str, etag: str, parts: Sequence[Buffer]) -> None:
+        """Put the object in, soon, if there is room to wait. The parts must not change any more."""
+        fill = self.prepare(object_key, etag, parts)
+        if fill is not None:
+            self.submit(fill)
+
+    def prepare(self, object_key: str, etag: str, parts: Sequence[Buffer]) -> Fill | None:
+        """A fill whose bytes are reserved, for `submit` or `give_up` later; None when there is no room."""
+        size = sum(map(len, parts))
+        if size > self._limits.max_object_bytes:
+            return None
+        if self._fill_bytes + size > FILL_BYTES_MAX or not self._budget.reserve(size, share=FILL_SHARE):
+            self._metrics.dropped.inc()
+            return None
+        self._fill_bytes += size
+        return Fill(entry_key(object_key, etag), parts, size)
+
+    def submit(self, fill: Fill) -> None:
+        try:
+            self._fills.put_nowait(fill)
+        except asyncio.QueueFull:
+            self._metrics.dropped.inc()
+            self.give_up(fill)
+
+    def give_up(self, fill: Fill) -> None:
+        self._fill_bytes -= fill.size
+        self._budget.release(fill.size)
+
+    async def run(self) -> None:
+        """Makes the fills until cancelled, then hangs up."""
+        try:
+            async with asyncio.TaskGroup() as fillers:
+                for _ in range(FILLERS):
+                    fillers.create_task(self._make_fills())
+        finally:
+            await self._client.close()
+
+    async def _make_fills(self) -> None:
+        while True:
+            fill = await self._fills.get()
+            try:
+                await self._make(fill)
+            finally:
+                self.give_up(fill)
+
+    async def _make(self, fill: Fill) -> None:
+        if not self._may_call():
+            return
+        put = self._client.set(fill.key, sealed(fill.parts), ttl_ms=self._limits.ttl_ms)
+        try:
+            await self._called(put, fill.size)
+        except (CacheUnavailable, TimeoutError):
+            return
+        self._metrics.fills.inc()
+        self._metrics.written_bytes.inc(fill.size)
+
+    async def _delete(self, key: str) -> None:
+        self._metrics.corrupt.inc()
+        log.warning("shared_cache_entry_damaged", key=key)
+        if not self._may_call():
+            return
+        try:
+            await self._called(self._client.delete(key), 0)
+        except (CacheUnavailable, TimeoutError):
+            return
+
+    # -- the breaker ---------------------------------------------------------------------------------
+
+    def _may_call(self) -> bool:
+        allowed = self._breaker.allow(self._clock.now_ms())
+        if not allowed:
+            self._metrics.skips.inc()
+        return allowed
+
+    async def _called(self, call: Awaitable[T], size: int) -> T:
+        """Within the deadline, and the breaker hears how it went. Raises CacheUnavailable, TimeoutError."""
+        started_ms = self._clock.now_ms()
+        before = self._breaker.state
+        try:
+            async with asyncio.timeout(self._limits.timeout_s(size)):
+                answer = await call
+            self._breaker.succeeded()
+            return answer
+        except (CacheUnavailable, TimeoutError) as error:
+            self._metrics.errors.inc()
+            self._breaker.failed(self._clock.now_ms())
+            if before is BreakerState.CLOSED and self._breaker.state is BreakerState.OPEN:
+                log.warning("shared_cache_left_alone", reason=str(error) or "no answer in time")
+            raise
+        finally:
+            if before is not BreakerState.CLOSED and self._breaker.state is BreakerState.CLOSED:
+                log.info("shared_cache_used_again")
+            self._metrics.breaker.set(self._breaker.state)
+            self._metrics.seconds.observe((self._clock.now_ms() - started_ms) / 1000)

@@ -1,0 +1,48 @@
+"""The shared cache as the settings name it, or none: redis-py is not even imported then."""
+
+import asyncio
+
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.shared_cache.cache import SharedCache, SharedCacheLimits
+from kafscale.runtime.shared_cache.metrics import SharedCacheMetrics
+
+
+class BadRedisUrl(Exception):
+    """The URL itself is not in the text: it holds a password."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "KAFSCALE_REDIS_URL cannot be used: write redis://[user:password@]host[:port][/db], rediss:// for TLS, "
+            "with options that redis-py knows, and percent-encode what is special in the password"
+        )
+
+
+def open_shared_cache(
+    settings: ServiceSettings,
+    *,
+    clock: Clock,
+    budget: MemoryBudget,
+    metrics: Metrics,
+    tasks: asyncio.TaskGroup,
+) -> SharedCache | None:
+    """No I/O yet; its fills and its end are a task of `tasks`. Raises BadRedisUrl."""
+    counted = SharedCacheMetrics(metrics)
+    if settings.redis_url is None:
+        return None
+    from kafscale.runtime.shared_cache.redis_client import RedisClient
+
+    try:
+        client = RedisClient(settings.redis_url.get_secret_value())
+    except (ValueError, TypeError):
+        raise BadRedisUrl from None
+    limits = SharedCacheLimits(
+        timeout_ms=settings.redis_timeout_ms,
+        max_object_bytes=settings.redis_max_object_bytes,
+        ttl_ms=settings.redis_ttl_ms,
+    )
+    shared = SharedCache(client, limits, clock=clock, budget=budget, metrics=counted)
+    tasks.create_task(shared.run(), name="shared-cache")
+    return shared

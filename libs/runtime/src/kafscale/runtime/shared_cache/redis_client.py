@@ -1,0 +1,80 @@
+"""The shared cache's server is redis. The one module that imports redis-py, and is itself imported only when it is on.
+
+The connections are ours and not those of redis-py's pool: a call is cancelled at its deadline, and that
+pool may lose a connection for good when that happens while it takes one back. Here a call that did not end hangs up.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kafscale.runtime.shared_cache.port import CacheUnavailable
+from redis.asyncio import Connection, ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as HungUp
+
+CONNECTIONS_MAX: Final = 16
+
+
+class RedisClient:
+    """Made without I/O: a connection is opened by the first call that needs it. For one event loop."""
+
+    def __init__(self, url: str) -> None:
+        """Raises ValueError or TypeError for a URL, or options in it, that redis-py does not take."""
+        pool = ConnectionPool.from_url(
+            url,
+            protocol=2,
+            driver_info=None,
+            socket_timeout=None,
+            socket_connect_timeout=None,
+            retry=Retry(NoBackoff(), 0),
+        )
+        make: Callable[[], Connection] = pool.make_connection
+        self._idle = [make() for _ in range(CONNECTIONS_MAX)]
+        self._line = asyncio.Semaphore(CONNECTIONS_MAX)
+
+    async def get(self, key: str) -> bytes | None:
+        reply = await self._call("GET", key)
+        if reply is not None and not isinstance(reply, bytes):
+            raise CacheUnavailable(f"GET answered {type(reply).__name__}")
+        return reply
+
+    async def set(self, key: str, value: bytes, *, ttl_ms: int) -> None:
+        await self._call("SET", key, value, "PX", ttl_ms)
+
+    async def delete(self, key: str) -> None:
+        await self._call("DEL", key)
+
+    async def close(self) -> None:
+        await self._hang_up(self._idle)
+
+    async def _call(self, *command: str | bytes | int) -> object:
+        try:
+            async with self._line:
+                return await self._ask(command)
+        except HungUp as error:
+            await self._hang_up(self._idle)  # a server that went has left them all
+            raise CacheUnavailable(str(error)) from error
+        except Exception as error:
+            raise CacheUnavailable(f"{type(error).__name__}: {error}") from error
+
+    async def _ask(self, command: tuple[str | bytes | int, ...]) -> object:
+        connection = self._idle.pop()
+        whole = False
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call]
+            await connection.send_command(*command, check_health=False)
+            reply: object = await connection.read_response()
+            whole = True
+            return reply
+        finally:
+            try:
+                if not whole:
+                    await self._hang_up([connection])
+            finally:
+                self._idle.append(connection)
+
+    async def _hang_up(self, connections: list[Connection]) -> None:
+        for connection in tuple(connections):
+            await connection.disconnect(nowait=True)

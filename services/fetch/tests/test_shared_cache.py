@@ -1,0 +1,100 @@
+"""Fetch services beside a redis that they share: each segment is read from the store once for all of them."""
+
+import asyncio
+
+import pytest
+from kafscale.runtime.shared_cache.entries import entry_key, sealed
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.topics import Topic
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.objects import FaultyStore
+from kafscale.wire.errors import ErrorCode
+
+SEGMENTS = 5
+PATIENT = {"redis_timeout_ms": 10_000, "readahead_segments": 0}
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    return FaultyStore(MemoryStore())
+
+
+@pytest.fixture
+async def topic(etcd: EtcdClient, keyspace: Keyspace) -> Topic:
+    return await create_topic(etcd, keyspace, "t")
+
+
+@pytest.fixture
+async def log(etcd: EtcdClient, keyspace: Keyspace, store: FaultyStore, topic: Topic) -> LogBuilder:
+    built = LogBuilder(etcd, keyspace, store, topic)
+    for n in range(SEGMENTS):
+        await built.append(records(5, size=500, label=f"s{n}-"))
+    return built
+
+
+def gets(store: FaultyStore) -> int:
+    return sum(1 for operation, key in store.requests if operation == "get" and key.endswith(".kfs"))
+
+
+async def filled(client, until) -> None:
+    await until(lambda: client.metric("shared_cache_fills_total") == SEGMENTS)
+
+
+async def test_what_one_instance_read_others_find(
+    etcd, keyspace, store, topic, log, serve, until, redis_server
+) -> None:
+    async with serve(etcd, keyspace, store, redis_server.url, **PATIENT) as first:
+        assert bytes((await first.fetch(topic, 0)).records) == log.expected(0)
+        await filled(first, until)
+        assert first.metric("shared_cache_misses_total") == SEGMENTS
+    async with (
+        serve(etcd, keyspace, store, redis_server.url, **PATIENT) as second,
+        serve(etcd, keyspace, store, redis_server.url, **PATIENT) as third,
+    ):
+        for client in (second, third, second):
+            assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
+        assert second.metric("shared_cache_hits_total") == SEGMENTS, "and then from its own memory"
+        assert second.service.cache.counters.loads == third.service.cache.counters.loads == 0
+    assert gets(store) == SEGMENTS
+
+
+async def test_an_entry_that_is_another_object_is_deleted_and_the_store_is_read(
+    etcd, keyspace, store, topic, log, serve, until, redis_server
+) -> None:
+    """Whole by its own checksum, of the right size, and yet not what was committed."""
+    first, second, *_ = log.segments
+    assert first.size == second.size
+    key = keyspace.segment_key(topic.name, 0, first.base)
+    other = await store.inner.get(keyspace.segment_key(topic.name, 0, second.base))
+    redis_server.client.set(entry_key(key, first.etag), sealed([other]))
+    async with serve(etcd, keyspace, store, redis_server.url, **PATIENT) as client:
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
+        await filled(client, until)
+        assert client.service.cache.counters.corrupt == 1
+        assert client.metric("shared_cache_corrupt_total") == 1
+    assert redis_server.client.get(entry_key(key, first.etag)) == sealed([await store.inner.get(key)])
+
+
+@pytest.mark.parametrize("fault", ["killed", "silent"])
+async def test_without_its_redis_a_service_reads_the_store(
+    etcd, keyspace, store, topic, log, serve, redis_server, fault
+) -> None:
+    settings = {"redis_timeout_ms": 50, "readahead_segments": 0, "cache_bytes": 0}
+    async with serve(etcd, keyspace, store, redis_server.url, **settings) as client:
+        if fault == "killed":
+            redis_server.kill()
+            answers = await asyncio.gather(*(client.fetch(topic, 5 * n) for n in range(SEGMENTS)))
+        else:
+            with redis_server.paused():
+                answers = await asyncio.gather(*(client.fetch(topic, 5 * n) for n in range(SEGMENTS)))
+        assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
+        assert [bytes(answer.records) for answer in answers] == [log.expected(5 * n) for n in range(SEGMENTS)]
+        assert client.metric("shared_cache_errors_total") > 0
+
+
+async def test_without_a_redis_nothing_is_counted(etcd, keyspace, store, topic, log, serve) -> None:
+    async with serve(etcd, keyspace, store) as client:
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
+        assert gets(store) == SEGMENTS
