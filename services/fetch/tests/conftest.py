@@ -10,7 +10,7 @@ from kafscale.fetch.service import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.exposition import read
+from kafscale.runtime.exposition import registry_of
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.shared_cache import open_shared_cache
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
@@ -76,7 +76,7 @@ class Client:
         }
 
     def metric(self, name: str) -> float:
-        return read(self._page).get_sample_value(f"kafscale_fetch_{name}") or 0.0
+        return registry_of(self._page.read()).get_sample_value(f"kafscale_fetch_{name}") or 0.0
 
     def send(
         self,

@@ -37,7 +37,7 @@ def check_redis_url(url: str) -> str:
     place = parts.path if parts.scheme == "unix" else parts.hostname
     if parts.scheme not in ("redis", "rediss", "unix") or not place or not readable:
         raise ValueError(
-            "not redis://[user:password@]host[:port][/db], rediss://… or unix:///path; "
-            "percent-encode what is special in the password"
+            "not redis://host:port/db, rediss://host:port/db or unix:///path; a user:password@ may stand before "
+            "the host, with what is special in it percent-encoded"
         )
     return url

@@ -7,11 +7,11 @@ process with code 2 before anything is opened; a secret is never repeated.
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, get_args
 
-from kafscale.runtime.redaction import redact_field, redact_text
+from kafscale.runtime.redaction import HIDDEN, redact_field, redact_text
 from kafscale.runtime.settings import ServiceSettings
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError
 
@@ -57,8 +57,9 @@ def sentence(kind: type[ServiceSettings], detail: object) -> str:
     message = redact_text(str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input ").rstrip("."))
     if not field:
         return f"settings: {message}."
-    value = str(redact_field(field, repr(str(detail["input"]))))
     info = kind.model_fields.get(field)
+    secret = info is not None and SecretStr in get_args(info.annotation)
+    value = HIDDEN if secret else str(redact_field(field, repr(str(detail["input"]))))
     what = f" {info.description}" if info is not None and info.description else ""
     return f"{variable(kind, field)}={value}: {message}.{what}"
 

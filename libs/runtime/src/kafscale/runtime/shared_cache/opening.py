@@ -15,8 +15,8 @@ class BadRedisUrl(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "KAFSCALE_REDIS_URL cannot be used: write redis://[user:password@]host[:port][/db], rediss:// for TLS, "
-            "with options that redis-py knows, and percent-encode what is special in the password"
+            "KAFSCALE_REDIS_URL has a database or an option that redis-py does not know: write redis://host:port/db, "
+            "or rediss:// for TLS, with a user:password@ before the host where one is needed"
         )
 
 
