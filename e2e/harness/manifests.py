@@ -7,6 +7,7 @@ operator's kinds by the models that its project publishes, other custom ones by 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -67,6 +68,18 @@ def patched(overlay: str, patches: str, folder: Path, components: Sequence[str] 
     added = [os.path.relpath(ROOT / "components" / name, folder) for name in components]
     written = f"namespace: kafscale\nresources: [{ours}]\ncomponents: [{', '.join(added)}]\n{patches}"
     (folder / "kustomization.yaml").write_text(written)
+    return list(yaml.safe_load_all(_text(folder)))
+
+
+def built(kustomization: str, folder: Path) -> list[Manifest]:
+    """The objects of a kustomization that is written as if its folder stood beside our overlays."""
+    above = {"../../": ROOT, "../": ROOT / "overlays"}
+    text = re.sub(
+        r"(?<![\w./])(?:\.\./){1,2}",
+        lambda found: f"{os.path.relpath(above[found[0]], folder)}/",
+        kustomization,
+    )
+    (folder / "kustomization.yaml").write_text(text)
     return list(yaml.safe_load_all(_text(folder)))
 
 

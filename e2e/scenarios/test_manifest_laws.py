@@ -18,7 +18,7 @@ from e2e.harness.manifests import Manifest, Refused, check, patched, rendered
 GONE: Final = object()
 POD: Final = "spec template spec"
 SERVICE: Final = f"{POD} containers service"
-DEV, KEDA = "dev", "keda"
+DEV, KEDA, CACHE = "dev", "keda", "cache"
 OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
 PARTS: Final = ("external-stores", "etcd-ca", "per-pod-addresses", "prometheus", "keda")
 
@@ -48,7 +48,7 @@ def of_service(law: str, path: str, value: Any, name: str = "kafscale-produce") 
 
 
 def of_policy(name: str, path: str, value: Any) -> Fault:
-    return Fault("only_who_must_is_let_through", "NetworkPolicy", name, path, value)
+    return Fault(ONLY, "NetworkPolicy", name, path, value)
 
 
 PROBES, NEEDS = "probes_mean_different_things", "needs_are_said_and_bounded"
@@ -56,6 +56,7 @@ LITTLE, WRITTEN, IMAGES = "pods_may_do_little", "what_is_written_is_bounded", "i
 LISTENS, TAKEN = "listens_where_its_ports_are", "settings_are_taken"
 ABOVE, PLAIN, THERE = "variables_stand_above_their_use", "no_secret_is_plain", "what_is_referred_to_is_there"
 REASON, EMPTIED = "autoscalers_are_within_reason", "nodes_can_be_emptied_one_pod_at_a_time"
+ONLY: Final = "only_who_must_is_let_through"
 REACH, OWN, NAMES = "services_reach_ports", "selectors_mean_their_own", "pods_have_names"
 DOOR: Final = "kafscale-frontdoor"
 
@@ -183,7 +184,17 @@ FAULTS: Final = (
         80,
         KEDA,
     ),
-    Fault("only_who_must_is_let_through", "NetworkPolicy", "kafscale-scraped", "", GONE, KEDA),
+    Fault(ONLY, "NetworkPolicy", "kafscale-scraped", "", GONE, KEDA),
+    Fault(ONLY, "NetworkPolicy", "redis", "spec ingress 0 from 0 podSelector matchExpressions", [], CACHE),
+    Fault(
+        PROBES,
+        "Deployment",
+        "redis",
+        f"{POD} containers redis livenessProbe",
+        {"tcpSocket": {"port": "redis"}},
+        CACHE,
+    ),
+    Fault(TAKEN, "Secret", "kafscale-redis", "data KAFSCALE_REDIS_URL", "cmVkaXM=", CACHE),
 )
 
 QUERIES: Final[Mapping[str, tuple[str, Any]]] = {
@@ -200,6 +211,7 @@ QUERIES: Final[Mapping[str, tuple[str, Any]]] = {
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifest]]:
     return {
         DEV: rendered("dev"),
+        CACHE: patched("dev", "", tmp_path_factory.mktemp("overlay"), ["redis"]),
         KEDA: patched("../base", OUTSIDE, tmp_path_factory.mktemp("overlay"), PARTS),
     }
 

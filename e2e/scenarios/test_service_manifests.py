@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,8 +17,9 @@ from kafscale.runtime.metric_table import rows_of
 from e2e.checkers.manifests.laws import LAWS
 from e2e.checkers.manifests.objects import Objects, of_kind, ours
 from e2e.checkers.manifests.scaling import queries_name_metrics
-from e2e.harness.manifests import RELEASES, Manifest, check, overlays, patched, rendered
+from e2e.harness.manifests import RELEASES, ROOT, Manifest, built, check, overlays, patched, rendered
 
+DOCUMENTATION: Final = ROOT.parent / "docs" / "kubernetes.md"
 OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
 SERVICES: Final = ["admin", "coordinator", "fetch", "frontdoor", "produce", "upkeep"]
 
@@ -29,7 +31,8 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "clients inside alone": ("../base", ("external-stores",), ""),
     "a client certificate for etcd": ("production", ("etcd-certificate",), ""),
     "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate"), ""),
-    "development with metrics": ("dev", ("prometheus", "keda"), ""),
+    "development with all there is": ("dev", ("prometheus", "keda", "redis"), ""),
+    "production with a shared cache": ("production", ("redis",), ""),
 }
 
 
@@ -109,6 +112,42 @@ def test_production_has_no_secret_and_no_latest_image() -> None:
         images = [each.containers[0]["image"] for each in ours(rendered(name))]
         assert images
         assert not [image for image in images if image.endswith(":latest")]
+
+
+def test_the_overlay_of_the_documentation_is_sound(tmp_path: Path) -> None:
+    example, _ = examples()
+    objects = built(example, tmp_path)
+    assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
+    for manifest in objects:
+        check(manifest, RELEASES[-1])
+    [produce] = [each for each in ours(objects) if each.service == "produce"]
+    assert produce.containers[0]["image"] == "registry.internal/kafscale-produce:1.2.3"
+    assert produce.containers[0]["resources"]["limits"]["memory"] == "3Gi"
+
+
+def test_upkeep_is_dropped_for_jobs_as_the_documentation_says(tmp_path: Path) -> None:
+    _, example = examples()
+    objects = built(example, tmp_path)
+    assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
+    assert not [each for each in objects if each["metadata"]["name"] == "kafscale-upkeep"]
+    assert len(list(of_kind(objects, "CronJob"))) == 4
+
+
+def test_jobs_find_their_settings_beside_the_services(tmp_path: Path) -> None:
+    objects = patched("dev", "", tmp_path, ("spark-cronjobs", "spark-operator"))
+    made = {each["metadata"]["name"] for each in of_kind(objects, "ConfigMap", "Secret")}
+    jobs = [each["spec"]["jobTemplate"]["spec"]["template"]["spec"] for each in of_kind(objects, "CronJob")]
+    templates = [each["spec"]["template"] for each in of_kind(objects, "ScheduledSparkApplication")]
+    assert jobs
+    assert templates
+    read = [each["containers"][0] for each in jobs]
+    read += [each[role] for each in templates for role in ("driver", "executor")]
+    for settings, credentials in (each["envFrom"] for each in read):
+        assert {settings["configMapRef"]["name"], credentials["secretRef"]["name"]} <= made
+
+
+def examples() -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
 
 
 def metrics() -> dict[str, str]:

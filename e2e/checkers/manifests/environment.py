@@ -6,6 +6,7 @@ A kubelet's reading of `env`: a value may refer to variables that stand above it
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -37,6 +38,8 @@ BEFOREHAND: Final = {"kafscale-credentials", "kafscale-etcd-ca", "kafscale-etcd-
 """Secrets that the operator makes."""
 FIELDS: Final = {"metadata.name": "kafscale-0", "status.podIP": "10.0.0.9"}
 """What stands for fields of a pod that does not run."""
+SECRETS: Final = {"KAFSCALE_REDIS_URL": "rediss://:password@redis.example.com:6379"}
+"""What stands for those that only some values will do for."""
 
 
 def environment(objects: Objects, workload: Workload, container: Mapping[str, Any]) -> dict[str, str]:
@@ -61,7 +64,10 @@ def _value(objects: Objects, workload: Workload, variable: dict[str, Any], above
     if "configMapKeyRef" in source:
         manifest = named(objects, "ConfigMap", source["configMapKeyRef"]["name"]) or {}
         return str(manifest.get("data", {}).get(source["configMapKeyRef"]["key"], ""))
-    return "stands-for-a-secret"
+    key = source["secretKeyRef"]["key"]
+    manifest = named(objects, "Secret", source["secretKeyRef"]["name"]) or {}
+    held = manifest.get("data", {}).get(key)
+    return base64.b64decode(held).decode() if held else SECRETS.get(key, "stands-for-a-secret")
 
 
 def settings_of(objects: Objects, workload: Workload) -> ServiceSettings:

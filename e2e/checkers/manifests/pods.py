@@ -49,7 +49,7 @@ def _probe_faults(workload: Workload) -> Iterator[str]:
         known = {*ports(container), *ports(container).values()}
         for kind, path in KINDS_OF_PROBE.items():
             asked = container[kind].get("httpGet") or container[kind].get("tcpSocket", {})
-            if asked.get("port") not in known:
+            if "exec" not in container[kind] and asked.get("port") not in known:
                 yield f"{where}: {kind} asks a port that the container has not"
             if workload.service and asked.get("path") != path:
                 yield f"{where}: {kind} does not ask {path}"
