@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Final
 
 TOOLS: Final = Path(__file__).resolve().parent
-PAGES: Final = ("gen_api_docs.py", "gen_settings_docs.py", "gen_metrics_docs.py", "gen_topic_config_docs.py")
+PAGES: Final = (
+    "gen_api_docs.py",
+    "gen_settings_docs.py",
+    "gen_metrics_docs.py",
+    "gen_topic_config_docs.py",
+    "gen_dashboards.py",
+)
 
 
 def main() -> int:

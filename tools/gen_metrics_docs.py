@@ -20,6 +20,8 @@ INTRODUCTION = f"""\
 # Metrics
 
 Every service answers `GET /metrics` at its `KAFSCALE_HTTP_LISTEN` in Prometheus' text format.
+Which to look at first when something is wrong is in [operations.md](operations.md).
+
 Names are `kafscale_<service>_<noun>_<unit>`; counters end in `_total`. A label `api` is Kafka's name of the request,
 `code` its name of the error, `topic` the topic: its series end when it is deleted. A metric has at most
 {CHILDREN_MAX:,} combinations of labels; what comes after them is counted together as `{OVERFLOW}`. Several worker

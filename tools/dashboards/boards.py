@@ -1,0 +1,367 @@
+"""What is looked at: one page to begin with, and one for each service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tools.dashboards.panels import Dashboard, Panel, Query, Unit, quantile, rate
+
+SERVICES: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep")
+ANSWERING: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin")
+
+
+def of_each(services: Sequence[str], expr: str, legend: str = "{service}") -> tuple[Query, ...]:
+    """The query for each service; `{service}` stands for its name."""
+    return tuple(
+        Query(expr.replace("{service}", service), legend.replace("{service}", service))
+        for service in services
+    )
+
+
+def line(title: str, text: str, unit: Unit, *queries: tuple[str, str]) -> Panel:
+    """A graph over time, three of them side by side."""
+    return Panel(title=title, text=text, unit=unit, queries=[Query(*query) for query in queries])
+
+
+def requests_of(service: str) -> tuple[Panel, ...]:
+    """The same three things of every service that answers."""
+    prefix = f"kafscale_{service}"
+    return (
+        line(
+            "Requests",
+            "Answered requests by API. A fall to nothing while clients run: look at the front door's connections.",
+            "reqps",
+            (rate(f"{prefix}_requests_total", "api"), "{{api}}"),
+        ),
+        line(
+            "Time to answer, 99 of 100",
+            "From arrival to answer. Fetch waits for data and JoinGroup for members: long times are theirs by right.",
+            "s",
+            (quantile(0.99, f"{prefix}_request_seconds", "api"), "{{api}}"),
+        ),
+        line(
+            "Errors in answers",
+            "By Kafka's name. KAFKA_STORAGE_ERROR: the store. NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR: owners move, "
+            "which passes. REQUEST_TIMED_OUT: etcd or the store is slow.",
+            "ops",
+            (rate(f"{prefix}_errors_total", "api, code"), "{{api}} {{code}}"),
+        ),
+    )
+
+
+def process_of(service: str) -> tuple[Panel, ...]:
+    prefix = f"kafscale_{service}"
+    return (
+        line(
+            "Event loop, worst lateness",
+            "Above half a second an instance answers nobody: it lacks processor, or one request is too large. "
+            "Scale out.",
+            "s",
+            (f"max by (instance) ({prefix}_loop_lag_seconds)", "{{instance}}"),
+        ),
+        line(
+            "Memory of requests and buffers",
+            "Share of KAFSCALE_MEMORY_BYTES. Near 1 requests are refused: scale out, or look for who holds it.",
+            "percentunit",
+            (
+                f"max by (instance) ({prefix}_memory_reserved_bytes / {prefix}_memory_budget_bytes)",
+                "{{instance}}",
+            ),
+        ),
+    )
+
+
+OVERVIEW: Final = Dashboard(
+    uid="kafscale-overview",
+    title="KafScale: overview",
+    text="Begin here. What is red says which page to open next; docs/operations.md says what to do.",
+    panels=(
+        Panel(
+            title="Instances",
+            text="That answer to scrapes. None of a service: nothing of its kind is answered; start one.",
+            unit="short",
+            queries=of_each(SERVICES, "count(kafscale_{service}_loop_lag_seconds)"),
+            kind="stat",
+            width=24,
+        ),
+        line(
+            "Requests",
+            "What clients ask, by API.",
+            "reqps",
+            (rate("kafscale_frontdoor_requests_total", "api"), "{{api}}"),
+        ),
+        line(
+            "Time to answer, 99 of 100",
+            "As clients see it, but for the network. Fetch waits for data.",
+            "s",
+            (quantile(0.99, "kafscale_frontdoor_request_seconds", "api"), "{{api}}"),
+        ),
+        Panel(
+            title="Errors in answers",
+            text="By Kafka's name and who gave it; the service's page says for which API.",
+            unit="ops",
+            queries=of_each(
+                ANSWERING, rate("kafscale_{service}_errors_total", "code"), "{{code}} ({service})"
+            ),
+        ),
+        line(
+            "Bytes",
+            "Committed and served. Served without committed: consumers catch up.",
+            "Bps",
+            (rate("kafscale_produce_bytes_total"), "committed"),
+            (rate("kafscale_fetch_bytes_total"), "served"),
+        ),
+        line(
+            "Records",
+            "Committed and served.",
+            "cps",
+            (rate("kafscale_produce_records_total"), "committed"),
+            (rate("kafscale_fetch_records_total"), "served"),
+        ),
+        line(
+            "Lag of the slowest groups",
+            "Age of the next record that a group has not read. Growing: it reads slower than is written.",
+            "s",
+            ("topk(10, max by (group) (kafka_consumergroup_group_max_lag_seconds))", "{{group}}"),
+        ),
+        line(
+            "Object store and etcd, 99 of 100",
+            "A PUT, a commit at produce, a commit at a coordinator. What grows names who is slow.",
+            "s",
+            (quantile(0.99, "kafscale_produce_put_seconds"), "PUT"),
+            (quantile(0.99, "kafscale_produce_commit_seconds"), "commit of records"),
+            (quantile(0.99, "kafscale_coordinator_commit_seconds"), "commit of groups"),
+        ),
+        Panel(
+            title="Event loop, worst lateness",
+            text="Above half a second an instance answers nobody: scale out its service.",
+            unit="s",
+            queries=of_each(SERVICES, "max(kafscale_{service}_loop_lag_seconds)"),
+        ),
+        line(
+            "Resident memory",
+            "Of each process. It must level off; docs/operations.md says what each service needs.",
+            "bytes",
+            ("max by (job) (process_resident_memory_bytes)", "{{job}}"),
+        ),
+        line(
+            "Processor",
+            "Cores that each service uses in all. One process uses one core at most: at 1 per instance, scale out.",
+            "short",
+            ("sum by (job) (rate(process_cpu_seconds_total[$__rate_interval]))", "{{job}}"),
+        ),
+    ),
+)
+
+FRONTDOOR: Final = Dashboard(
+    uid="kafscale-frontdoor",
+    title="KafScale: front door",
+    text="Connections, what they ask, and what is held for them.",
+    panels=(
+        *requests_of("frontdoor"),
+        line(
+            "Connections",
+            "Open, by instance. Uneven after a scale-up is normal: clients stay where they are.",
+            "short",
+            ("sum by (instance) (kafscale_frontdoor_connections)", "{{instance}}"),
+        ),
+        line(
+            "Connections that come and are closed",
+            "Closed by us: too_many asks for another front door, idle is the rule of connections.max.idle.ms, "
+            "the others are clients that are no Kafka clients.",
+            "cps",
+            (rate("kafscale_frontdoor_connections_accepted_total"), "accepted"),
+            (rate("kafscale_frontdoor_connections_closed_total", "reason"), "closed: {{reason}}"),
+        ),
+        line(
+            "Bytes of requests and answers",
+            "By API.",
+            "Bps",
+            (rate("kafscale_frontdoor_request_bytes_total", "api"), "in: {{api}}"),
+            (rate("kafscale_frontdoor_response_bytes_total", "api"), "out: {{api}}"),
+        ),
+        line(
+            "Held for owners",
+            "Shares of produce requests whose partition has no owner that answers. Not falling: look at produce.",
+            "short",
+            ("sum by (instance) (kafscale_frontdoor_held_parts)", "{{instance}}"),
+        ),
+        line(
+            "Sent again, sockets unread",
+            "Shares sent again after a definite no, as when owners move; times no socket was read for want of memory.",
+            "ops",
+            (rate("kafscale_frontdoor_parts_resent_total"), "sent again"),
+            (rate("kafscale_frontdoor_read_stalls_total"), "unread for want of memory"),
+        ),
+        line(
+            "Worker processes",
+            "That serve, and deaths: any death has a reason in the log.",
+            "short",
+            ("sum(kafscale_frontdoor_workers_ready)", "serving"),
+            ("sum(increase(kafscale_frontdoor_worker_deaths_total[$__rate_interval]))", "died"),
+        ),
+        line(
+            "Bytes held",
+            "Of requests that clients wait for.",
+            "bytes",
+            ("sum by (instance) (kafscale_frontdoor_held_bytes)", "{{instance}}"),
+        ),
+        *process_of("frontdoor"),
+    ),
+)
+
+PRODUCE: Final = Dashboard(
+    uid="kafscale-produce",
+    title="KafScale: produce",
+    text="From records to segments to commits, and who owns what.",
+    panels=(
+        *requests_of("produce"),
+        line(
+            "Committed bytes by topic",
+            "The ten largest; as segments, so after the clients' compression.",
+            "Bps",
+            (f"topk(10, {rate('kafscale_produce_bytes_total', 'topic')})", "{{topic}}"),
+        ),
+        line(
+            "Committed records by topic",
+            "The ten largest.",
+            "cps",
+            (f"topk(10, {rate('kafscale_produce_records_total', 'topic')})", "{{topic}}"),
+        ),
+        line(
+            "Flush, PUT and commit, 99 of 100",
+            "A flush is from seal to commit: its PUTs, and then its commit. What grows names who is slow.",
+            "s",
+            (quantile(0.99, "kafscale_produce_flush_seconds"), "flush"),
+            (quantile(0.99, "kafscale_produce_put_seconds"), "PUT"),
+            (quantile(0.99, "kafscale_produce_commit_seconds"), "commit"),
+        ),
+        line(
+            "Owned partitions",
+            "By instance; even but for a partition or two. An instance without any takes no load: is it READY?",
+            "short",
+            ("sum by (instance) (kafscale_produce_owned_partitions)", "{{instance}}"),
+        ),
+        line(
+            "Claims and hand-overs",
+            "By why a partition was claimed; they come with starts, stops and deaths, and end soon after.",
+            "ops",
+            (rate("kafscale_produce_claims_total", "grounds"), "claimed: {{grounds}}"),
+            (rate("kafscale_produce_claims_lost_total"), "lost"),
+            (rate("kafscale_produce_handoffs_total"), "handed over"),
+        ),
+        line(
+            "Writers that gave up",
+            "fenced: another owns the partition, which is right after a pause of this process and wrong if it lasts. "
+            "foreign_object: a person must look, see docs/operations.md.",
+            "ops",
+            (rate("kafscale_produce_stepdowns_total", "reason"), "{{reason}}"),
+        ),
+        line(
+            "PUTs and flushes",
+            "Two PUTs are a flush. Unknown outcomes are asked again; many of them: the store or the network.",
+            "ops",
+            (rate("kafscale_produce_puts_total"), "PUTs"),
+            (rate("kafscale_produce_puts_unknown_total"), "PUTs, outcome unknown"),
+            (rate("kafscale_produce_flushes_total"), "flushes"),
+            (rate("kafscale_produce_commits_unknown_total"), "commits, outcome unknown"),
+            (rate("kafscale_produce_checkpoints_total"), "checkpoints"),
+        ),
+        line(
+            "Size of segments, middle",
+            "Small segments cost PUTs: a longer linger or fewer partitions makes them larger.",
+            "bytes",
+            (quantile(0.5, "kafscale_produce_segment_bytes"), "segment"),
+        ),
+        line(
+            "Waiting",
+            "Partitions for the PUT budget (KAFSCALE_S3_PUTS_PER_S_MAX), old clients' requests for conversion.",
+            "short",
+            ("sum(kafscale_produce_governor_waiting_partitions)", "for the PUT budget"),
+            ("sum(kafscale_produce_conversions_waiting)", "for conversion"),
+        ),
+        line(
+            "Time to take over, 99 of 100",
+            "From the first request for an unowned partition until it is served.",
+            "s",
+            (quantile(0.99, "kafscale_produce_recovery_seconds"), "recovery"),
+        ),
+        *process_of("produce"),
+    ),
+)
+
+FETCH: Final = Dashboard(
+    uid="kafscale-fetch",
+    title="KafScale: fetch",
+    text="What is read, from memory or from the store.",
+    panels=(
+        *requests_of("fetch"),
+        line(
+            "Served bytes by topic",
+            "The ten largest.",
+            "Bps",
+            (f"topk(10, {rate('kafscale_fetch_bytes_total', 'topic')})", "{{topic}}"),
+        ),
+        line(
+            "Served records by topic",
+            "The ten largest.",
+            "cps",
+            (f"topk(10, {rate('kafscale_fetch_records_total', 'topic')})", "{{topic}}"),
+        ),
+        line(
+            "Share of segments found in memory",
+            "Falls when consumers read what is old, or when memory is short: raise KAFSCALE_CACHE_BYTES, or scale out.",
+            "percentunit",
+            (
+                f"{rate('kafscale_fetch_cache_hits_total')} / ({rate('kafscale_fetch_cache_hits_total')}"
+                f" + {rate('kafscale_fetch_cache_loads_total')})",
+                "in memory",
+            ),
+        ),
+        line(
+            "Read from the store",
+            "Each costs a GET; what was read ahead is there when its reader comes.",
+            "ops",
+            (rate("kafscale_fetch_cache_loads_total"), "segments"),
+            (rate("kafscale_fetch_readaheads_total"), "of them ahead of readers"),
+            (rate("kafscale_fetch_manifest_loads_total"), "manifests"),
+        ),
+        line(
+            "Bytes from the store",
+            "Much more than is served: consumers share little, or the cache is too small.",
+            "Bps",
+            (rate("kafscale_fetch_cache_loaded_bytes_total"), "read"),
+            (rate("kafscale_fetch_bytes_total"), "served"),
+        ),
+        line(
+            "Cache",
+            "What is held. At its bound segments are dropped, which is normal.",
+            "bytes",
+            ("sum by (instance) (kafscale_fetch_cache_bytes)", "{{instance}}"),
+        ),
+        line(
+            "Lost or damaged",
+            "Lost above nothing: committed records cannot be served. Run `kafscale fsck` at once.",
+            "ops",
+            (rate("kafscale_fetch_lost_segments_total"), "lost"),
+            (rate("kafscale_fetch_corrupt_reads_total"), "damaged reads"),
+            (rate("kafscale_fetch_cache_refusals_total"), "refused for want of memory"),
+            (rate("kafscale_fetch_overloads_total"), "polls not held"),
+        ),
+        line(
+            "Long polls",
+            "Consumers that wait for data.",
+            "short",
+            ("sum by (instance) (kafscale_fetch_held_requests)", "{{instance}}"),
+        ),
+        line(
+            "Questions to etcd",
+            "Transactions, and requests that had to ask.",
+            "ops",
+            (rate("kafscale_fetch_metadata_reads_total"), "transactions"),
+            (rate("kafscale_fetch_metadata_refreshes_total"), "requests that asked"),
+        ),
+        *process_of("fetch"),
+    ),
+)
