@@ -10,6 +10,7 @@ MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/
 PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
 JOBS ?= $(shell nproc)
+E2E_PROCESSES ?= 2
 
 .PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
 
@@ -72,8 +73,8 @@ gen-check:
 	$(BIN)/python tools/gen_wire.py --check
 	$(BIN)/python tools/gen_docs.py --check
 
-e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part)
-	$(PYTEST) e2e -m 'not chaos and not image'
+e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=2)
+	$(PYTEST) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image'
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
 tutorial: setup-dev ## docs/tutorial.md's commands with its ten million records, each count beside an oracle's

@@ -1,1 +1,42 @@
-"""End-to-end tests start real processes; nothing here imports a service."""
+"""End-to-end tests start real processes; nothing here imports a service.
+
+`make e2e` runs them in two processes, file by file. The longest files begin, so that no process ends with one of them
+while the other has nothing left; each process has ports of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from kafscale.runtime.ports import SHARE
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+LONGEST = (
+    "test_groups",
+    "test_outages",
+    "test_spark_connector",
+    "test_tutorial",
+    "test_clients",
+    "test_rolling_restart",
+    "test_kafka_tools",
+    "test_retention",
+    "test_spark_jobs",
+    "test_group_members",
+    "test_ownership",
+)
+"""The first is the longest; those that are not here take less than any of them."""
+
+
+def pytest_configure() -> None:
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is not None:
+        number = int(worker.removeprefix("gw"))
+        os.environ[SHARE] = f"{number}/{os.environ['PYTEST_XDIST_WORKER_COUNT']}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {SCENARIOS / f"{name}.py": place for place, name in enumerate(LONGEST)}
+    assert all(path.exists() for path in rank), "a file of LONGEST is gone"
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))

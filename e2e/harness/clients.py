@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from e2e.harness.builds import build, built_once
+
 HERE = Path(__file__).parent.parent / "clients"
-BUILT = Path(__file__).parent.parent.parent / "out" / "e2e"
-BUILD_TIMEOUT_S = 600
 RUN_TIMEOUT_S = 180
 PLAIN_CODECS = ("none", "gzip")
 CODEC_SETS = (PLAIN_CODECS, ("snappy",), ("lz4", "zstd"))  # a client decodes all of a set or none
@@ -118,13 +118,14 @@ def _python(script: str) -> Callable[[], list[str]]:
 @cache
 def _old_python() -> Path:
     """An environment for kafka-python 1.4, whose package has the name of today's."""
-    folder = BUILT / "old-python"
     requirements = HERE / "python" / "old-requirements.txt"
-    build([sys.executable, "-m", "venv", str(folder)], HERE)
-    build(
-        [f"{folder}/bin/pip", "install", "-q", "--disable-pip-version-check", "-r", str(requirements)], HERE
-    )
-    return folder / "bin" / "python"
+
+    def make(folder: Path) -> None:
+        build([sys.executable, "-m", "venv", str(folder)], HERE)
+        pip = [f"{folder}/bin/pip", "install", "-q", "--disable-pip-version-check"]
+        build([*pip, "-r", str(requirements)], HERE)
+
+    return built_once("old-python", make, of=[requirements]) / "bin" / "python"
 
 
 def _old_kafka_python(release: str) -> Client:
@@ -154,18 +155,12 @@ def _old_librdkafka(release: str) -> Client:
     )
 
 
-def build(command: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-
-
 @cache
 def _go_programs() -> Path:
-    BUILT.mkdir(parents=True, exist_ok=True)
-    build(["go", "build", "-o", f"{BUILT}/", "./cmd/..."], HERE / "go")
-    return BUILT
+    source = HERE / "go"
+    return built_once(
+        "go", lambda folder: build(["go", "build", "-o", f"{folder}/", "./cmd/..."], source), of=[source]
+    )
 
 
 def go_program(source: Path) -> Path:
@@ -181,10 +176,13 @@ def _go(program: str) -> Callable[[], list[str]]:
 
 @cache
 def _node_folder() -> Path:
-    folder = BUILT / "node"
-    shutil.copytree(HERE / "node", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules"))
-    build(["npm", "ci", "--no-audit", "--no-fund"], folder)
-    return folder
+    source = HERE / "node"
+
+    def make(folder: Path) -> None:
+        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules"))
+        build(["npm", "ci", "--no-audit", "--no-fund"], folder)
+
+    return built_once("node", make, of=[source])
 
 
 def _node(script: str) -> Callable[[], list[str]]:
@@ -197,11 +195,20 @@ def _node(script: str) -> Callable[[], list[str]]:
     return command
 
 
+def maven_built(project: str) -> Path:
+    """What Maven makes of a folder of clients."""
+    source = HERE / project
+
+    def make(folder: Path) -> None:
+        build(["mvn", "-q", "-B", "package", f"-DbuildDirectory={folder}"], source)
+
+    return built_once(project, make, of=[source])
+
+
 @cache
 def java_classpath() -> str:
     """The Java program and its libraries."""
-    folder = BUILT / "java"
-    build(["mvn", "-q", "-B", "package", f"-DbuildDirectory={folder}"], HERE / "java")
+    folder = maven_built("java")
     return f"{folder}/classes:{folder}/lib/*"
 
 

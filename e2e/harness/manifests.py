@@ -21,7 +21,8 @@ from kubeflow_spark_api.models.spark_v1beta2_scheduled_spark_application import 
     SparkV1beta2ScheduledSparkApplication,
 )
 
-from e2e.harness.clients import BUILT, build, require
+from e2e.harness.builds import build, built_once
+from e2e.harness.clients import require
 from e2e.harness.custom_resources import faults_of
 
 Manifest = dict[str, Any]
@@ -45,8 +46,11 @@ def _kustomize() -> list[str]:
     if shutil.which("kubectl"):
         return ["kubectl", "kustomize"]
     require("kustomize", "go")
-    build(["env", f"GOBIN={BUILT}", "go", "install", KUSTOMIZE], ROOT)
-    return [str(BUILT / "kustomize"), "build"]
+
+    def make(folder: Path) -> None:
+        build(["env", f"GOBIN={folder}", "go", "install", KUSTOMIZE], ROOT)
+
+    return [str(built_once("kustomize", make, of=[KUSTOMIZE]) / "kustomize"), "build"]
 
 
 @cache

@@ -19,7 +19,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from e2e.harness.clients import BUILT, HERE, build, require
+from e2e.harness.clients import HERE, maven_built, require
 from e2e.harness.services import dying_with_parent
 from e2e.harness.spark import spark_python
 
@@ -63,9 +63,7 @@ class ToWrite:
 def connector_jars() -> Path:
     """The folder with the connector and what it needs besides Spark."""
     require("Spark's Kafka connector", "java", "mvn")
-    folder = BUILT / "spark-connector"
-    build(["mvn", "-q", "-B", "package", f"-DbuildDirectory={folder}"], HERE / "spark")
-    return folder / "lib"
+    return maven_built("spark") / "lib"
 
 
 @dataclass(slots=True)

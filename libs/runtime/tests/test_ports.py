@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 
 import pytest
-from kafscale.runtime.ports import free_port
+from kafscale.runtime.ports import SHARE, free_port, our_share
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -15,6 +15,19 @@ def test_a_free_port_can_be_bound_and_lies_below_those_of_outgoing_connections(h
     assert port < 32_768
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
         server.bind((host, port))
+
+
+def test_processes_that_are_told_to_share_take_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = range(10, 20)
+    shares = []
+    for number in range(3):
+        monkeypatch.setenv(SHARE, f"{number}/3")
+        shares += our_share(ports)
+    assert sorted(shares) == [*ports]
+    monkeypatch.setenv(SHARE, "1/2")
+    assert {free_port() % 2 for _ in range(20)} == {1}
+    monkeypatch.delenv(SHARE)
+    assert our_share(ports) == ports
 
 
 def test_ports_in_use_are_passed_over_and_running_out_of_them_is_said(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from kafscale.runtime.ports import our_share
 from kafscale.storage.objects import S3Config, StoreError, StoreUnavailable
 
 BUCKET: Final = "kafscale-test"
@@ -185,7 +186,7 @@ def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         while len(ports) < count:
-            port = random.randrange(11_000, _PORT_MAX)
+            port = random.choice(our_share(range(11_000, _PORT_MAX)))
             try:
                 for number in (port, port + 10_000):
                     held.enter_context(_bound(number))

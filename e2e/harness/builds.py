@@ -1,0 +1,59 @@
+"""What tests need built: once for all processes of a run, and again only when what it is made of has changed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+BUILT = Path(__file__).parent.parent.parent / "out" / "e2e"
+BUILD_TIMEOUT_S = 600
+BY_TOOLS = {"node_modules", "target", "__pycache__"}
+
+
+def built_once(name: str, make: Callable[[Path], None], *, of: Sequence[Path | str]) -> Path:
+    """The folder that `make` has filled from these files, folders and words, here or in another process.
+
+    Whoever comes while it is made waits. What was made of something else is made over in place.
+    """
+    folder, stamp = BUILT / name, BUILT / f"{name}.made"
+    BUILT.mkdir(parents=True, exist_ok=True)
+    wanted = _digest(of)
+    with (BUILT / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder.is_dir() and stamp.exists() and stamp.read_text() == wanted):
+            stamp.unlink(missing_ok=True)
+            folder.mkdir(exist_ok=True)
+            make(folder)
+            stamp.write_text(wanted)
+    return folder
+
+
+def build(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+
+def _digest(of: Sequence[Path | str]) -> str:
+    digest = hashlib.sha256(sys.version.encode())
+    for one in of:
+        if isinstance(one, str):
+            digest.update(one.encode())
+            continue
+        for path in _files(one):
+            digest.update(f"{path}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _files(place: Path) -> Iterator[Path]:
+    if place.is_file():
+        yield place
+        return
+    for path in sorted(place.rglob("*")):
+        if path.is_file() and not BY_TOOLS & {*path.relative_to(place).parts}:
+            yield path
