@@ -68,7 +68,7 @@ FAULTS: Final = (
     of_service(PROBES, "startupProbe failureThreshold", 3),
     of_service(PROBES, "livenessProbe periodSeconds", 1),
     of_service(PROBES, "readinessProbe periodSeconds", 30),
-    of_pod(PROBES, "containers etcd livenessProbe httpGet path", "/health", "etcd"),
+    of_pod(PROBES, "containers etcd readinessProbe", {"tcpSocket": {"port": "peer"}}, "etcd"),
     of_service(NEEDS, "resources limits memory", GONE),
     of_service(NEEDS, "resources requests memory", "4Gi"),
     of_service("memory_holds_what_the_settings_allow", "resources limits memory", "700Mi"),
