@@ -1,4 +1,5 @@
-"""Remakes every page of docs/ that is made from code; with --check says which are not current."""
+"""Remakes every page of docs/ that is made from code, the dashboards and the alerts for Kubernetes;
+with --check says which are not current."""
 
 import subprocess
 import sys
@@ -12,6 +13,7 @@ PAGES: Final = (
     "gen_metrics_docs.py",
     "gen_topic_config_docs.py",
     "gen_dashboards.py",
+    "gen_k8s_rules.py",
 )
 
 

@@ -56,6 +56,7 @@ LITTLE, WRITTEN, IMAGES = "pods_may_do_little", "what_is_written_is_bounded", "i
 LISTENS, TAKEN = "listens_where_its_ports_are", "settings_are_taken"
 ABOVE, PLAIN, THERE = "variables_stand_above_their_use", "no_secret_is_plain", "what_is_referred_to_is_there"
 REASON, EMPTIED = "autoscalers_are_within_reason", "nodes_can_be_emptied_one_pod_at_a_time"
+SCRAPED: Final = "scrapes_are_named_as_alerts_know_them"
 ONLY: Final = "only_who_must_is_let_through"
 REACH, OWN, NAMES = "services_reach_ports", "selectors_mean_their_own", "pods_have_names"
 DOOR: Final = "kafscale-frontdoor"
@@ -194,6 +195,10 @@ FAULTS: Final = (
         {"tcpSocket": {"port": "redis"}},
         CACHE,
     ),
+    Fault(SCRAPED, "PodMonitor", "kafscale", "spec jobLabel", GONE, KEDA),
+    Fault(SCRAPED, "PodMonitor", "kafscale", "spec podMetricsEndpoints 0 port", "grpc", KEDA),
+    Fault(SCRAPED, "PodMonitor", "kafscale", "spec selector matchExpressions 0 values", ["fetch"], KEDA),
+    Fault(SCRAPED, "PrometheusRule", "kafscale", "", GONE, KEDA),
     Fault(TAKEN, "Secret", "kafscale-redis", "data KAFSCALE_REDIS_URL", "cmVkaXM=", CACHE),
 )
 

@@ -36,6 +36,7 @@ _ALL: Final[tuple[Law, ...]] = (
     network.services_reach_ports,
     network.pods_have_names,
     network.selectors_mean_their_own,
+    network.scrapes_are_named_as_alerts_know_them,
     network.only_who_must_is_let_through,
 )
 LAWS: Final[Mapping[str, Law]] = {law.__name__: law for law in _ALL}

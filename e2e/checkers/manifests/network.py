@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from e2e.checkers.manifests.objects import (
+    COMPONENT,
     POD_NAME,
     Manifest,
     Objects,
@@ -84,6 +85,25 @@ def selectors_mean_their_own(objects: Objects) -> list[str]:
         if not any(selects(selector, labels) for labels in pods.values()):
             found.append(f"{manifest['kind']} {manifest['metadata']['name']} is about nobody")
     return found
+
+
+def scrapes_are_named_as_alerts_know_them(objects: Objects) -> list[str]:
+    """A job for each service, at the port `http` of its pods; and whoever is scraped has its alerts."""
+    return [fault for each in of_kind(objects, "PodMonitor") for fault in _scrape_faults(objects, each)]
+
+
+def _scrape_faults(objects: Objects, monitor: Manifest) -> Iterator[str]:
+    spec = monitor["spec"]
+    if spec.get("jobLabel") != COMPONENT:
+        yield "jobs are not named as services are"
+    if [one.name for one in ours(objects) if not selects(spec["selector"], one.labels)]:
+        yield "not every service is scraped"
+    for end in spec["podMetricsEndpoints"]:
+        answering = {ports(one.pod["containers"][0]).get(end["port"]) for one in ours(objects)}
+        if answering != {HTTP} or end["path"] != "/metrics":
+            yield f"nobody answers at {end['port']}{end['path']}"
+    if not any(of_kind(objects, "PrometheusRule")):
+        yield "no alert comes of it"
 
 
 def _pods(objects: Objects) -> dict[str, dict[str, str]]:
