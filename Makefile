@@ -12,7 +12,7 @@ UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests c
 JOBS ?= $(shell nproc)
 E2E_PROCESSES ?= 2
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -59,6 +59,8 @@ spark-unit:
 
 images: ## the images of the services, by the Docker engine that runs (BASE=…, BUILD_FLAGS='--network host')
 	for service in $(ROLES); do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
+compose-test: setup-dev ## the images and compose.yaml for real, on an engine of its own where none runs (as root; ten minutes)
+	e2e/containers/run.sh
 spark-image: ## the image of Spark's jobs, by the Docker engine that runs (BASE=…, IMAGE=…, BUILD_FLAGS='--network host')
 	docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) -f spark/Dockerfile -t $(IMAGE) .
 spark-image-test: setup-dev spark-image ## and jobs in its containers, against a KafScale on this machine
@@ -74,7 +76,7 @@ gen-check:
 	$(BIN)/python tools/gen_docs.py --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=2)
-	$(PYTEST) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image'
+	$(PYTEST) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose'
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
 tutorial: setup-dev ## docs/tutorial.md's commands with its ten million records, each count beside an oracle's
