@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafscale.lake.catalog import Lake
-from kafscale.lake.compaction.run import Bounds
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.exposition import expose
 from kafscale.runtime.metrics import Metrics
@@ -41,7 +40,7 @@ async def test_a_round_is_counted_and_a_log_that_is_damaged_stands_out(
     lost = damaged.segment_key(damaged.segments[0])
     body = await store.get(lost)
     await store.delete(lost)
-    job = CompactionJob(Lake(etcd, keyspace, store), metrics, SystemClock(), Bounds(grace_s=0))
+    job = CompactionJob(Lake(etcd, keyspace, store), metrics, SystemClock(), grace_s=0)
     await job.run()
     found = told(metrics)
     assert found["compacted_logs_total"] == 1

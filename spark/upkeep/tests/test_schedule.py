@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -249,3 +251,10 @@ async def test_who_is_told_to_end_just_as_the_turn_changes_ends(
     finally:
         waiting.cancel()
         await me.leave()
+
+
+def test_an_instance_that_does_not_work_has_not_loaded_what_reads_records() -> None:
+    """Half of a start and 60 MB."""
+    program = "import sys, kafscale.upkeep.__main__; print(*{'numpy', 'pyarrow', 'duckdb'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -7,23 +7,38 @@ to the collector of orphans. A clock that is set ahead drops tombstones early an
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import structlog
 from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.plan import Candidate
-from kafscale.lake.compaction.report import Report, Tally
-from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
+
+if TYPE_CHECKING:
+    from kafscale.lake.compaction.report import Report, Tally
 
 log = structlog.get_logger(__name__)
 
 
 class CompactionJob:
-    def __init__(self, lake: Lake, metrics: Metrics, clock: Clock, bounds: Bounds) -> None:
+    """`io_bytes_per_s`, `within_ms` and `grace_s` as in a round's Bounds."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        io_bytes_per_s: int | None = None,
+        within_ms: int | None = None,
+        grace_s: float,
+    ) -> None:
         self._lake = lake
         self._clock = clock
-        self._bounds = bounds
+        self._io_bytes_per_s = io_bytes_per_s
+        self._within_ms = within_ms
+        self._grace_s = grace_s
         self._logs = metrics.counter("compacted_logs_total")
         self._before = metrics.counter("compaction_bytes_before_total")
         self._after = metrics.counter("compaction_bytes_after_total")
@@ -33,7 +48,11 @@ class CompactionJob:
         self._left = metrics.counter("compaction_failed_deletes_total")
 
     async def run(self) -> None:
-        done = await Round(self._lake, self._bounds, _compacted, self._clock.wall_ms).run()
+        # Arrow and NumPy: see `jobs`.
+        from kafscale.lake.compaction.run import Bounds, Round
+
+        bounds = Bounds(io_bytes_per_s=self._io_bytes_per_s, within_ms=self._within_ms, grace_s=self._grace_s)
+        done = await Round(self._lake, bounds, _compacted, self._clock.wall_ms).run()
         self._count(done)
         for outcome in done.uncleanable:
             place = outcome.candidate.log

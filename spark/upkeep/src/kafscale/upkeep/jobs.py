@@ -1,11 +1,14 @@
-"""The jobs, a row each: what it is called, how often it runs, what it does."""
+"""The jobs, a row each: what it is called, how often it runs, what it does.
+
+What reads records loads Arrow, NumPy and DuckDB when it first runs: they are half of a start and 60 MB, and of several
+instances one works.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from kafscale.lake.catalog import Lake
-from kafscale.lake.compaction.run import Bounds
 from kafscale.runtime.process import Runtime
 from kafscale.upkeep.compaction import CompactionJob
 from kafscale.upkeep.lag import LagJob
@@ -20,7 +23,14 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
     lake = Lake(runtime.etcd, runtime.keyspace, runtime.store)
     grace_s = settings.retention_grace_ms / 1000
     retention = RetentionJob(lake, runtime.metrics, runtime.clock, grace_s)
-    compaction = CompactionJob(lake, runtime.metrics, runtime.clock, _bounds(settings))
+    compaction = CompactionJob(
+        lake,
+        runtime.metrics,
+        runtime.clock,
+        io_bytes_per_s=settings.compaction_io_bytes_per_s,
+        within_ms=max(settings.compaction_every_ms, DEADLINE_MIN_MS) // 2,
+        grace_s=settings.compaction_grace_ms / 1000,
+    )
     orphans = OrphansJob(lake, runtime.metrics, grace_s)
     lag = LagJob(
         lake, runtime.metrics, runtime.clock, every_ms=settings.lag_every_ms, keep_ms=settings.lag_keep_ms
@@ -31,12 +41,4 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         Job(name="orphans", every_ms=settings.orphans_every_ms, run=orphans.run),
         Job(name="lag", every_ms=settings.lag_every_ms, run=lag.run),
         Job(name="lag-history", every_ms=DAY_MS, run=lag.expire),
-    )
-
-
-def _bounds(settings: UpkeepSettings) -> Bounds:
-    return Bounds(
-        io_bytes_per_s=settings.compaction_io_bytes_per_s,
-        within_ms=max(settings.compaction_every_ms, DEADLINE_MIN_MS) // 2,
-        grace_s=settings.compaction_grace_ms / 1000,
     )

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafscale.lake.catalog import Lake
-from kafscale.lake.lag.history import expire
-from kafscale.lake.lag.prometheus import Gauge, gauges
-from kafscale.lake.lag.report import Report
-from kafscale.lake.lag.sampler import Sampler
-from kafscale.lake.lag.status import Rules
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.metric_table import LAG
 from kafscale.runtime.metrics import Metrics, Row
+
+if TYPE_CHECKING:
+    from kafscale.lake.lag.prometheus import Gauge
+    from kafscale.lake.lag.sampler import Sampler
 
 MISSED_MAX: Final = 5
 """Samples in a row; after that the last one is not shown any more."""
@@ -27,24 +27,33 @@ class LagJob:
     def __init__(self, lake: Lake, metrics: Metrics, clock: Clock, *, every_ms: int, keep_ms: int) -> None:
         self._lake = lake
         self._clock = clock
-        self._sampler = Sampler(lake, Rules(interval_ms=every_ms))
+        self._every_ms = every_ms
+        self._sampler: Sampler | None = None
         self._keep_ms = keep_ms
         self._fresh_ms = MISSED_MAX * every_ms
         self._shown: dict[str, Gauge] = {}
         self._shown_ms = 0
         self._written = metrics.counter("lag_samples_total")
         self._expired = metrics.counter("lag_files_expired_total")
-        empty = Report(cluster=lake.keys.namespace, at_ms=0)
-        for gauge in gauges(empty, ()):
-            metrics.watch_each(gauge.name, partial(self._rows, gauge.name))
+        for row in LAG:
+            metrics.watch_each(row.name, partial(self._rows, row.name))
 
     async def run(self) -> None:
+        # Arrow and DuckDB: see `jobs`.
+        from kafscale.lake.lag.prometheus import gauges
+        from kafscale.lake.lag.sampler import Sampler
+        from kafscale.lake.lag.status import Rules
+
+        if self._sampler is None:
+            self._sampler = Sampler(self._lake, Rules(interval_ms=self._every_ms))
         done = await self._sampler.step(self._clock.wall_ms())
         self._written.inc(done.written)
         self._shown = {gauge.name: gauge for gauge in gauges(done.report, done.logs)}
         self._shown_ms = self._clock.now_ms()
 
     async def expire(self) -> None:
+        from kafscale.lake.lag.history import expire
+
         self._expired.inc(await expire(self._lake, self._clock.wall_ms(), self._keep_ms))
 
     def _rows(self, name: str) -> Iterable[Row]:
