@@ -202,6 +202,61 @@ def test_a_segment_that_a_cluster_wrote_and_the_same_damaged(
     assert "is damaged: 2 problems" in done.stderr
 
 
+def test_the_cluster_at_a_glance(cluster: Cluster, kafscale: Commands) -> None:
+    fill(kafscale, "glanced")
+    seen = json.loads(kafscale.ok("status --output json"))
+    assert (seen["namespace"], seen["serves"], seen["warnings"]) == ("default", True, [])
+    assert [row["service"] for row in seen["instances"]] == [
+        "frontdoor",
+        *(r for r in ROLES if r != "frontdoor"),
+    ]
+    rows = {row["service"]: row for row in seen["instances"]}
+    assert {row["health"] for row in rows.values()} == {"ready"}
+    assert rows["frontdoor"]["address"] == cluster.bootstrap
+    assert rows["produce"]["owns"] == seen["partitions_owned"] >= 1
+    assert rows["coordinator"]["owns"] == 64
+    assert rows["upkeep"]["works"]
+    assert {row["requests_per_s"] is not None for row in rows.values() if row["service"] != "upkeep"} == {
+        True
+    }
+    table = kafscale.ok("status --interval 0.1")
+    assert [line.split()[0] for line in table.splitlines()[5:11]] == list(rows)
+    by_etcd = json.loads(kafscale.ok(f"status --etcd {cluster.inside().etcd} --output json"))
+    assert by_etcd["cluster_id"] == seen["cluster_id"]
+
+
+def test_a_service_that_hangs_is_told(cluster: Cluster, kafscale: Commands) -> None:
+    cluster.signal("coordinator", signal.SIGSTOP)
+    try:
+        done = kafscale.run("status --output json")
+    finally:
+        cluster.signal("coordinator", signal.SIGCONT)
+    seen = json.loads(done.stdout)
+    assert (done.returncode, seen["serves"]) == (1, False)
+    assert seen["warnings"][0] == (
+        "no coordinator is ready: consumer groups stand still; start one with `kafscale serve coordinator`"
+    )
+    until("all are ready again", lambda: kafscale.run("status").returncode == 0, WAIT_S)
+
+
+def test_watching_draws_again_and_again_until_ctrl_c(kafscale: Commands, tmp_path: Path) -> None:
+    with (tmp_path / "drawn").open("wb") as drawn:
+        process = subprocess.Popen(
+            [*KAFSCALE, "status", "--watch", "--interval", "0.1", "--data-dir", str(kafscale.data_dir)],
+            stdout=drawn,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "FORCE_COLOR": "1"},
+        )
+    try:
+        text = tmp_path / "drawn"
+        until("it has drawn thrice", lambda: text.read_text().count("rates are of the last") >= 3, WAIT_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 0, text.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

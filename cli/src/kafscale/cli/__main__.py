@@ -20,13 +20,15 @@ from kafscale.cli.completion import completion
 from kafscale.cli.configs import app as configs_app
 from kafscale.cli.datadir import DataDirBusy
 from kafscale.cli.dump.command import dump
+from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
 from kafscale.cli.kafka.running import bootstrap_of
 from kafscale.cli.options import ROLES, Codec, StoreKind
 from kafscale.cli.serve import app as serve_app
 from kafscale.cli.spark.app import app as spark_app
 from kafscale.cli.spark.lag import lag
-from kafscale.cli.terminal import BootstrapOption, DataDirOption, NamespaceOption, StoreOption, fail, report
+from kafscale.cli.status.command import status
+from kafscale.cli.terminal import BootstrapOption, DataDirOption, fail, report
 from kafscale.cli.topics import app as topics_app
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
@@ -104,45 +106,6 @@ def _passing() -> Iterator[Path]:
         yield Path(folder)
 
 
-def fsck(
-    data_dir: DataDirOption = None,
-    namespace: NamespaceOption = "default",
-    store: StoreOption = StoreKind.DIR,
-) -> None:
-    """Check that etcd and the object store agree; exits 1 when they do not."""
-    from kafscale.cli.clusters import NoCluster
-    from kafscale.cli.fsck.command import fsck as run_fsck
-    from kafscale.storage.etcd import EtcdError
-    from kafscale.storage.objects import StoreError
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(transient=True, console=Console(stderr=True)) as bar:
-        task = bar.add_task("reading", total=None)
-
-        def show(partition: str, done: int, total: int) -> None:
-            bar.update(task, description=partition, completed=done, total=total)
-
-        try:
-            verdict = asyncio.run(run_fsck(data_dir, namespace, report, show, store=store.value))
-        except (NoCluster, DataDirBusy, EtcdError, StoreError, EtcdMissing, EtcdFailed) as trouble:
-            raise fail(str(trouble)) from trouble
-    report(
-        f"{verdict.topics} topics, {verdict.partitions} partitions, {verdict.segments} segments, "
-        f"{verdict.records} records, {verdict.bytes} bytes, {len(verdict.orphans)} orphans (legal)"
-    )
-    if verdict.deleted:
-        report(
-            f"{verdict.deleted} segments of deleted records below a log start (legal), "
-            f"{verdict.deleted_stored} of them still stored"
-        )
-    for problem in verdict.problems:
-        report(f"PROBLEM {problem.where}: {problem.what}")
-    if not verdict.clean:
-        raise fail(f"{len(verdict.problems)} problems: etcd and the object store do not agree")
-    report("clean: etcd and the object store agree")
-
-
 def produce(
     topic: str,
     bootstrap_server: BootstrapOption = None,
@@ -216,6 +179,7 @@ app.add_typer(serve_app, rich_help_panel=RUN)
 app.command(rich_help_panel=RECORDS)(produce)
 app.command(rich_help_panel=RECORDS)(consume)
 app.command(rich_help_panel=RECORDS)(dump)
+app.command(rich_help_panel=CLUSTER)(status)
 app.command(rich_help_panel=CLUSTER)(lag)
 app.command(rich_help_panel=CLUSTER)(fsck)
 for _group in (topics_app, configs_app, groups_app, spark_app):

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from kafscale.cli.datadir import DataDir
 from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
-from kafscale.runtime.outside import connect_etcd, open_object_store
+from kafscale.runtime.outside import connect_etcd, etcd_need, open_object_store
 from kafscale.runtime.settings import ServiceSettings
-from kafscale.storage.etcd import EtcdClient
+from kafscale.runtime.settings_load import read_settings
+from kafscale.storage.etcd import EtcdClient, EtcdError, EtcdRejected, EtcdUnknown
+from kafscale.storage.etcd_transport import BadEndpoint
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore
 
+ETCD_TRIES: Final = 3
+ETCD_PAUSE_S: Final = 0.5
+
 
 class NoCluster(Exception):
-    """There is no cluster where the caller pointed."""
+    """There is no cluster where the caller pointed, or its etcd does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ def opened(
     """The cluster on `data_dir`, running or stopped, or the one of the environment's settings.
 
     `store` says where the records of that directory are; an S3 is the one that KAFSCALE_S3_* names.
+    Raises NoCluster and BadSettings; NoCluster also when etcd goes away while the cluster is open.
     """
     if data_dir is None:
         return _settings_cluster()
@@ -43,7 +50,7 @@ def opened(
 
 @asynccontextmanager
 async def _settings_cluster() -> AsyncIterator[Cluster]:
-    async with _open(ServiceSettings()) as cluster:
+    async with _open(read_settings(ServiceSettings)) as cluster:
         yield cluster
 
 
@@ -83,12 +90,43 @@ def _settings(data: DataDir, endpoint: str, namespace: str, store: Literal["dir"
 
 @asynccontextmanager
 async def _open(settings: ServiceSettings) -> AsyncIterator[Cluster]:
-    etcd = connect_etcd(settings)
-    try:
+    async with opened_etcd(settings) as etcd:
         store = open_object_store(settings)
         try:
             yield Cluster(etcd, Keyspace(settings.namespace), store, settings)
         finally:
             await store.close()
+
+
+@asynccontextmanager
+async def opened_etcd(settings: ServiceSettings) -> AsyncIterator[EtcdClient]:
+    """A client that has been answered. Commands only ask again, so an unknown outcome is only an absent answer."""
+    where = f"etcd at {', '.join(settings.etcd_endpoints)}"
+    try:
+        etcd = connect_etcd(settings)
+    except (BadEndpoint, OSError) as wrong:
+        raise NoCluster(f"{where}: {wrong}") from wrong
+    try:
+        await _answered(settings, etcd, where)
+        yield etcd
+    except (EtcdUnknown, ExceptionGroup) as away:  # the second is a task group's
+        if isinstance(away, ExceptionGroup) and away.subgroup(EtcdUnknown) is None:
+            raise
+        raise NoCluster(f"{where} does not answer any more; try again when it is back") from away
     finally:
         await etcd.close()
+
+
+async def _answered(settings: ServiceSettings, etcd: EtcdClient, where: str) -> None:
+    need = etcd_need(settings, etcd, Keyspace(settings.namespace))
+    for left in reversed(range(ETCD_TRIES)):
+        try:
+            await need.probe()
+        except EtcdRejected as refused:
+            raise NoCluster(f"{where} refuses: {refused.detail}; look at KAFSCALE_ETCD_*") from refused
+        except EtcdError as away:
+            if not left:
+                raise NoCluster(f"{where} does not answer; {need.remedy}") from away
+            await asyncio.sleep(ETCD_PAUSE_S)
+        else:
+            return

@@ -1,23 +1,65 @@
-"""Checks the cluster that the command is pointed at."""
+"""`kafscale fsck`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Literal
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
-from kafscale.cli.clusters import opened
-from kafscale.cli.fsck.run import Fsck, Progress, Verdict
+import typer
+from kafscale.cli.options import StoreKind
+from kafscale.cli.running import on_cluster
+from kafscale.cli.terminal import DataDirOption, NamespaceOption, StoreOption, fail, report
+
+if TYPE_CHECKING:
+    from kafscale.cli.clusters import Cluster
+    from kafscale.cli.fsck.run import Verdict
 
 
-async def fsck(
-    data_dir: Path | None,
-    namespace: str,
-    report: Callable[[str], None],
-    progress: Progress,
-    *,
-    store: Literal["dir", "s3"] = "dir",
-) -> Verdict:
-    """Where the cluster is, `clusters.opened` says. Raises NoCluster, EtcdError, StoreError."""
-    async with opened(data_dir, namespace, store, report) as cluster:
-        return await Fsck(cluster.etcd, cluster.keys, cluster.store, progress).run()
+def fsck(
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = "default",
+    store: StoreOption = StoreKind.DIR,
+    as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object instead of lines.")] = False,
+) -> None:
+    """Check that etcd and the object store agree; exits 1 when they do not.
+
+    Example: kafscale fsck --data-dir data. A stopped cluster can be checked as well as one that runs.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(transient=True, console=Console(stderr=True)) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def show(partition: str, done: int, total: int) -> None:
+            bar.update(task, description=partition, completed=done, total=total)
+
+        async def check(cluster: Cluster) -> Verdict:
+            from kafscale.cli.fsck.run import Fsck
+
+            return await Fsck(cluster.etcd, cluster.keys, cluster.store, show).run()
+
+        verdict = on_cluster(check, data_dir, namespace, store)
+    if as_json:
+        typer.echo(json.dumps(asdict(verdict) | {"clean": verdict.clean}, indent=1))
+    else:
+        _tell(verdict)
+    if not verdict.clean:
+        raise fail(f"{len(verdict.problems)} problems: etcd and the object store do not agree")
+
+
+def _tell(verdict: Verdict) -> None:
+    report(
+        f"{verdict.topics} topics, {verdict.partitions} partitions, {verdict.segments} segments, "
+        f"{verdict.records} records, {verdict.bytes} bytes, {len(verdict.orphans)} orphans (legal)"
+    )
+    if verdict.deleted:
+        report(
+            f"{verdict.deleted} segments of deleted records below a log start (legal), "
+            f"{verdict.deleted_stored} of them still stored"
+        )
+    for problem in verdict.problems:
+        report(f"PROBLEM {problem.where}: {problem.what}")
+    if verdict.clean:
+        report("clean: etcd and the object store agree")

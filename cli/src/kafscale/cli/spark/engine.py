@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from kafscale.cli.datadir import DataDir
 from kafscale.cli.options import StoreKind
-from kafscale.cli.spark.running import on_cluster
+from kafscale.cli.running import on_cluster
 from kafscale.cli.terminal import fail
 
 if TYPE_CHECKING:

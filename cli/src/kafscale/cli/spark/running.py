@@ -1,16 +1,13 @@
-"""Runs a command's work on the cluster that its options name, and tells trouble in a sentence."""
+"""Runs a command's work on the lake of the cluster that its options name."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kafscale.cli.datadir import DataDirBusy
 from kafscale.cli.options import StoreKind
-from kafscale.cli.terminal import fail, notice
-from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
+from kafscale.cli.running import Trouble, on_cluster
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
@@ -24,33 +21,13 @@ def on_lake(
 ) -> T:
     """What `work` returns."""
     from kafscale.lake.catalog import Lake
-
-    async def run(cluster: Cluster) -> T:
-        return await work(Lake(cluster.etcd, cluster.keys, cluster.store))
-
-    return on_cluster(run, data_dir, namespace, store)
-
-
-def on_cluster(
-    work: Callable[[Cluster], Coroutine[Any, Any, T]],
-    data_dir: Path | None,
-    namespace: str,
-    store: StoreKind,
-) -> T:
-    """What `work` returns. Libraries of size are imported here, so that other commands do not wait for them."""
-    from kafscale.cli.clusters import NoCluster, opened
     from kafscale.lake.heads import CorruptSegment
     from kafscale.lake.sql import QueryFailed
-    from kafscale.storage.etcd import EtcdError
-    from kafscale.storage.objects import StoreError
 
-    async def run() -> T:
-        async with opened(data_dir, namespace, store.value, notice) as cluster:
-            return await work(cluster)
+    async def run(cluster: Cluster) -> T:
+        try:
+            return await work(Lake(cluster.etcd, cluster.keys, cluster.store))
+        except (QueryFailed, CorruptSegment) as trouble:
+            raise Trouble(str(trouble)) from trouble
 
-    try:
-        return asyncio.run(run())
-    except (NoCluster, DataDirBusy, EtcdMissing, EtcdFailed, QueryFailed) as trouble:
-        raise fail(str(trouble)) from trouble
-    except (EtcdError, StoreError, CorruptSegment) as trouble:
-        raise fail(str(trouble)) from trouble
+    return on_cluster(run, data_dir, namespace, store)

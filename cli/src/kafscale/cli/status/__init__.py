@@ -1,0 +1,1 @@
+"""`kafscale status`: the cluster at a glance."""

@@ -1,0 +1,132 @@
+"""`kafscale status`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from kafscale.cli.datadir import DataDir
+from kafscale.cli.kafka.running import DEFAULT_DATA_DIR
+from kafscale.cli.running import Trouble, telling
+from kafscale.cli.terminal import (
+    FAILED_EXIT_CODE,
+    DataDirOption,
+    Output,
+    OutputOption,
+    fail_usage,
+    screen,
+    show_rows,
+)
+
+if TYPE_CHECKING:
+    from kafscale.cli.status.picture import Picture
+    from kafscale.runtime.settings import ServiceSettings
+
+_ETCD_VARIABLE: Final = "KAFSCALE_ETCD_ENDPOINTS"
+
+
+def status(
+    data_dir: DataDirOption = None,
+    etcd: Annotated[
+        str | None,
+        typer.Option("--etcd", help="etcd's client URLs, comma-separated, instead of a data directory."),
+    ] = None,
+    namespace: Annotated[str | None, typer.Option(help="Name of the cluster within etcd.")] = None,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=60, help="Seconds over which rates are measured.")
+    ] = 1.0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Draw again and again, until Ctrl-C.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Draw the cluster: its instances, what they own, their health and rates; exits 1 if clients are not served.
+
+    Example: kafscale status --watch
+
+    Without options: the cluster of `kafscale up` in ./data, else the one whose etcd KAFSCALE_ETCD_ENDPOINTS names.
+    """
+    if watch and output is not Output.TABLE:
+        raise fail_usage("--watch draws tables: ask again and again for --output json")
+    try:
+        shown = telling(_look(data_dir, etcd, namespace, interval, watch=watch, output=output))
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None  # the way to end --watch
+    if not shown.serves:
+        raise typer.Exit(FAILED_EXIT_CODE)
+
+
+async def _look(
+    data_dir: Path | None,
+    endpoints: str | None,
+    namespace: str | None,
+    interval_s: float,
+    *,
+    watch: bool,
+    output: Output,
+) -> Picture:
+    """The last picture."""
+    from kafscale.cli.clusters import opened_etcd
+    from kafscale.cli.status.gather import look
+    from kafscale.storage.keys import Keyspace
+
+    settings = settings_of(data_dir, endpoints, namespace)
+    try:
+        keys = Keyspace(settings.namespace)
+    except ValueError as wrong:
+        raise Trouble(str(wrong)) from wrong
+    async with opened_etcd(settings) as client:
+        with _screen(watch, output) as show:
+            while True:
+                picture = await look(client, keys, settings.etcd_endpoints, interval_s)
+                show(picture)
+                if not watch:
+                    return picture
+
+
+def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | None) -> ServiceSettings:
+    """Raises Trouble, or BadSettings."""
+    from kafscale.runtime.settings import ServiceSettings
+    from kafscale.runtime.settings_load import read_settings
+
+    given = {} if namespace is None else {"namespace": namespace}
+    if endpoints is not None:
+        return read_settings(ServiceSettings, given | {"etcd_endpoints": endpoints})
+    running = DataDir(data_dir or DEFAULT_DATA_DIR).running()
+    if running is not None and (data_dir is not None or _ETCD_VARIABLE not in os.environ):
+        given = {"namespace": running.namespace} | given
+        return read_settings(ServiceSettings, given | {"etcd_endpoints": running.etcd})
+    if data_dir is not None:
+        raise Trouble(f"no cluster runs on {data_dir}; start it with `kafscale up --data-dir {data_dir}`")
+    return read_settings(ServiceSettings, given)
+
+
+@contextmanager
+def _screen(watch: bool, output: Output) -> Iterator[Callable[[Picture], None]]:
+    """How a picture is shown: once, or in the place of the one before."""
+    from kafscale.cli.status.draw import draw
+
+    if not watch:
+        yield lambda picture: _show(picture, output)
+        return
+    from rich.live import Live
+
+    with Live(console=screen(), auto_refresh=False, screen=False) as live:
+        yield lambda picture: live.update(draw(picture), refresh=True)
+
+
+def _show(picture: Picture, output: Output) -> None:
+    from kafscale.cli.status.draw import draw
+
+    match output:
+        case Output.JSON:
+            typer.echo(json.dumps(asdict(picture), indent=1))
+        case Output.CSV:
+            rows = [asdict(row) for row in picture.instances]
+            show_rows(list(rows[0]) if rows else [], rows, output)
+        case Output.TABLE:
+            screen().print(draw(picture))

@@ -1,0 +1,70 @@
+"""The picture of a cluster on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafscale.cli.spark.lag_table import duration, rate, size
+from kafscale.cli.status.picture import READY
+from kafscale.cli.terminal import harmless
+
+if TYPE_CHECKING:
+    from kafscale.cli.status.picture import InstanceRow, Picture
+    from rich.console import Group
+
+COLUMNS: Final = ("service", "node", "address", "health", "up", "doing")
+
+
+def draw(picture: Picture) -> Group:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in COLUMNS:
+        table.add_column(name, justify="right" if name in ("node", "up") else "left", overflow="fold")
+    for row in picture.instances:
+        good = row.health == READY
+        table.add_row(
+            row.service,
+            str(row.node),
+            harmless(row.address),
+            Text(READY if good else harmless(row.health), style="green" if good else "red"),
+            duration(row.age_s * 1000),
+            doing(row),
+        )
+    warnings = [Text(f"WARNING {harmless(each)}", style="yellow") for each in picture.warnings]
+    end = Text(f"rates are of the last {picture.rates_over_s:.1f} s", style="dim")
+    return Group(*map(Text, heading(picture)), Text(), table, Text(), *warnings, end)
+
+
+def heading(picture: Picture) -> tuple[str, ...]:
+    return (
+        f"KafScale '{picture.namespace}', cluster {picture.cluster_id or 'without an id yet'}",
+        f"etcd {', '.join(picture.etcd)}",
+        f"{_count(picture.topics, 'topic')}, {_count(picture.partitions, 'partition')} "
+        f"({picture.partitions_owned} with an owner), {_count(picture.groups, 'group')}",
+    )
+
+
+def doing(row: InstanceRow) -> str:
+    """What it has, and what it does per second; what is not known is left out."""
+    parts = []
+    if row.works is not None:
+        parts.append("works" if row.works else "stands by")
+    if row.owns is not None:
+        parts.append(_count(row.owns, "slot" if row.service == "coordinator" else "partition"))
+    if row.groups is not None:
+        parts.append(_count(row.groups, "group"))
+    if row.connections is not None:
+        parts.append(_count(row.connections, "connection"))
+    if row.bytes_per_s is not None:
+        parts.append(f"{rate(row.records_per_s)} records/s")
+        parts.append(f"{size(round(row.bytes_per_s))}B/s")
+    elif row.requests_per_s is not None:
+        parts.append(f"{rate(row.requests_per_s)} requests/s")
+    return ", ".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

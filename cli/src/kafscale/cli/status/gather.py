@@ -1,0 +1,134 @@
+"""Asks etcd for what is registered and owned, and every instance for its health and its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Picture, Told, Totals, newest, paint
+from kafscale.runtime.addresses import join_address, split_address
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.heads import decode_owner
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.membership_records import Instance, decode_live
+from kafscale.storage.slots import decode_slot
+from kafscale.storage.topics import TopicState, decode_topic
+from kafscale.store.v1.store_pb2 import Cluster
+
+T = TypeVar("T")
+
+HTTP_TIMEOUT_S: Final = 3.0
+BODY_BYTES_MAX: Final = 32 * 1024 * 1024
+AT_ONCE: Final = 16
+_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104  (what others listen on)
+
+
+async def look(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...], interval_s: float) -> Picture:
+    """Takes the interval and a moment: rates are the difference of two readings. Raises EtcdError."""
+    kept = await _kept(etcd, keys, endpoints)
+    instances = newest(kept.instances)
+    first, began = await _scrape(instances), time.monotonic()
+    await asyncio.sleep(interval_s)
+    second, health = await asyncio.gather(_scrape(instances), _health(instances))
+    over_s = time.monotonic() - began
+    told = {
+        name: Told(health=health[name], gauges=second[name], rates=rates(first[name], second[name], over_s))
+        for name in health
+    }
+    return paint(kept, told, over_s)
+
+
+async def _kept(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...]) -> Kept:
+    live, topics, owners, slots, groups, cluster = await asyncio.gather(
+        etcd.prefix(keys.live_prefix()),
+        etcd.prefix(keys.topics_prefix()),
+        etcd.prefix(keys.owners_prefix()),
+        etcd.prefix(keys.slot_claims_prefix()),
+        etcd.prefix(keys.groups_prefix(), keys_only=True),
+        etcd.range(keys.cluster()),
+    )
+    found = [decode_topic(keys.parse_topic(kv.key), kv.value) for kv in topics.kvs]
+    active = [topic for topic in found if topic.state is TopicState.ACTIVE]
+    return Kept(
+        namespace=keys.namespace,
+        cluster_id=Cluster.FromString(cluster.kvs[0].value).cluster_id if cluster.kvs else None,
+        etcd=endpoints,
+        instances=tuple(decode_live(kv, keys) for kv in live.kvs),
+        topics=len(active),
+        partitions=sum(topic.partitions for topic in active),
+        groups=len(groups.kvs),
+        partition_owners=tuple(o for o in (decode_owner(kv.value).owner for kv in owners.kvs) if o),
+        slot_owners=tuple(o for o in (decode_slot(kv.value).owner for kv in slots.kvs) if o),
+        now_ms=int(time.time() * 1000),
+    )
+
+
+async def _scrape(instances: list[Instance]) -> dict[str, Totals]:
+    return await _each(instances, "/metrics", lambda status, text: totals(text) if status == 200 else {})
+
+
+async def _health(instances: list[Instance]) -> dict[str, str]:
+    return await _each(instances, "/readyz", _verdict)
+
+
+def _verdict(status: int, text: str) -> str:
+    if status == 0:
+        return NO_ANSWER
+    return READY if status == 200 else text.strip() or f"status {status}"
+
+
+async def _each(instances: list[Instance], path: str, read: Callable[[int, str], T]) -> dict[str, T]:
+    """By role and id; what cannot be reached is status 0 without text."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(instance: Instance) -> T:
+        async with gate:
+            return read(*await asyncio.to_thread(_get, http_address(instance), path))
+
+    answers = await asyncio.gather(*map(ask, instances))
+    return {each.role + each.id: answer for each, answer in zip(instances, answers, strict=True)}
+
+
+def http_address(instance: Instance) -> str:
+    """What others can dial: who listens on all addresses has registered none of them, but one for gRPC."""
+    host, port = split_address(instance.http_address)
+    if host in _WILDCARDS:
+        host = split_address(instance.address)[0]
+    return join_address(host, port)
+
+
+def _get(address: str, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(address, timeout=HTTP_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read(BODY_BYTES_MAX).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return 0, ""  # whatever it is, it shows as an instance that does not answer
+    finally:
+        connection.close()
+
+
+def totals(text: str) -> dict[str, float]:
+    """The sum of each metric's samples in Prometheus' text form."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        labelled, _, value = line.rpartition(" ")
+        if labelled and not line.startswith("#"):
+            name = labelled.partition("{")[0]
+            found[name] = found.get(name, 0.0) + float(value)
+    return found
+
+
+def rates(before: Totals, after: Totals, over_s: float) -> dict[str, float]:
+    """Per second, of counters. One that fell began anew; one that was not there yet has counted from 0."""
+    if not before:
+        return {}
+    return {
+        name: max(value - before.get(name, 0.0), 0.0) / over_s
+        for name, value in after.items()
+        if name.endswith("_total")
+    }

@@ -1,0 +1,96 @@
+"""Commands that read etcd say the same sentence when it is away, whichever they are."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from kafscale.cli import clusters
+from kafscale.cli.__main__ import app
+from kafscale.cli.clusters import NoCluster, opened_etcd
+from kafscale.cli.datadir import DataDir, Endpoints
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.ports import free_port
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.storage.etcd import EtcdUnknown
+from kafscale.storage.etcd_errors import UnknownKind
+from typer.testing import CliRunner
+
+COMMANDS = ["status", "fsck", "lag", "spark lag", "spark retention --dry-run"]
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "ETCD_PAUSE_S", 0.01)
+
+
+def sentence(line: str, **env: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, line.split(), env=env)
+    return result.exit_code, result.stderr.strip()
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_an_etcd_that_is_away_is_named_with_what_to_do(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = f"http://127.0.0.1:{free_port()}"
+    env = {"KAFSCALE_ETCD_ENDPOINTS": url, "KAFSCALE_OBJECT_DIR": str(tmp_path)}
+    said = f"kafscale: etcd at {url} does not answer; start etcd, or name a running one in KAFSCALE_ETCD_ENDPOINTS"
+    assert sentence(line, **env) == (1, said)
+
+
+def test_an_etcd_of_a_running_data_directory_that_is_away(tmp_path: Path) -> None:
+    data, url = DataDir(tmp_path), f"http://127.0.0.1:{free_port()}"
+    data.acquire()
+    try:
+        data.publish(
+            Endpoints(bootstrap_servers="x:1", etcd=url, namespace="default", object_dir=str(tmp_path), pid=1)
+        )
+        for line in ("status", "fsck"):
+            code, said = sentence(f"{line} --data-dir {tmp_path}")
+            assert (code, f"etcd at {url} does not answer" in said) == (1, True), said
+    finally:
+        data.release()
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("status --data-dir {0}", 1, "no cluster runs on {0}; start it with `kafscale up --data-dir {0}`"),
+        ("fsck --data-dir {0}", 1, "{0} is no data directory of `kafscale up`: it has no folder etcd/"),
+        ("status --etcd ftp://x", 2, "KAFSCALE_ETCD_ENDPOINTS='ftp://x'"),
+        ("status --watch --output json", 2, "--watch draws tables"),
+        ("status --etcd x:1 --namespace a/b", 1, "namespace 'a/b': use 1 to 100 letters"),
+    ],
+)
+def test_what_names_no_cluster_is_a_sentence(line: str, code: int, said: str, tmp_path: Path) -> None:
+    found, told = sentence(line.format(tmp_path))
+    assert (found, said.format(tmp_path) in told) == (code, True), told
+
+
+async def lose(url: str, trouble: Exception, *, in_a_task: bool) -> None:
+    async def fail() -> None:
+        raise trouble
+
+    async with opened_etcd(ServiceSettings(etcd_endpoints=(url,))):
+        if not in_a_task:
+            await fail()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+
+
+@pytest.mark.parametrize("in_a_task", [False, True])
+async def test_an_etcd_that_goes_away_meanwhile_is_told_too(
+    etcd_server: EtcdProcess, in_a_task: bool
+) -> None:
+    away = EtcdUnknown(UnknownKind.UNAVAILABLE, "gone")
+    with pytest.raises(NoCluster, match="does not answer any more; try again when it is back"):
+        await lose(etcd_server.endpoint, away, in_a_task=in_a_task)
+
+
+async def test_other_trouble_of_tasks_is_left_as_it_is(etcd_server: EtcdProcess) -> None:
+    with pytest.raises(ExceptionGroup) as group:
+        await lose(etcd_server.endpoint, ValueError("ours"), in_a_task=True)
+    assert group.value.subgroup(ValueError) is not None

@@ -1,0 +1,147 @@
+"""What `kafscale status` says of clusters in every state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from kafscale.cli.options import ROLES, SERVICES
+from kafscale.cli.status.draw import doing
+from kafscale.cli.status.gather import http_address, rates, totals
+from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Picture, Told, paint
+from kafscale.storage.membership_records import Instance, InstanceState, Listener
+
+NOW_MS = 1_000_000
+
+
+def instance(role: str, node_id: int = 1, boot_id: str = "b", revision: int = 1) -> Instance:
+    return Instance(
+        role=role,
+        node_id=node_id,
+        boot_id=boot_id,
+        address=f"10.0.0.{node_id}:7000",
+        http_address=f"10.0.0.{node_id}:8000",
+        state=InstanceState.READY,
+        started_ms=NOW_MS - 65_000,
+        create_revision=revision,
+        listeners=(Listener(name="PLAINTEXT", host="kafka", port=9092),) if role == "frontdoor" else (),
+    )
+
+
+WHOLE = Kept(
+    namespace="default",
+    cluster_id="id",
+    etcd=("http://e:2379",),
+    instances=tuple(instance(role) for role in ROLES),
+    topics=2,
+    partitions=9,
+    groups=1,
+    partition_owners=("1/b",) * 6,
+    slot_owners=("1/b",) * 64,
+    now_ms=NOW_MS,
+)
+SILENT = Told(health=NO_ANSWER, gauges={}, rates={})
+
+
+def of(kept: Kept, **told: Told) -> Picture:
+    ready = Told(health=READY, gauges={"process": 1.0}, rates={"process_total": 0.0})
+    everyone = {each.role + each.id: told.get(each.role, ready) for each in kept.instances}
+    return paint(kept, everyone, 1.04)
+
+
+def test_a_whole_cluster_has_no_warning() -> None:
+    picture = of(WHOLE)
+    assert (picture.serves, picture.warnings, picture.rates_over_s) == (True, (), 1.0)
+    assert [row.service for row in picture.instances] == [
+        "frontdoor",
+        "produce",
+        "fetch",
+        "coordinator",
+        "admin",
+        "upkeep",
+    ]
+    by_role = {row.service: row for row in picture.instances}
+    assert by_role["frontdoor"].address == "kafka:9092", "what clients dial"
+    assert by_role["produce"].address == "10.0.0.1:7000"
+    assert {row.age_s for row in picture.instances} == {65}
+    assert [by_role[role].owns for role in ("produce", "coordinator", "fetch")] == [6, 64, None]
+    assert picture.partitions_owned == 6
+
+
+@pytest.mark.parametrize("role", SERVICES)
+def test_a_service_without_a_ready_instance_is_told_with_what_clients_notice(role: str) -> None:
+    missing = replace(WHOLE, instances=tuple(each for each in WHOLE.instances if each.role != role))
+    picture = of(missing)
+    assert not picture.serves
+    assert picture.warnings[0].startswith(f"no {role} is ready: ")
+    assert picture.warnings[0].endswith(f"start one with `kafscale serve {role}`")
+    deaf = of(WHOLE, **{role: SILENT})
+    assert not deaf.serves
+    assert deaf.warnings[0].startswith(f"no {role} is ready: ")
+    assert any("is registered and does not answer" in each for each in deaf.warnings)
+
+
+def test_clients_are_served_without_upkeep() -> None:
+    picture = of(replace(WHOLE, instances=WHOLE.instances[:-1]))
+    assert (picture.serves, len(picture.warnings)) == (True, 1)
+    assert picture.warnings[0].startswith("no upkeep is ready: nothing expires")
+
+
+def test_what_an_instance_says_of_itself_is_repeated() -> None:
+    draining = Told(health="draining", gauges={}, rates={})
+    assert "fetch 1 at 10.0.0.1:7000 is not ready: draining" in of(WHOLE, fetch=draining).warnings
+
+
+def test_only_the_newest_boot_of_a_node_counts_and_what_the_old_one_owned_is_told() -> None:
+    again = instance("produce", boot_id="c", revision=2)
+    picture = of(replace(WHOLE, instances=(*WHOLE.instances, again)))
+    (row,) = (row for row in picture.instances if row.service == "produce")
+    assert row.owns == 0
+    assert picture.warnings[0].startswith("6 partitions belong to a produce instance that is gone")
+
+
+def test_samples_are_added_up_by_name() -> None:
+    text = '# HELP a_total x y\n# TYPE a_total counter\na_total{t="x y"} 2.0\na_total{t="}"} 3.5\nb 1e3\n'
+    assert totals(text) == {"a_total": 5.5, "b": 1000.0}
+
+
+def test_rates_of_counters() -> None:
+    before = {"a_total": 10.0, "fell_total": 9.0, "gauge": 1.0}
+    after = {"a_total": 14.0, "fell_total": 1.0, "new_total": 6.0, "gauge": 5.0}
+    assert rates(before, after, 2.0) == {"a_total": 2.0, "fell_total": 0.0, "new_total": 3.0}
+    assert rates({}, after, 2.0) == {}, "of one that did not answer before nothing is known"
+
+
+def test_what_an_instance_does() -> None:
+    def told(role: str, gauges: dict[str, float], per_s: dict[str, float]) -> str:
+        prefix = f"kafscale_{role}_"
+        picture = of(
+            WHOLE,
+            **{
+                role: Told(
+                    health=READY,
+                    gauges={prefix + name: value for name, value in gauges.items()},
+                    rates={prefix + name: value for name, value in per_s.items()},
+                )
+            },
+        )
+        return next(doing(row) for row in picture.instances if row.service == role)
+
+    assert told("produce", {}, {"bytes_total": 1_234_567.0, "records_total": 10.0}) == (
+        "6 partitions, 10.0 records/s, 1.2MB/s"
+    )
+    assert told("fetch", {}, {"requests_total": 1.0}) == "0.0 records/s, 0B/s"
+    assert told("coordinator", {"groups": 1}, {"stream_requests_total": 2.0}) == (
+        "64 slots, 1 group, 2.0 requests/s"
+    )
+    assert told("frontdoor", {"connections": 1_200}, {"requests_total": 0.25}) == (
+        "1,200 connections, 0.2 requests/s"
+    )
+    assert told("upkeep", {"working": 0}, {}) == "stands by"
+    assert told("admin", {}, {}) == ""
+
+
+def test_who_listens_on_all_addresses_is_dialled_where_its_grpc_is() -> None:
+    assert http_address(instance("fetch")) == "10.0.0.1:8000"
+    assert http_address(replace(instance("fetch"), http_address="0.0.0.0:8000")) == "10.0.0.1:8000"
+    assert http_address(replace(instance("fetch"), http_address="[::]:8000")) == "10.0.0.1:8000"
