@@ -20,6 +20,7 @@ from kafscale.lake.compaction.told import DONE, DUE, Told
 from kafscale.lake.retention.apply import Report
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.told import Collected, report_told
+from kafscale.runtime.etcd_binary import EtcdProcess
 from typer.testing import CliRunner, Result
 
 PROGRAM = """#!{python}
@@ -77,13 +78,13 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> DataDir:
-    """A directory on which a cluster runs, as far as a command can see without asking it."""
+def data(tmp_path: Path, etcd_server: EtcdProcess) -> DataDir:
+    """A directory on which a cluster runs, as far as a command can see that only looks whether its etcd answers."""
     data = DataDir(tmp_path / "data")
     data.acquire()
     endpoints = Endpoints(
         bootstrap_servers="127.0.0.1:1",
-        etcd="http://127.0.0.1:2",
+        etcd=etcd_server.endpoint,
         namespace="shop",
         object_dir=str(data.objects),
         pid=1,
@@ -97,13 +98,15 @@ def run(data: DataDir, *words: str) -> Result:
     return CliRunner().invoke(app, [command, "--engine", "spark", "--data-dir", str(data.root), *rest])
 
 
-def test_a_query_goes_to_spark_with_its_cluster_and_comes_back_as_rows(spark: Spark, data: DataDir) -> None:
+def test_a_query_goes_to_spark_with_its_cluster_and_comes_back_as_rows(
+    spark: Spark, data: DataDir, etcd_server: EtcdProcess
+) -> None:
     spark.answers_table(pa.table({"n": [7], "key": [b"\xff"]}))
     done = run(data, "sql", "--output", "json", "--", "-- seven\nselect 7 as n")
     assert json.loads(done.stdout) == [{"n": 7, "key": "\\xff"}], done.output
     assert spark.args == ["sql", "--", "-- seven\nselect 7 as n"]
     told = spark.heard["told"]
-    assert told["KAFSCALE_ETCD_ENDPOINTS"] == "http://127.0.0.1:2"
+    assert told["KAFSCALE_ETCD_ENDPOINTS"] == etcd_server.endpoint
     assert told["KAFSCALE_NAMESPACE"] == "shop"
     assert told["KAFSCALE_OBJECT_STORE"] == "dir"
     assert told["KAFSCALE_OBJECT_DIR"] == str(data.objects)
