@@ -8,6 +8,8 @@ from kafscale.runtime.own_tasks import OwnTasks
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.stream.server import StreamServer, _ServerStream, task_handler
+from kafscale.runtime.tracing import CURRENT_SPAN, Span, Tracer
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 META = RequestMeta(connection_id=1, api_key=3, api_version=9)
 
@@ -73,3 +75,20 @@ async def test_a_stream_is_nobody_s_once_the_handler_has_returned() -> None:
     stream._call(lambda inbound: seen.append(CURRENT_REQUEST.get()), request(7))
     assert [meta and meta.connection_id for meta in seen] == [7]
     assert CURRENT_REQUEST.get() is None
+
+
+async def test_the_task_of_a_request_has_its_span() -> None:
+    tracer = Tracer(service="x", instance="1/a", ratio=1, exporter=InMemorySpanExporter())
+    inbound = request(5)
+    inbound.span = tracer.start_root("Metadata v9")
+    seen: list[Span | None] = []
+
+    async def handler(_: InboundRequest) -> tuple[bytes, ...]:
+        seen.append(CURRENT_SPAN.get())
+        return ()
+
+    async with OwnTasks() as tasks:
+        task_handler(handler, tasks)(inbound)
+    tracer.close()
+    assert seen == [inbound.span]
+    assert seen != [None]

@@ -367,11 +367,16 @@ async def test_a_trace_begins_at_the_front_door_and_goes_on_in_the_service(clust
     (sent,) = cluster.stream(Backend.ADMIN, 1, CONTROL).sent
     assert sent.meta.traceparent == FakeSpan.traceparent
     (span,) = tracer.spans
-    assert (span.name, span.ended) == ("Metadata", 0)
+    assert (span.name, span.ended) == ("Metadata v9", 0)
+    assert (span.fields["kafka.api"], span.fields["kafka.client_id"]) == ("Metadata", "test")
     sent.reply(b"x")
     await settled()
-    assert (span.ended, span.fields) == (1, {"kafka.error_code": 0})
+    assert (span.ended, span.fields["kafscale.outcome"], span.fields["kafscale.response_bytes"]) == (
+        1,
+        "answered",
+        1,
+    )
     gone = cluster.client()
     gone.ask(3, 9, joined(metadata.encode_request(metadata.MetadataRequest(topics=[]), 9)))
     gone.leave()
-    assert tracer.spans[1].ended == 1
+    assert (tracer.spans[1].ended, tracer.spans[1].fields["kafscale.outcome"]) == (1, "abandoned")

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import structlog
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
+from kafscale.runtime.tracing import Span, start_child
 from kafscale.storage.etcd import (
     Delete,
     EtcdClient,
@@ -39,6 +40,8 @@ OPERATIONS_MAX = 128
 """etcd's default of --max-txn-ops. It counts the jobs and the longest branch of any one of them together."""
 REQUESTS_IN_FLIGHT_MAX = 4
 RETRY_FIRST_MS = 20
+TRANSACTION = "commit txn"
+"""The span of a job, from its submission to etcd's definite answer."""
 RETRY_MAX_MS = 1_000
 TRY_TIMEOUT_S = 3.0
 
@@ -92,12 +95,24 @@ class Committer:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._unknown_since: dict[int, tuple[int, UnknownKind]] = {}  # worker → when, kind
 
-    def submit(self, txn: Txn, done: Callable[[Answer], None], *, key: bytes | None = None) -> None:
+    def submit(
+        self,
+        txn: Txn,
+        done: Callable[[Answer], None],
+        *,
+        key: bytes | None = None,
+        span: Span | None = None,
+    ) -> None:
         """Queue a job. `key` is what it puts, by default what its first compare is on.
+
+        `span` is ended with it; by default it is one of the request at hand, if that is traced.
 
         `done` is called from the loop, once, with the definite answer.
         """
         key = txn.compare[0].key if key is None else key
+        span = span or start_child(TRANSACTION)
+        if span is not None:
+            done = _ending(span, done)
         self._waiting.append(_Job(key, txn, _size(txn), _width(txn), self._clock.now_ms(), done))
         self._wake()
 
@@ -195,6 +210,14 @@ class Committer:
         if known is None:
             log.warning("commit outcome unknown, asking again", kind=kind.value, jobs=jobs)
         self._unknown_since[worker] = (since_ms, kind)
+
+
+def _ending(span: Span, done: Callable[[Answer], None]) -> Callable[[Answer], None]:
+    def settled(answer: Answer) -> None:
+        span.end()
+        done(answer)
+
+    return settled
 
 
 def _settle(nested: object, revision: int, ambiguous: bool) -> Settled:

@@ -4,8 +4,9 @@ from typing import Final
 
 from kafscale.runtime.redaction import redact_text
 from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.tracing import traced
 from kafscale.runtime.waits import Need
-from kafscale.storage.etcd import EtcdClient, EtcdError, EtcdTls
+from kafscale.storage.etcd import TIMEOUT_S, EtcdClient, EtcdError, EtcdTls, Txn, TxnResult
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import (
     ObjectStore,
@@ -20,13 +21,21 @@ from kafscale.storage.objects import (
 PROBE_TIMEOUT_S: Final = 2.0
 
 
+class TracedEtcd(EtcdClient):
+    """Transactions are spans of the request that waits for them, if that is traced."""
+
+    async def txn(self, txn: Txn, *, timeout_s: float = TIMEOUT_S) -> TxnResult:
+        with traced("etcd txn"):
+            return await super().txn(txn, timeout_s=timeout_s)
+
+
 def connect_etcd(settings: ServiceSettings) -> EtcdClient:
     """No I/O. Raises BadEndpoint, or OSError when a certificate cannot be read."""
     tls = None
     if settings.etcd_ca or settings.etcd_cert or settings.etcd_key:
         tls = EtcdTls(ca=settings.etcd_ca, cert=settings.etcd_cert, key=settings.etcd_key)
     password = settings.etcd_password
-    return EtcdClient.connect(
+    return TracedEtcd.connect(
         settings.etcd_endpoints,
         tls=tls,
         user=settings.etcd_user,

@@ -257,12 +257,7 @@ class _Process(Generic[S]):
 
     @asynccontextmanager
     async def _tracing(self, registration: Registration) -> AsyncIterator[Tracer | None]:
-        tracer = open_tracer(
-            service=self._role,
-            instance=registration.instance.id,
-            ratio=self._settings.trace_ratio,
-            endpoint=self._settings.otlp_endpoint,
-        )
+        tracer = open_tracer(self._role, registration.instance.id, self._settings)
         try:
             yield tracer
         finally:

@@ -62,9 +62,15 @@ class ServiceSettings(BaseSettings):
     log_format: Literal["json", "plain"] = Field(
         "json", description="One JSON object or one readable line per event."
     )
-    trace_ratio: float = Field(0.0, ge=0, le=1, description="Share of requests that are traced.")
+    trace_exporter: Literal["otlp", "console"] | None = Field(
+        None,
+        description="Where traces go: to KAFSCALE_OTLP_ENDPOINT (which alone says `otlp`) or to standard error.",
+    )
+    trace_ratio: float = Field(
+        0.01, ge=0, le=1, description="Share of requests that are traced; the front door's decides."
+    )
     otlp_endpoint: str | None = Field(
-        None, description="OTLP gRPC collector for traces; without it none are made."
+        None, description="OTLP gRPC collector for traces, http://host:4317 or https://host:4317."
     )
     drain_timeout_ms: int = Field(30_000, ge=0, description="Longest graceful drain after SIGTERM.")
     memory_bytes: int = Field(512 * MIB, ge=16 * MIB, description="Bytes that requests and buffers may hold.")
@@ -109,6 +115,11 @@ class ServiceSettings(BaseSettings):
             raise ValueError("at least one etcd endpoint is needed")
         return tuple(map(check_url, value))
 
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def check_collector(cls, value: str | None) -> str | None:
+        return None if value is None else check_url(value)
+
     @field_validator("grpc_listen", "grpc_advertise", "http_listen")
     @classmethod
     def check_address(cls, value: str | None) -> str | None:
@@ -127,6 +138,8 @@ class ServiceSettings(BaseSettings):
     def check_together(self) -> Self:
         if self.object_store_kind == "dir" and self.object_dir is None:
             raise ValueError("KAFSCALE_OBJECT_STORE=dir needs KAFSCALE_OBJECT_DIR")
+        if self.trace_exporter == "otlp" and self.otlp_endpoint is None:
+            raise ValueError("KAFSCALE_TRACE_EXPORTER=otlp needs KAFSCALE_OTLP_ENDPOINT")
         if (self.etcd_user is None) != (self.etcd_password is None):
             raise ValueError("KAFSCALE_ETCD_USER and KAFSCALE_ETCD_PASSWORD are given together or not at all")
         if (self.etcd_cert is None) != (self.etcd_key is None):
@@ -136,6 +149,12 @@ class ServiceSettings(BaseSettings):
                 "KAFSCALE_S3_ACCESS_KEY_ID and KAFSCALE_S3_SECRET_ACCESS_KEY are given together or not at all"
             )
         return self
+
+    @property
+    def trace_exporter_kind(self) -> Literal["otlp", "console"] | None:
+        if self.trace_exporter is not None:
+            return self.trace_exporter
+        return None if self.otlp_endpoint is None else "otlp"
 
     @property
     def object_store_kind(self) -> Literal["s3", "dir", "memory"]:

@@ -1,34 +1,54 @@
-"""Traces: the front door decides which requests are traced; services follow the traceparent they are given.
+"""Traces: one of a request, from the socket through gRPC to the PUT and the transaction.
 
-Without a ratio and a collector there is no tracer at all, and no request pays for one: a span costs
-more than a small request. Each process makes one span of a request at most.
+Laws: the front door decides which requests are traced; services follow the traceparent they are given. A span ends
+once, also when the request is cancelled or lost. Without an exporter there is no tracer, nothing of OpenTelemetry is
+imported, and no request pays for one; an unsampled request pays for a look at a number. What many requests share
+(a segment, a transaction) is a span of the first traced one, with links to the others.
 """
 
 import random
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.wire.apis import api_label
 
 if TYPE_CHECKING:
+    from kafscale.runtime.settings import ServiceSettings
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span as OtelSpan
 
-SAMPLED = "-01"
+Kind = Literal["server", "client", "internal"]
+Attributes = Mapping[str, str | int]
+
+SAMPLED: Final = "-01"
+LINKS_MAX: Final = 32
+CLIENT_ID_SHOWN: Final = 256
+FRONT_DOOR: Final = "frontdoor"
 
 
 class Span:
-    """Ended exactly once."""
+    """Ended exactly once: OpenTelemetry passes over what comes later."""
 
-    __slots__ = ("_span",)
+    __slots__ = ("_span", "_tracer")
 
-    def __init__(self, span: "OtelSpan") -> None:
-        self._span = span
+    def __init__(self, tracer: "Tracer", span: "OtelSpan") -> None:
+        self._tracer = tracer
+        self._span: OtelSpan = span
 
     @property
     def traceparent(self) -> str:
         context = self._span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}{SAMPLED}"
+
+    def child(self, name: str, attributes: Attributes | None = None, links: "Sequence[Span]" = ()) -> "Span":
+        """What this process does for the request; at most LINKS_MAX links are kept."""
+        from opentelemetry.trace import Link
+
+        others = [Link(other._span.get_span_context()) for other in links[:LINKS_MAX]]
+        return self._tracer.start(name, self._span, "internal", attributes, others)
 
     def set(self, name: str, value: str | int) -> None:
         self._span.set_attribute(name, value)
@@ -37,56 +57,107 @@ class Span:
         self._span.end()
 
 
+CURRENT_SPAN: Final[ContextVar[Span | None]] = ContextVar("kafscale_span", default=None)
+"""Of the request that this task works for, if it is traced. Set with logs.CURRENT_REQUEST."""
+
+
+def start_child(name: str, attributes: Attributes | None = None) -> Span | None:
+    """A child of the current request's span; None when it is not traced."""
+    span = CURRENT_SPAN.get()
+    return None if span is None else span.child(name, attributes)
+
+
+@contextmanager
+def traced(name: str, attributes: Attributes | None = None) -> Iterator[None]:
+    """Around what takes milliseconds: a child of the current request's span, if that is traced."""
+    span = start_child(name, attributes)
+    try:
+        yield
+    finally:
+        if span is not None:
+            span.end()
+
+
 class Tracer:
     """Imported libraries are heavy: made only when traces are asked for."""
 
     def __init__(self, *, service: str, instance: str, ratio: float, exporter: "SpanExporter") -> None:
+        from kafscale.runtime.span_delivery import BoundedDelivery
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         resource = Resource.create({"service.name": f"kafscale-{service}", "service.instance.id": instance})
-        self._provider = TracerProvider(resource=resource)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self.delivery = BoundedDelivery(exporter)
+        self._provider.add_span_processor(self.delivery)
         self._tracer = self._provider.get_tracer("kafscale")
         self._ratio = ratio
         self._random = random.Random()  # noqa: S311  (chooses what to look at, hides nothing)
 
-    def start_root(self, name: str, attributes: Mapping[str, str | int] | None = None) -> Span | None:
+    def start_root(self, name: str, attributes: Attributes | None = None) -> Span | None:
         """At the front door; None for a request that is not sampled."""
-        from opentelemetry.trace import SpanKind
-
         if self._random.random() >= self._ratio:
             return None
-        return Span(self._tracer.start_span(name, kind=SpanKind.SERVER, attributes=attributes))
+        return self.start(name, None, "server", attributes)
 
     def start_request(self, meta: RequestMeta) -> Span | None:
         """In a service: a child of meta.traceparent; None when that is not sampled."""
-        from opentelemetry.propagate import extract
-        from opentelemetry.trace import SpanKind
-
         if meta.traceparent is None or not meta.traceparent.endswith(SAMPLED):
             return None
-        attributes: dict[str, str | int] = {
-            "kafka.api_key": meta.api_key,
-            "kafka.api_version": meta.api_version,
-        }
-        parent = extract({"traceparent": meta.traceparent})
-        name = f"api {meta.api_key}"
-        return Span(
-            self._tracer.start_span(name, context=parent, kind=SpanKind.SERVER, attributes=attributes)
+        name = f"{api_label(meta.api_key)} v{meta.api_version}"
+        return self.start_below(meta.traceparent, name, "server", request_attributes(meta))
+
+    def start_below(self, traceparent: str, name: str, kind: Kind, attributes: Attributes) -> Span:
+        """A child of a span of another process, or of one that is known by its traceparent alone."""
+        from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+
+        trace_id, span_id = int(traceparent[3:35], 16), int(traceparent[36:52], 16)
+        flags = TraceFlags(TraceFlags.SAMPLED)
+        parent = NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags))
+        return self.start(name, parent, kind, attributes)
+
+    def start(
+        self,
+        name: str,
+        parent: "OtelSpan | None",
+        kind: Kind,
+        attributes: Attributes | None,
+        links: Any = None,
+    ) -> Span:
+        """Of exactly this parent, whatever the task at hand works for."""
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        context = Context() if parent is None else set_span_in_context(parent, Context())
+        span = self._tracer.start_span(
+            name, context=context, kind=SpanKind[kind.upper()], attributes=attributes, links=links
         )
+        return Span(self, span)
 
     def close(self) -> None:
-        """Sends what is left; may take seconds: call it in a thread."""
-        self._provider.shutdown()
+        """Sends what is left, for some seconds at most: call it in a thread."""
+        self.delivery.close()
 
 
-def open_tracer(*, service: str, instance: str, ratio: float, endpoint: str | None) -> Tracer | None:
-    """Services follow what the front door sampled, so that an endpoint suffices for them."""
-    if endpoint is None or ratio <= 0:
+def request_attributes(meta: RequestMeta) -> dict[str, str | int]:
+    """The attributes of each process's span of a request."""
+    attributes: dict[str, str | int] = {
+        "kafka.api": api_label(meta.api_key),
+        "kafka.api_version": meta.api_version,
+        "kafka.correlation_id": meta.correlation_id,
+        "kafscale.connection_id": str(meta.connection_id),  # of 64 bits, more than an attribute holds
+    }
+    if meta.client_id is not None:
+        attributes["kafka.client_id"] = meta.client_id[:CLIENT_ID_SHOWN]
+    return attributes
+
+
+def open_tracer(service: str, instance: str, settings: "ServiceSettings") -> Tracer | None:
+    """None without an exporter, and at a front door that samples nothing. Others need no ratio: they follow."""
+    kind, ratio = settings.trace_exporter_kind, settings.trace_ratio
+    if kind is None or (service == FRONT_DOOR and ratio <= 0):
         return None
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+    from kafscale.runtime.span_delivery import open_exporter
 
-    exporter = OTLPSpanExporter(endpoint, insecure=not endpoint.startswith("https"))
+    exporter = open_exporter(kind, settings.otlp_endpoint)
     return Tracer(service=service, instance=instance, ratio=ratio, exporter=exporter)

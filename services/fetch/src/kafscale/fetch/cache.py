@@ -17,6 +17,7 @@ from kafscale.fetch.errors import LostSegment, MemoryExhausted
 from kafscale.fetch.segment_view import SegmentView
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.shared_cache import SharedCache
+from kafscale.runtime.tracing import Span, start_child
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import index_beside
 from kafscale.storage.objects import (
@@ -218,10 +219,12 @@ class SegmentCache:
         entry = _Entry(blob, seg.size + ENTRY_COST_BYTES, loaded, ahead=ahead)
         self._entries[blob] = entry
         self._held_bytes += entry.size
-        self._tasks.create_task(self._fill(entry, seg))
+        # In the trace of the request that begins it; who joins it later sees that it waits.
+        span = None if ahead else start_child("GET segment", {"kafscale.object": blob[0]})
+        self._tasks.create_task(self._fill(entry, seg, span))
         return entry
 
-    async def _fill(self, entry: _Entry, seg: Seg) -> None:
+    async def _fill(self, entry: _Entry, seg: Seg, span: Span | None) -> None:
         """Whatever happens, the waiters hear of it and a failed entry leaves."""
         try:
             entry.view = await self._load(entry.blob[0], seg)
@@ -236,6 +239,8 @@ class SegmentCache:
                 self.trim()
         finally:
             entry.loaded.cancel()
+            if span is not None:
+                span.end()
 
     async def _load(self, key: str, seg: Seg) -> SegmentView:
         async with self._gets:

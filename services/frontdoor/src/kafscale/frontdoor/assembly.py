@@ -157,7 +157,7 @@ def connection_base() -> int:
 
 
 def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDoor:
-    pools = {role: Pool(role, views.live[role], means.connect, means.tasks) for role in ROLES}
+    pools = {role: Pool(role, views.live[role], means.connect, means.tasks, means.tracer) for role in ROLES}
     routing = Routing(pools, views.owners, views.slots)
     sender = LaneSender(
         routing=routing,

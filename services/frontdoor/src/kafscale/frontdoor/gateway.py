@@ -15,8 +15,8 @@ import structlog
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.metrics import FrontdoorMetrics
-from kafscale.frontdoor.request_log import end_span, log_request
-from kafscale.frontdoor.routes import BY_KEY, Row, Status
+from kafscale.frontdoor.request_log import end_span, log_request, start_span
+from kafscale.frontdoor.routes import BY_KEY, Status
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.tracing import Tracer
@@ -144,7 +144,7 @@ class Gateway:
         exchange = Exchange(connection, connection.caller, request, row, deadline_ms)
         connection.exchanges[request.slot] = exchange
         if self._tracer is not None:
-            self._start_span(exchange, row)
+            start_span(self._tracer, exchange)
         if row.answers(header.api_version) or header.api_key == ApiKey.API_VERSIONS:
             handler(exchange)
         else:
@@ -164,14 +164,6 @@ class Gateway:
         exchange.error = int(ErrorCode.UNSUPPORTED_VERSION)
         exchange.answer(body)
 
-    def _start_span(self, exchange: Exchange, row: Row) -> None:
-        assert self._tracer is not None
-        header = exchange.request.header
-        span = self._tracer.start_root(row.name, {"kafka.api_version": header.api_version})
-        if span is not None:
-            exchange.span = span
-            exchange.traceparent = span.traceparent
-
     def count(self, exchange: Exchange, out_bytes: int) -> None:
         """An exchange has ended with an answer or with silence."""
         stats = self.metrics.by_key[exchange.request.header.api_key]
@@ -184,14 +176,14 @@ class Gateway:
         if exchange.error:
             self.metrics.errors.labels(exchange.row.name, error_name(exchange.error)).inc()
         if exchange.span is not None:
-            exchange.span.set("kafka.error_code", exchange.error)
-            end_span(exchange)
+            end_span(exchange, "silent" if request.silent else "answered", out_bytes)
         if self._log_requests:
             log_request(exchange, "silent" if request.silent else "answered", duration_ms, out_bytes)
 
     def forget(self, exchange: Exchange) -> None:
         """The client is gone, or its connection closed, before there was an answer."""
-        end_span(exchange)
+        if exchange.span is not None:
+            end_span(exchange, "abandoned", 0)
         if self._log_requests:
             log_request(exchange, "abandoned", self.clock.now_ms() - exchange.request.arrived_ms, 0)
 

@@ -1,18 +1,19 @@
-"""What is told of a request when it has ended: its line at debug level, and the end of its part of the trace."""
+"""What is told of a request: the root of its trace if it is sampled, and its line at debug level when it has ended."""
 
 from typing import Literal
 
 import structlog
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.runtime.logs import request_ids
+from kafscale.runtime.tracing import Tracer, request_attributes
 from kafscale.wire.error_names import error_name
 
 log = structlog.get_logger("kafscale.frontdoor")
 
+Outcome = Literal["answered", "silent", "abandoned"]
 
-def log_request(
-    exchange: Exchange, outcome: Literal["answered", "silent", "abandoned"], duration_ms: int, out_bytes: int
-) -> None:
+
+def log_request(exchange: Exchange, outcome: Outcome, duration_ms: int, out_bytes: int) -> None:
     """`duration_ms`: from the last byte in. `out_bytes`: of the answer's body; sizes are without the length prefix.
 
     Of an error inside an answer that passed unread the front door knows nothing.
@@ -31,8 +32,25 @@ def log_request(
     )
 
 
-def end_span(exchange: Exchange) -> None:
+def start_span(tracer: Tracer, exchange: Exchange) -> None:
+    """The root, from the last byte in to the answer; nothing for a request that is not sampled."""
+    span = tracer.start_root(f"{exchange.row.name} v{exchange.version}")
+    if span is None:
+        return
+    exchange.span = span
+    exchange.traceparent = span.traceparent
+    for name, value in request_attributes(exchange.meta(now_ms=0)).items():
+        span.set(name, value)
+    span.set("network.peer.address", exchange.caller.peer)
+    span.set("kafscale.request_bytes", exchange.request.size)
+
+
+def end_span(exchange: Exchange, outcome: Outcome, out_bytes: int) -> None:
     """Once, however the exchange ended."""
     span, exchange.span = exchange.span, None
-    if span is not None:
-        span.end()
+    assert span is not None, "a span ends once"
+    span.set("kafscale.outcome", outcome)
+    span.set("kafscale.response_bytes", out_bytes)
+    if exchange.error:
+        span.set("kafka.error", error_name(exchange.error))
+    span.end()

@@ -81,12 +81,7 @@ class Worker:
         self._watch.start()
         etcd = connect_etcd(self._settings)
         keyspace = Keyspace(self._settings.namespace)
-        tracer = open_tracer(
-            service=ROLE,
-            instance=self._plan.instance,
-            ratio=self._settings.trace_ratio,
-            endpoint=self._settings.otlp_endpoint,
-        )
+        tracer = open_tracer(ROLE, self._plan.instance, self._settings)
         try:
             async with OwnTasks() as tasks:
                 topics = TopicsView(etcd, keyspace)

@@ -20,6 +20,7 @@ from typing import Any, assert_never
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.governor import Governor
+from kafscale.produce.head_txn import head_txn
 from kafscale.produce.log.contents import Contents
 from kafscale.produce.log.model import (
     Action,
@@ -45,12 +46,13 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opening import Opener, Request, Waiter
 from kafscale.produce.overtaking import REPEATED, RefusedFirsts
 from kafscale.produce.pump import Pump
+from kafscale.produce.segment_spans import SegmentSpans
 from kafscale.produce.shared_fills import SharedFills
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.runtime.shared_cache import SharedCache
+from kafscale.runtime.tracing import Span
 from kafscale.storage.claims import head_in
-from kafscale.storage.etcd import Compare, Put, Range, Txn
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import (
     ObjectNotFound,
@@ -128,6 +130,7 @@ class Partition:
         self._token = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
+        self._spans = SegmentSpans()
 
     def __repr__(self) -> str:
         return f"{self.id.topic}/{self.id.partition}"
@@ -148,11 +151,14 @@ class Partition:
         deadline_ms: int,
         zstd_allowed: bool,
         now: Instant,
+        span: Span | None = None,
     ) -> None:
         """Take the next request in order; `waiter` hears of it later, never from within this call."""
         self._token = token = self._token + 1
         request = Request(token, waiter, slot, records, deadline_ms, zstd_allowed)
         self._waiting[token] = request
+        if span is not None:
+            self._spans.waits(token, span)
         if self.writer is None:
             if not self._held:
                 self.held_since_ms = now.mono_ms
@@ -298,10 +304,13 @@ class Partition:
             self._tools.begin(self._tools.checkpointer.drop_snapshot(done.old_snap_key))
 
     def _commit(self, writer: PartitionWriter, action: CommitHead) -> None:
-        self._tools.committer.submit(self._txn(action), lambda answer: self._settled(writer, action, answer))
+        tools, span = self._tools, self._spans.commit(writer, action)
+        txn = head_txn(tools.keyspace, self.id, action)
+        tools.committer.submit(txn, partial(self._settled, writer, action), span=span)
 
     def _answer(self, reply: Reply) -> None:
         request = self._waiting.pop(reply.token)
+        self._spans.answered(reply.token)
         if reply.error in REPEATED:
             self._tools.refused_firsts.refused(self.key, request.records, self._tools.clock.now_ms())
         request.waiter.settle(request.slot, reply)
@@ -331,10 +340,11 @@ class Partition:
         started_ms = tools.clock.now_ms()
         base, part = action.base, action.part
         try:
-            async with asyncio.timeout(PUT_TIMEOUT_S):
-                etag = await tools.store.put(
-                    action.key, action.body, condition=action.condition, metadata=action.metadata
-                )
+            with self._spans.put(writer, action):
+                async with asyncio.timeout(PUT_TIMEOUT_S):
+                    etag = await tools.store.put(
+                        action.key, action.body, condition=action.condition, metadata=action.metadata
+                    )
         except (PreconditionFailed, ObjectNotFound):
             writer.upload_conflict(base, part, tools.now())
         except (StoreUnavailable, TimeoutError) as error:
@@ -375,17 +385,6 @@ class Partition:
             writer.checkpoint_ready(action.plan, ready.snap_key, ready.meta, now)
             writer.moved_log_start(ready.log_start)
         self._tools.pump.touch(self)
-
-    def _txn(self, action: CommitHead) -> Txn:
-        keyspace = self._tools.keyspace
-        key = keyspace.head(self.id.topic_id, self.id.partition)
-        compares = [Compare(key, "mod", "=", action.expected_revision)]
-        puts = [Put(key, action.value)]
-        if action.meta is not None:
-            meta_key = keyspace.meta(self.id.topic_id, self.id.partition)
-            compares.append(Compare(meta_key, "mod", "=", action.meta.expected_revision))
-            puts.append(Put(meta_key, action.meta.value))
-        return Txn(compare=tuple(compares), success=tuple(puts), failure=(Range(key),))
 
     def _settled(self, writer: PartitionWriter, action: CommitHead, answer: Answer) -> None:
         now = self._tools.now()

@@ -207,6 +207,7 @@ class _ServerStream:
         self._stats.replies += 1
         self._count(request)
         if request.span is not None:
+            request.span.set("kafscale.reply", ReplyStatus(status).name)
             request.span.end()
         self._outbox.put_reply(request_id, status, revision, body)
         wanted = self._write_wanted
@@ -335,6 +336,7 @@ class _ServerStream:
             except Exception:
                 log.exception("cancel callback failed", api_key=request.meta.api_key)
         if request.span is not None:
+            request.span.set("kafscale.reply", "CANCELLED")
             request.span.end()
 
     async def _write(self) -> None:

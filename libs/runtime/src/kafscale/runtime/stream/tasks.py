@@ -8,6 +8,7 @@ import structlog
 from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.stream.frame import Buffer, ReplyStatus
 from kafscale.runtime.stream.inbound import Handler, InboundRequest
+from kafscale.runtime.tracing import CURRENT_SPAN
 from kafscale.wire.errors import WireError
 
 log = structlog.get_logger("kafscale.stream")
@@ -54,6 +55,7 @@ class _Tasks:
 
     async def _run(self, request: InboundRequest) -> None:
         CURRENT_REQUEST.set(request.meta)  # of this task, whoever made it: it may have waited behind others
+        CURRENT_SPAN.set(request.span)
         try:
             body = await self._async_fn(request)
             if not request.replied:

@@ -28,6 +28,7 @@ from kafscale.fetch.wait import Act, FetchWait, Offer, Step
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import counted
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.tracing import traced
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import fetch as api
@@ -92,6 +93,8 @@ class FetchHandler:
         if version < BATCHES_FROM:
             message.max_bytes = min(message.max_bytes, TOLD_BYTES_MAX)
         asks = _asks(message, version)
+        if request.span is not None:
+            request.span.set("kafka.partitions", len(asks))
         lease = self._cache.lease()
         try:
             throttle_ms = await self._until_ready(asks, message, request, lease)
@@ -197,7 +200,8 @@ class FetchHandler:
     async def _hold(self, wakeup: Wakeup, timeout_ms: int) -> None:
         self._held.add(wakeup)
         try:
-            await wakeup.wait(timeout_ms)
+            with traced("hold"):
+                await wakeup.wait(timeout_ms)
         finally:
             self._held.discard(wakeup)
 

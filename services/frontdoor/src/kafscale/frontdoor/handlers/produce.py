@@ -98,6 +98,9 @@ class ProduceHandler:
         producer = self._sender.producer(exchange.caller)
         producer.numbers += 1
         call = exchange.call = SentCall(self._sender, producer, exchange, message)
+        if exchange.span is not None:
+            exchange.span.set("kafka.topics", len(message.topic_data))
+            exchange.span.set("kafka.partitions", len(call.parts))
         if producer.unplaced or not self._place(call):
             producer.unplaced.append(call)
             if len(producer.unplaced) == 1:

@@ -197,6 +197,10 @@ class ProduceHandler:
             return
         now = self._ownership.tools.now()
         open_request = OpenRequest(self, request, message, now.mono_ms)
+        if request.span is not None:
+            request.span.set(
+                "kafka.partitions", sum(len(topic.partition_data) for topic in message.topic_data)
+            )
         size = len(request.body)
         old = version < VERSION_BATCHES
         if old:
@@ -315,6 +319,7 @@ class ProduceHandler:
             deadline_ms=open_request.deadline_ms,
             zstd_allowed=open_request.zstd_allowed,
             now=now,
+            span=request.span,
         )
 
     def _refuse(self, message: ProduceRequest, version: int, error: ErrorCode) -> None:

@@ -168,7 +168,7 @@ class PartitionWriter:
             self._waiters_of(known.base).add(waiter)
 
     def _waiters_of(self, offset: int) -> Waiters:
-        for flight in self._flights():
+        for flight in self.flights():
             if flight.base <= offset < flight.end:
                 return flight.waiters
         buffer = self._intake.open
@@ -388,7 +388,7 @@ class PartitionWriter:
     def _empty(self) -> bool:
         return not self._intake.open.parts and not len(self._uploads) and self._ledger.sent is None
 
-    def _flights(self) -> Iterator[Flight]:
+    def flights(self) -> Iterator[Flight]:
         if self._ledger.sent is not None:
             yield from self._ledger.sent.flights
         yield from self._uploads

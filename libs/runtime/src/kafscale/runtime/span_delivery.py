@@ -1,0 +1,131 @@
+"""Where spans go: to a collector by OTLP, or as lines to standard error. Imported only when traces are on.
+
+Laws: a span that has ended waits in a queue of QUEUE_SPANS_MAX, behind which it is dropped and counted; nothing waits
+for a collector. One that does not answer is told of once, and once more when it takes spans again.
+"""
+
+import logging
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import orjson
+import structlog
+from kafscale.runtime.redaction import redact
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+log = structlog.get_logger("kafscale.traces")
+
+QUEUE_SPANS_MAX: Final = 2_048
+BATCH_SPANS_MAX: Final = 512
+DELAY_MS: Final = 1_000
+EXPORT_TIMEOUT_S: Final = 5
+CLOSE_TIMEOUT_S: Final = 3.0
+
+
+class BoundedDelivery(SpanProcessor):
+    def __init__(self, exporter: SpanExporter) -> None:
+        # Each failed batch would be a line, and each retry of it: we tell of the storm ourselves.
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        self.dropped = 0
+        self.counted = _Counted(exporter)
+        self._batches = BatchSpanProcessor(
+            self.counted,
+            max_queue_size=QUEUE_SPANS_MAX + BATCH_SPANS_MAX,
+            schedule_delay_millis=DELAY_MS,
+            max_export_batch_size=BATCH_SPANS_MAX,
+        )
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if self.counted.waiting >= QUEUE_SPANS_MAX:
+            self.dropped += 1
+            return
+        self.counted.add()
+        self._batches.on_end(span)
+
+    def close(self) -> None:
+        """What a collector has not taken within CLOSE_TIMEOUT_S is lost; the process does not wait for it."""
+        closing = threading.Thread(target=self._batches.shutdown, name="close-traces", daemon=True)
+        closing.start()
+        closing.join(CLOSE_TIMEOUT_S)
+
+
+class _Counted(SpanExporter):
+    """Knows how many spans wait, and whether they are taken. Called by the thread of the batches."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self._lock = threading.Lock()
+        self._refused = 0
+        self.waiting = 0
+
+    def add(self) -> None:
+        with self._lock:
+            self.waiting += 1
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = SpanExportResult.FAILURE
+        try:
+            result = self._exporter.export(spans)
+        finally:  # what it raises is caught by the thread of the batches
+            with self._lock:
+                self.waiting -= len(spans)
+            self._tell(result is SpanExportResult.SUCCESS, len(spans))
+        return result
+
+    def _tell(self, taken: bool, spans: int) -> None:
+        if taken and self._refused:
+            log.info("traces are taken again", lost_spans=self._refused)
+            self._refused = 0
+        elif not taken:
+            if not self._refused:
+                log.warning("traces are not taken by their collector")
+            self._refused += spans
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+
+class LineExporter(SpanExporter):
+    """One JSON object per span and line, on standard error beside the logs, whatever their level."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        out = sys.stderr.buffer
+        out.write(b"".join(map(span_line, spans)))
+        out.flush()
+        return SpanExportResult.SUCCESS
+
+
+def span_line(span: ReadableSpan) -> bytes:
+    """Ids in hexadecimal; `start` in nanoseconds of Unix time, `duration_ms` a fraction."""
+    context, parent = span.context, span.parent
+    assert context is not None, "a span that ended has a context"
+    start_ns, end_ns = span.start_time or 0, span.end_time or 0
+    resource = span.resource.attributes
+    fields = {
+        "event": "span",
+        "service": str(resource["service.name"]).removeprefix("kafscale-"),
+        "instance": resource["service.instance.id"],
+        "name": span.name,
+        "kind": span.kind.name.lower(),
+        "trace_id": f"{context.trace_id:032x}",
+        "span_id": f"{context.span_id:016x}",
+        "parent_id": None if parent is None else f"{parent.span_id:016x}",
+        "start_ns": start_ns,
+        "duration_ms": round((end_ns - start_ns) / 1e6, 3),
+        "attributes": redact(dict(span.attributes or {})),
+        "links": [f"{link.context.span_id:016x}" for link in span.links],
+    }
+    return orjson.dumps(fields) + b"\n"
+
+
+def open_exporter(kind: Literal["otlp", "console"], endpoint: str | None) -> SpanExporter:
+    if kind == "console":
+        return LineExporter()
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+    assert endpoint is not None, "the settings say where"
+    insecure = not endpoint.startswith("https")
+    return OTLPSpanExporter(endpoint=endpoint, insecure=insecure, timeout=EXPORT_TIMEOUT_S)

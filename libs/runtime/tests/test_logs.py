@@ -1,0 +1,56 @@
+"""Log lines: one event each, with the ids of the process and of the request at hand."""
+
+import json
+import os
+import subprocess
+import sys
+
+LOGGING = """
+import logging, sys
+from kafscale.runtime.logs import CURRENT_REQUEST, configure_logs
+from kafscale.runtime.stream.frame import RequestMeta
+import structlog
+ids = configure_logs(level="info", form=sys.argv[1], service="fetch")
+ids["instance"] = "1/boot"
+log = structlog.get_logger("x")
+log.debug("too small")
+log.info("outside")
+CURRENT_REQUEST.set(RequestMeta(connection_id=5, correlation_id=8, api_key=1, api_version=4, client_id="me",
+    traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("inside")
+logging.getLogger("library").warning("its own %s", "way")
+"""
+
+
+def logged(form: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOGGING, form],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ),
+    )
+    assert done.stdout == ""
+    return done.stderr.splitlines()
+
+
+def test_each_json_line_names_the_process_and_the_request_at_hand() -> None:
+    outside, inside, library = map(json.loads, logged("json"))
+    assert (outside["event"], outside["service"], outside["instance"]) == ("outside", "fetch", "1/boot")
+    assert "connection_id" not in outside
+    assert (inside["connection_id"], inside["correlation_id"], inside["client_id"]) == (5, 8, "me")
+    assert (inside["api_key"], inside["api"], inside["api_version"]) == (1, "Fetch", 4)
+    assert inside["logger"] == "x"
+    assert inside["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
+    assert "ZeroDivisionError" in inside["exception"]
+    assert (library["event"], library["level"], library["service"]) == ("its own way", "warning", "fetch")
+
+
+def test_plain_lines_are_for_people() -> None:
+    lines = logged("plain")
+    assert "outside" in lines[0]
+    assert "service=fetch" in lines[0]
+    assert not any("too small" in line for line in lines)

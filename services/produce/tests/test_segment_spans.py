@@ -1,0 +1,94 @@
+"""A segment's spans belong to the first traced request inside, with links to the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kafscale.produce.log.model import Part
+from kafscale.produce.segment_spans import SegmentSpans
+from kafscale.runtime.span_delivery import span_line
+from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.runtime.tracing import Span, Tracer
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+META = RequestMeta(
+    connection_id=1,
+    api_key=0,
+    api_version=9,
+    traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+)
+
+
+def flight(base: int, end: int, *tokens: int) -> Any:
+    waiters = SimpleNamespace(items=[SimpleNamespace(token=token) for token in tokens])
+    return SimpleNamespace(base=base, end=end, waiters=waiters)
+
+
+def writer(*flights: Any) -> Any:
+    return SimpleNamespace(flights=lambda: iter(flights))
+
+
+def put(base: int, part: Part = Part.SEGMENT) -> Any:
+    return SimpleNamespace(base=base, part=part, key=f"{base}.kfs")
+
+
+def commit(next_: int) -> Any:
+    return SimpleNamespace(head=SimpleNamespace(next=next_))
+
+
+def traced_requests(*tokens: int) -> tuple[Tracer, InMemorySpanExporter, SegmentSpans, dict[int, Span]]:
+    exporter = InMemorySpanExporter()
+    tracer = Tracer(service="produce", instance="1/a", ratio=1, exporter=exporter)
+    spans, requests = SegmentSpans(), {}
+    for token in tokens:
+        requests[token] = cast(Span, tracer.start_request(META))
+        spans.waits(token, requests[token])
+    return tracer, exporter, spans, requests
+
+
+def ids(*spans: Span) -> list[str]:
+    return [span.traceparent[36:52] for span in spans]
+
+
+def ended(tracer: Tracer, exporter: InMemorySpanExporter) -> Sequence[dict[str, Any]]:
+    tracer.close()
+    return [json.loads(span_line(span)) for span in exporter.get_finished_spans()]
+
+
+def test_a_put_is_a_span_of_the_first_traced_request_of_its_segment() -> None:
+    tracer, exporter, spans, requests = traced_requests(2, 4, 7)
+    flights = writer(flight(0, 10, 1, 2, 3, 4), flight(10, 20, 7))
+    with spans.put(flights, put(0)), spans.put(flights, put(10, Part.INDEX)):
+        pass
+    index, segment = ended(tracer, exporter)
+    assert (segment["name"], [segment["parent_id"]], segment["links"]) == (
+        "PUT segment",
+        ids(requests[2]),
+        ids(requests[4]),
+    )
+    assert (index["name"], [index["parent_id"]], index["links"]) == ("PUT index", ids(requests[7]), [])
+
+
+def test_a_transaction_is_of_the_segments_that_it_commits() -> None:
+    tracer, exporter, spans, requests = traced_requests(2, 7)
+    flights = writer(flight(0, 10, 1), flight(10, 20, 2), flight(20, 30, 7))
+    span = spans.commit(flights, commit(20))
+    assert span is not None
+    span.end()
+    (line,) = ended(tracer, exporter)
+    assert (line["name"], [line["parent_id"]], line["links"]) == ("commit txn", ids(requests[2]), [])
+    assert line["attributes"] == {"kafscale.segments": 2}
+
+
+def test_a_segment_without_traced_requests_has_no_span() -> None:
+    tracer, exporter, spans, _ = traced_requests(2)
+    flights = writer(flight(0, 10, 1), flight(10, 20, 2))
+    with spans.put(flights, put(0)):
+        pass
+    assert spans.commit(flights, commit(10)) is None
+    spans.answered(2)
+    assert spans.commit(flights, commit(20)) is None
+    assert ended(tracer, exporter) == []
