@@ -239,7 +239,7 @@ PRODUCE: Final = Dashboard(
         ),
         line(
             "Owned partitions",
-            "By instance; even but for a partition or two. An instance without any takes no load: is it READY?",
+            "By instance; even but for a partition or two. One without any takes no load: see whether it is READY.",
             "short",
             ("sum by (instance) (kafscale_produce_owned_partitions)", "{{instance}}"),
         ),
@@ -339,6 +339,16 @@ FETCH: Final = Dashboard(
             "What is held. At its bound segments are dropped, which is normal.",
             "bytes",
             ("sum by (instance) (kafscale_fetch_cache_bytes)", "{{instance}}"),
+        ),
+        line(
+            "Shared cache",
+            "Nothing while KAFSCALE_REDIS_URL is not set. Errors and calls not made: redis is slow or gone, which only "
+            "costs speed.",
+            "ops",
+            (rate("kafscale_fetch_shared_cache_hits_total"), "found"),
+            (rate("kafscale_fetch_shared_cache_misses_total"), "not there"),
+            (rate("kafscale_fetch_shared_cache_errors_total"), "failed or late"),
+            (rate("kafscale_fetch_shared_cache_skips_total"), "not made"),
         ),
         line(
             "Lost or damaged",

@@ -1,0 +1,146 @@
+"""Queries against the table of metrics: every name is one that is exported, every label one that it has there.
+
+A query is parsed as Prometheus parses it. Labels are followed upwards: what an aggregation drops is not there for the
+one around it, nor for a legend.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import promql_parser as promql
+from kafscale.runtime.metric_table import EVERY_PROCESS, OWN, MetricRow, rows_of
+
+OWNED: Final = frozenset({"job", "instance"})
+"""What Prometheus adds to every series."""
+UP: Final = "up"
+LEGEND_LABEL: Final = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+ALERT_LABEL: Final = re.compile(r"\$labels\.(\w+)")
+HISTOGRAM_SERIES: Final = ("_bucket", "_sum", "_count")
+
+
+class BadQuery(Exception):
+    """It names what nobody exports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What may be named: the labels of each series."""
+
+    series: Mapping[str, frozenset[str]]
+
+    def labels_of(self, name: str) -> frozenset[str]:
+        if name not in self.series:
+            raise BadQuery(f"{name} is exported by nobody")
+        return self.series[name] | OWNED
+
+
+def exported() -> Names:
+    """All series of the table, and `up`."""
+    series: dict[str, frozenset[str]] = {UP: frozenset()}
+    for service in OWN:
+        for row in (*rows_of(service), *EVERY_PROCESS):
+            series |= _series(row, service)
+    return Names(series)
+
+
+def _series(row: MetricRow, service: str) -> dict[str, frozenset[str]]:
+    name, labels = row.exposed(service), frozenset(row.labels)
+    if row.kind != "histogram":
+        return {name: labels}
+    return {name + end: labels | ({"le"} if end == "_bucket" else set()) for end in HISTOGRAM_SERIES}
+
+
+def labels_of_query(query: str, names: Names) -> frozenset[str]:
+    """The labels that its result may have. Raises BadQuery."""
+    try:
+        parsed = promql.parse(query)
+    except ValueError as error:
+        raise BadQuery(f"{query}: {error}") from error
+    return _labels(parsed, names)
+
+
+def check_text(text: str, pattern: re.Pattern[str], labels: frozenset[str]) -> None:
+    """A legend or a summary may tell only labels that are there. Raises BadQuery."""
+    missing = {*pattern.findall(text)} - labels
+    if missing:
+        raise BadQuery(f"{text!r} tells {sorted(missing)}, and the query leaves {sorted(labels)}")
+
+
+def _labels(expr: Any, names: Names) -> frozenset[str]:
+    match expr:
+        case promql.VectorSelector():
+            return _selected(expr, names)
+        case promql.MatrixSelector():
+            return _selected(expr.vector_selector, names)
+        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
+            return _labels(expr.expr, names)
+        case promql.AggregateExpr():
+            return _aggregated(expr, names)
+        case promql.BinaryExpr():
+            return _joined(expr, names)
+        case promql.Call():
+            return _called(expr, names)
+        case promql.NumberLiteral() | promql.StringLiteral():
+            return frozenset()
+        case _:
+            raise BadQuery(f"{expr}: {type(expr).__name__} is not understood here")
+
+
+def _selected(selector: promql.VectorSelector, names: Names) -> frozenset[str]:
+    if selector.name is None:
+        raise BadQuery(f"{selector} has no name")
+    labels = names.labels_of(selector.name)
+    _known({matcher.name for matcher in selector.matchers.matchers}, labels, selector)
+    return labels
+
+
+def _aggregated(expr: promql.AggregateExpr, names: Names) -> frozenset[str]:
+    inner = _labels(expr.expr, names)
+    wanted = frozenset(expr.modifier.labels) if expr.modifier is not None else frozenset()
+    _known(wanted, inner, expr)
+    operation = str(expr).partition(" ")[0].partition("(")[0]
+    if operation in ("topk", "bottomk"):
+        return inner
+    if operation == "count_values":
+        return wanted | {expr.param.val}  # type: ignore[union-attr]
+    return wanted
+
+
+def _joined(expr: promql.BinaryExpr, names: Names) -> frozenset[str]:
+    left, right = _labels(expr.lhs, names), _labels(expr.rhs, names)
+    matching = expr.modifier.matching if expr.modifier is not None else None
+    if matching is not None:
+        _known(set(matching.labels), left & right, expr)
+    if _is_scalar(expr.rhs):
+        return left
+    return right if _is_scalar(expr.lhs) else left & right
+
+
+def _is_scalar(expr: Any) -> bool:
+    """A number takes part without labels and takes none away."""
+    match expr:
+        case promql.NumberLiteral():
+            return True
+        case promql.Call():
+            return expr.func.name in ("time", "scalar")
+        case _:
+            return False
+
+
+def _called(call: promql.Call, names: Names) -> frozenset[str]:
+    arguments = [_labels(argument, names) for argument in call.args]
+    if call.func.name == "histogram_quantile":
+        if "le" not in arguments[-1]:
+            raise BadQuery(f"{call} has lost its buckets")
+        return arguments[-1] - {"le"}
+    return frozenset().union(*arguments)
+
+
+def _known(wanted: set[str] | frozenset[str], there: frozenset[str], where: object) -> None:
+    missing = set(wanted) - there
+    if missing:
+        raise BadQuery(f"{where}: no label {sorted(missing)} among {sorted(there)}")
