@@ -1,0 +1,137 @@
+"""`python -m bench.footprint`: what a service costs before anybody asks it for anything.
+
+Each service on an etcd and a store of its own: from the process's start to /readyz 200, alone, the median of several
+starts; then all of them together and idle: memory after a minute, CPU over the next. RSS counts the pages that
+processes share once for each, PSS divides them. CPU seconds of a start are those up to /readyz 200, and hardly
+depend on who else is busy. Goals: 2 s, 150 MB, 1 % of a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.cpu import cpu_seconds
+from bench.systems import resident
+from e2e.harness.deployment import ROLES, Deployment
+from e2e.harness.services import Service
+
+SERVICES: Final = (*ROLES, "upkeep")
+MB: Final = 1_000_000
+POLL_S: Final = 0.02
+START_TIMEOUT_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Seconds on the wall and of CPU from the process's start until it is ready."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Bytes, and the share of a core."""
+
+    rss: int
+    pss: int
+    core: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", choices=("dir", "s3"), default="s3")
+    parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--idle-s", type=float, default=60.0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kafscale-footprint-") as folder:
+        system = Deployment(Path(folder), 1)
+        try:
+            env = begun(system, options.store)
+            starts = {role: [start(system, role, env) for _ in range(options.starts)] for role in SERVICES}
+            print(table(starts, idle(system, env, options.idle_s)))
+        finally:
+            system.kill()
+
+
+def begun(system: Deployment, store: str) -> Mapping[str, str]:
+    """The settings of services on what has been started."""
+    system.start_etcd()
+    if store == "s3":
+        system.start_s3()
+        return system.env
+    objects = {"KAFSCALE_OBJECT_STORE": "dir", "KAFSCALE_OBJECT_DIR": str(system.folder / "objects")}
+    return {**system.env, **objects}
+
+
+def start(system: Deployment, role: str, env: Mapping[str, str]) -> Start:
+    """Once, alone; it has ended when this returns."""
+    began = time.monotonic()
+    service = Service.start(role, env, system.folder / "log" / f"{role}.log")
+    try:
+        until_ready(service, began)
+        found = Start(wall_s=time.monotonic() - began, cpu_s=cpu_seconds(service.process.pid))
+        service.stop()
+    finally:
+        service.kill()
+    return found
+
+
+def until_ready(service: Service, began: float) -> None:
+    while not service.is_ready:
+        if time.monotonic() - began > START_TIMEOUT_S:
+            raise SystemExit(f"{service.role} is not ready after {START_TIMEOUT_S:.0f} s:\n{service.story()}")
+        time.sleep(POLL_S)
+
+
+def idle(system: Deployment, env: Mapping[str, str], idle_s: float) -> Mapping[str, Idle]:
+    """All of them at once, so that each has peers to watch."""
+    running = {role: Service.start(role, env, system.folder / "log" / f"{role}.log") for role in SERVICES}
+    system.services.update(running)
+    for service in running.values():
+        service.wait_ready()
+    time.sleep(idle_s)
+    memory = {
+        role: (resident(each.process.pid), shared_out(each.process.pid)) for role, each in running.items()
+    }
+    before = {role: cpu_seconds(each.process.pid) for role, each in running.items()}
+    time.sleep(idle_s)
+    return {
+        role: Idle(rss=rss, pss=pss, core=(cpu_seconds(running[role].process.pid) - before[role]) / idle_s)
+        for role, (rss, pss) in memory.items()
+    }
+
+
+def shared_out(pid: int) -> int:
+    """Bytes that a process holds, each page divided by how many hold it."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def table(starts: Mapping[str, Sequence[Start]], idles: Mapping[str, Idle]) -> str:
+    """In Markdown; medians of the starts."""
+    lines = [
+        "| service | ready after, s | CPU until ready, s | RSS, MB | PSS, MB | CPU when idle |",
+        "|---|---|---|---|---|---|",
+    ]
+    for role, found in starts.items():
+        wall = statistics.median(each.wall_s for each in found)
+        cpu = statistics.median(each.cpu_s for each in found)
+        rest = idles[role]
+        lines.append(
+            f"| {role} | {wall:.2f} | {cpu:.2f} | {rest.rss / MB:.0f} | {rest.pss / MB:.0f} | {rest.core:.1%} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
