@@ -1,7 +1,7 @@
 """The shared cache's server is redis. The one module that imports redis-py, and is itself imported only when it is on.
 
 The connections are ours and not those of redis-py's pool: a call is cancelled at its deadline, and that
-pool may lose a connection for good when that happens while it takes one back. Here a call that did not end hangs up.
+pool may lose a connection for good when that happens while it takes one back.
 """
 
 import asyncio
@@ -47,34 +47,29 @@ class RedisClient:
         await self._call("DEL", key)
 
     async def close(self) -> None:
-        await self._hang_up(self._idle)
+        await self._hang_up()
 
     async def _call(self, *command: str | bytes | int) -> object:
         try:
             async with self._line:
                 return await self._ask(command)
         except HungUp as error:
-            await self._hang_up(self._idle)  # a server that went has left them all
+            await self._hang_up()  # a server that went has left them all
             raise CacheUnavailable(str(error)) from error
         except Exception as error:
             raise CacheUnavailable(f"{type(error).__name__}: {error}") from error
 
     async def _ask(self, command: tuple[str | bytes | int, ...]) -> object:
+        """A connection hangs up by itself when it is cancelled or fails before the whole answer is read."""
         connection = self._idle.pop()
-        whole = False
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
             await connection.send_command(*command, check_health=False)
-            reply: object = await connection.read_response()
-            whole = True
+            reply: object = await connection.read_response(disconnect_on_error=True)
             return reply
         finally:
-            try:
-                if not whole:
-                    await self._hang_up([connection])
-            finally:
-                self._idle.append(connection)
+            self._idle.append(connection)
 
-    async def _hang_up(self, connections: list[Connection]) -> None:
-        for connection in tuple(connections):
+    async def _hang_up(self) -> None:
+        for connection in tuple(self._idle):
             await connection.disconnect(nowait=True)
