@@ -6,6 +6,7 @@ operator's kinds by the models that its project publishes, other custom ones by 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -105,8 +106,14 @@ def check(manifest: Manifest, release: str) -> None:
         if faults:
             raise Refused("; ".join(faults))
         return
+    _check_kind(json.dumps(manifest, sort_keys=True), release)
+
+
+@cache
+def _check_kind(manifest: str, release: str) -> None:
+    """Once for what several overlays have in common."""
     try:
-        kubernetes_validate.validate(manifest, release, strict=True)
+        kubernetes_validate.validate(json.loads(manifest), release, strict=True)
     except kubernetes_validate.ValidationError as trouble:
         raise Refused(str(trouble)) from trouble
 
