@@ -53,7 +53,8 @@ class Service:
 
     @classmethod
     def start(cls, role: str, env: Mapping[str, str], log: Path) -> Service:
-        http = f"127.0.0.1:{free_port()}"
+        """Its HTTP page is where `env` says, else at a port that was free."""
+        http = env.get("KAFSCALE_HTTP_LISTEN") or f"127.0.0.1:{free_port()}"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             process = subprocess.Popen(

@@ -114,6 +114,7 @@ FAULTS: Final = (
     ),
     Fault(PLAIN, "ConfigMap", "kafscale-settings", "data KAFSCALE_ETCD_PASSWORD", "x"),
     of_service(THERE, "envFrom 0 configMapRef name", "kafscale-settings"),
+    of_service(THERE, "env KAFSCALE_ETCD_USER valueFrom secretKeyRef optional", GONE),
     of_service(THERE, "env KAFSCALE_ETCD_USER valueFrom secretKeyRef name", "kafscale-secrets"),
     Fault(
         THERE, "StatefulSet", DOOR, f"{SERVICE} env OUTSIDE_DOMAIN valueFrom configMapKeyRef key", "a", KEDA

@@ -42,32 +42,45 @@ SECRETS: Final = {"KAFSCALE_REDIS_URL": "rediss://:password@redis.example.com:63
 """What stands for those that only some values will do for."""
 
 
-def environment(objects: Objects, workload: Workload, container: Mapping[str, Any]) -> dict[str, str]:
-    """As the kubelet would make it, with stand-ins for what is only known there."""
+def environment(
+    objects: Objects, workload: Workload, container: Mapping[str, Any], fields: Mapping[str, str] = FIELDS
+) -> dict[str, str]:
+    """As the kubelet would make it, with stand-ins for what is only known there; `fields` are the pod's."""
     found: dict[str, str] = {}
     for source in container.get("envFrom", ()):
         manifest = named(objects, "ConfigMap", source.get("configMapRef", {}).get("name", ""))
         found.update((manifest or {}).get("data", {}))
     above: dict[str, str] = {}
     for variable in container.get("env", ()):
-        above[variable["name"]] = _value(objects, workload, variable, above)
+        value = _value(objects, workload, variable, above, fields)
+        if value is not None:
+            above[variable["name"]] = value
     return found | above
 
 
-def _value(objects: Objects, workload: Workload, variable: dict[str, Any], above: Mapping[str, str]) -> str:
+def _value(
+    objects: Objects,
+    workload: Workload,
+    variable: dict[str, Any],
+    above: Mapping[str, str],
+    fields: Mapping[str, str],
+) -> str | None:
+    """None where an optional key is not in its Secret; a Secret that is made beforehand has all."""
     if "value" in variable:
         return REFERENCE.sub(lambda found: above.get(found[1], found[0]), variable["value"])
     source = variable["valueFrom"]
     if "fieldRef" in source:
         path = source["fieldRef"]["fieldPath"]
-        return workload.namespace if path == "metadata.namespace" else FIELDS.get(path, "")
+        return workload.namespace if path == "metadata.namespace" else fields.get(path, "")
     if "configMapKeyRef" in source:
         manifest = named(objects, "ConfigMap", source["configMapKeyRef"]["name"]) or {}
         return str(manifest.get("data", {}).get(source["configMapKeyRef"]["key"], ""))
-    key = source["secretKeyRef"]["key"]
-    manifest = named(objects, "Secret", source["secretKeyRef"]["name"]) or {}
-    held = manifest.get("data", {}).get(key)
-    return base64.b64decode(held).decode() if held else SECRETS.get(key, "stands-for-a-secret")
+    wanted = source["secretKeyRef"]
+    secret = named(objects, "Secret", wanted["name"])
+    if secret is None:
+        return SECRETS.get(wanted["key"], "stands-for-a-secret")
+    held = secret.get("data", {}).get(wanted["key"])
+    return None if held is None else base64.b64decode(held).decode()
 
 
 def settings_of(objects: Objects, workload: Workload) -> ServiceSettings:
@@ -164,7 +177,12 @@ def _source_faults(objects: Objects, workload: Workload) -> Iterator[str]:
         manifest = named(objects, "ConfigMap", config["name"]) if config else None
         if config and (manifest is None or config.get("key", "") not in {"", *manifest["data"]}):
             yield f"{workload.name}: no ConfigMap {config['name']} with {config.get('key', 'settings')}"
-    secrets = [source["secretKeyRef"]["name"] for source in sources if "secretKeyRef" in source]
+    keys = [source["secretKeyRef"] for source in sources if "secretKeyRef" in source]
+    for key in keys:
+        held = (named(objects, "Secret", key["name"]) or {"data": {key["key"]: ""}}).get("data", {})
+        if key["key"] not in held and not key.get("optional"):
+            yield f"{workload.name}: {key['key']} is not in the Secret {key['name']}"
+    secrets = [key["name"] for key in keys]
     secrets += [one["secret"]["secretName"] for one in workload.pod.get("volumes", ()) if "secret" in one]
     for name in secrets:
         if name not in BEFOREHAND and named(objects, "Secret", name) is None:
