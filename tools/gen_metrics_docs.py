@@ -24,8 +24,10 @@ Which to look at first when something is wrong is in [operations.md](operations.
 
 Names are `kafscale_<service>_<noun>_<unit>`; counters end in `_total`. A label `api` is Kafka's name of the request,
 `code` its name of the error, `topic` the topic: its series end when it is deleted. A metric has at most
-{CHILDREN_MAX:,} combinations of labels; what comes after them is counted together as `{OVERFLOW}`. Several worker
-processes of one front door answer as one: counters and histograms are added up, gauges carry a `worker` label.
+{CHILDREN_MAX:,} combinations of labels; what comes after them is counted together as `{OVERFLOW}`. (Gauges of lag have
+10,000 each, and `kafscale_upkeep_lag_left_out_series` tells how many more there would be.) Several worker processes of
+one front door answer as one: counters and histograms are added up, gauges carry a `worker` label. Counting a request
+takes less than a microsecond; reading a thousand topics at a scrape takes milliseconds.
 
 This page is made from `libs/runtime/src/kafscale/runtime/metric_table.py` by `make gen`.
 """

@@ -155,10 +155,12 @@ UPKEEP: Final = Dashboard(
         ),
         line(
             "Lag history",
-            "Rows written and files expired.",
-            "ops",
-            (rate("kafscale_upkeep_lag_samples_total"), "rows"),
-            (rate("kafscale_upkeep_lag_files_expired_total"), "files expired"),
+            "Rows written and files expired. Series left out: more partitions than a scrape should carry; the numbers "
+            "by group are whole.",
+            "short",
+            (rate("kafscale_upkeep_lag_samples_total"), "rows per second"),
+            (rate("kafscale_upkeep_lag_files_expired_total"), "files expired per second"),
+            ("max(kafscale_upkeep_lag_left_out_series)", "series left out"),
         ),
         *process_of("upkeep"),
     ),

@@ -172,6 +172,9 @@ async def test_workers_share_ports_and_one_registration_and_one_that_dies_is_rep
         accepted = {line["worker"] for line in running.logged("listening")}
         assert accepted == {"0", "1"}
         assert sample(text, "kafscale_frontdoor_workers_ready") == 2
+        assert sample(text, "kafscale_frontdoor_memory_budget_bytes{") > 0
+        for worker in ("0", "1"):
+            assert f'kafscale_frontdoor_memory_reserved_bytes{{worker="{worker}"}}' in text
         victim = children_of(running.process.pid)[0]
         os.kill(victim, signal.SIGKILL)
         async with asyncio.timeout(START_TIMEOUT_S):

@@ -17,6 +17,7 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.slots import slot_of
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.upkeep import lag
 from kafscale.upkeep.lag import MISSED_MAX, LagJob
 
 STEP = 30_000
@@ -67,6 +68,20 @@ async def test_a_run_writes_a_sample_and_shows_it_until_it_is_old(lake: Lake, cl
     assert shown(metrics, "lag") == [15]
     clock.advance(1)
     assert shown(metrics, "lag") == [], "another instance may have the turn by now"
+
+
+async def test_gauges_are_bounded_and_what_is_left_out_is_counted(
+    lake: Lake, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = Metrics("upkeep")
+    await behind(lake, 5)
+    job = LagJob(lake, metrics, clock, every_ms=STEP, keep_ms=DAY)
+    await job.run()
+    assert b"kafscale_upkeep_lag_left_out_series 0.0" in expose(metrics.read())
+    monkeypatch.setattr(lag, "SERIES_MAX", 0)
+    await job.run()
+    assert shown(metrics, "lag") == []
+    assert b"kafscale_upkeep_lag_left_out_series 0.0" not in expose(metrics.read())
 
 
 async def test_a_status_is_known_once_the_window_is_full(lake: Lake, clock: ManualClock) -> None:

@@ -253,6 +253,10 @@ UPKEEP: Final = (
     counter("orphans_deleted_objects_total", "Objects that nothing named, deleted"),
     gauge("strange_objects", "Objects in topics' trees that are no segments of ours, at the last collection"),
     counter("lag_samples_total", "Rows of lag history written"),
+    gauge(
+        "lag_left_out_series",
+        "Series of the last sample of lag that are not shown because there are too many",
+    ),
     counter("lag_files_expired_total", "Files of lag history deleted for their age"),
     *LAG,
 )

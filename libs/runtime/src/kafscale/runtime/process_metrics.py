@@ -18,11 +18,7 @@ def watch_process(
     registration: Registration,
     streams: StreamServer,
 ) -> None:
-    metrics.watch("loop_lag_seconds", lambda: watch.take_lag_max_ms() / 1000)
-    metrics.watch("loop_stalls_total", lambda: watch.stalls)
-    metrics.watch("memory_budget_bytes", lambda: budget.bytes_max)
-    metrics.watch("memory_reserved_bytes", lambda: budget.used_bytes)
-    metrics.watch("memory_refusals_total", lambda: budget.refusals)
+    watch_loop(metrics, watch, budget)
     metrics.watch("registration_losses_total", lambda: registration.lost_count)
     metrics.watch("stream_open_requests", lambda: streams.open_requests)
     metrics.watch("stream_held_bytes", lambda: streams.held_bytes)
@@ -30,6 +26,15 @@ def watch_process(
         if row.labels == ("kind",):
             field = row.name.removeprefix("stream_").removesuffix("_total")
             metrics.watch_each(row.name, by_kind(streams, field))
+
+
+def watch_loop(metrics: Metrics, watch: LoopWatch, budget: MemoryBudget) -> None:
+    """Of each process that has a loop, worker processes as well."""
+    metrics.watch("loop_lag_seconds", lambda: watch.take_lag_max_ms() / 1000)
+    metrics.watch("loop_stalls_total", lambda: watch.stalls)
+    metrics.watch("memory_budget_bytes", lambda: budget.bytes_max)
+    metrics.watch("memory_reserved_bytes", lambda: budget.used_bytes)
+    metrics.watch("memory_refusals_total", lambda: budget.refusals)
 
 
 def by_kind(streams: StreamServer, field: str) -> Callable[[], Iterator[Row]]:

@@ -29,6 +29,7 @@ from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.outside import connect_etcd
 from kafscale.runtime.own_tasks import OwnTasks
+from kafscale.runtime.process_metrics import watch_loop
 from kafscale.runtime.settings_load import load_settings
 from kafscale.runtime.tracing import open_tracer
 from kafscale.storage.claims import node_of
@@ -86,13 +87,15 @@ class Worker:
             async with OwnTasks() as tasks:
                 topics = TopicsView(etcd, keyspace)
                 tasks.create_task(topics.run())
+                budget = MemoryBudget(self._settings.memory_bytes // self._plan.workers)
+                watch_loop(self._metrics, self._watch, budget)
                 means = Means(
                     node_id=node_of(self._plan.instance),
                     clock=self._clock,
                     tasks=tasks,
                     metrics=self._metrics,
                     tracer=tracer,
-                    budget=MemoryBudget(self._settings.memory_bytes // self._plan.workers),
+                    budget=budget,
                     acked=AckedRevision(open_page(self._plan.page, self._plan.workers), self._plan.number),
                     connect=connect_streams(self._settings.frontdoor_streams),
                     watch=self._watch,
@@ -109,7 +112,6 @@ class Worker:
                 await asyncio.to_thread(tracer.close)
 
     async def _serve(self, service: Service, tasks: asyncio.TaskGroup) -> None:
-        self._metrics.watch("loop_lag_seconds", lambda: self._watch.take_lag_max_ms() / 1000)
         try:
             await service.load()
             calm_collector()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kafscale.lake.lag.prometheus import Gauge
     from kafscale.lake.lag.sampler import Sampler
 
+SERIES_MAX: Final = 10_000
+"""Of each gauge. What is left out is counted; of it the numbers by group still tell."""
 MISSED_MAX: Final = 5
 """Samples in a row; after that the last one is not shown any more."""
 
@@ -34,6 +36,7 @@ class LagJob:
         self._shown: dict[str, Gauge] = {}
         self._shown_ms = 0
         self._written = metrics.counter("lag_samples_total")
+        self._left_out = metrics.gauge("lag_left_out_series")
         self._expired = metrics.counter("lag_files_expired_total")
         for row in LAG:
             metrics.watch_each(row.name, partial(self._rows, row.name))
@@ -50,6 +53,7 @@ class LagJob:
         self._written.inc(done.written)
         self._shown = {gauge.name: gauge for gauge in gauges(done.report, done.logs)}
         self._shown_ms = self._clock.now_ms()
+        self._left_out.set(sum(max(0, len(gauge.values) - SERIES_MAX) for gauge in self._shown.values()))
 
     async def expire(self) -> None:
         from kafscale.lake.lag.history import expire
@@ -60,4 +64,4 @@ class LagJob:
         gauge = self._shown.get(name)
         if gauge is None or self._clock.now_ms() - self._shown_ms > self._fresh_ms:
             return ()
-        return gauge.values
+        return gauge.values[:SERIES_MAX]
