@@ -138,7 +138,7 @@ def test_a_collector_that_does_not_answer_bounds_the_spans_that_wait() -> None:
     for _ in range(QUEUE_SPANS_MAX + 100):
         request_span(service).end()
     assert collector.asked.wait(60)
-    assert service.delivery.dropped == 100
+    assert service.delivery.lost == 100
     collector.may_go_on.set()
     service.close()
 
@@ -157,6 +157,7 @@ def test_a_dead_collector_is_told_of_once_and_once_more_when_it_is_back() -> Non
         "traces are not taken by their collector",
         "traces are taken again",
     ]
+    assert counted.lost == 5
 
 
 def test_without_an_exporter_or_a_ratio_at_the_front_door_there_is_no_tracer() -> None:

@@ -52,6 +52,9 @@ EVERY_SERVICE: Final = (
     gauge("memory_reserved_bytes", "What requests and buffers hold"),
     counter("memory_refusals_total", "Reservations refused because the budget was used up"),
     counter("registration_losses_total", "Times the registration in etcd ran out"),
+    counter(
+        "trace_spans_lost_total", "Spans that their collector did not take, or not in time; 0 without traces"
+    ),
     gauge("stream_open_requests", "Requests not answered yet"),
     gauge("stream_held_bytes", "Bytes of open requests and waiting replies"),
     counter("stream_requests_total", "Requests received on streams", "kind"),

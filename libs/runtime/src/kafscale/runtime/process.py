@@ -224,6 +224,7 @@ class _Process(Generic[S]):
                     budget=runtime.budget,
                     registration=registration,
                     streams=self._face.streams,
+                    tracer=tracer,
                 )
                 async with self._build(runtime) as parts:
                     await self._until_stopped(parts, registration, tracer)

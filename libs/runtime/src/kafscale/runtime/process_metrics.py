@@ -7,6 +7,7 @@ from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metric_table import EVERY_SERVICE
 from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.stream.server import StreamServer
+from kafscale.runtime.tracing import Tracer
 from kafscale.storage.membership import Registration
 
 
@@ -17,9 +18,11 @@ def watch_process(
     budget: MemoryBudget,
     registration: Registration,
     streams: StreamServer,
+    tracer: Tracer | None = None,
 ) -> None:
     watch_loop(metrics, watch, budget)
     metrics.watch("registration_losses_total", lambda: registration.lost_count)
+    metrics.watch("trace_spans_lost_total", lambda: 0 if tracer is None else tracer.delivery.lost)
     metrics.watch("stream_open_requests", lambda: streams.open_requests)
     metrics.watch("stream_held_bytes", lambda: streams.held_bytes)
     for row in EVERY_SERVICE:

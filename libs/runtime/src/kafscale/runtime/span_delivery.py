@@ -29,7 +29,7 @@ class BoundedDelivery(SpanProcessor):
     def __init__(self, exporter: SpanExporter) -> None:
         # Each failed batch would be a line, and each retry of it: we tell of the storm ourselves.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-        self.dropped = 0
+        self._dropped = 0
         self.counted = _Counted(exporter)
         self._batches = BatchSpanProcessor(
             self.counted,
@@ -38,9 +38,14 @@ class BoundedDelivery(SpanProcessor):
             max_export_batch_size=BATCH_SPANS_MAX,
         )
 
+    @property
+    def lost(self) -> int:
+        """Spans that were dropped here, and those of batches that were not taken."""
+        return self._dropped + self.counted.lost
+
     def on_end(self, span: ReadableSpan) -> None:
         if self.counted.waiting >= QUEUE_SPANS_MAX:
-            self.dropped += 1
+            self._dropped += 1
             return
         self.counted.add()
         self._batches.on_end(span)
@@ -58,7 +63,8 @@ class _Counted(SpanExporter):
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._lock = threading.Lock()
-        self._refused = 0
+        self._refused = 0  # since the last batch that was taken
+        self.lost = 0
         self.waiting = 0
 
     def add(self) -> None:
@@ -83,6 +89,7 @@ class _Counted(SpanExporter):
             if not self._refused:
                 log.warning("traces are not taken by their collector")
             self._refused += spans
+            self.lost += spans
 
     def shutdown(self) -> None:
         self._exporter.shutdown()

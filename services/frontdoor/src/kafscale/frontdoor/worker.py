@@ -83,6 +83,7 @@ class Worker:
         etcd = connect_etcd(self._settings)
         keyspace = Keyspace(self._settings.namespace)
         tracer = open_tracer(ROLE, self._plan.instance, self._settings)
+        self._metrics.watch("trace_spans_lost_total", lambda: 0 if tracer is None else tracer.delivery.lost)
         try:
             async with OwnTasks() as tasks:
                 topics = TopicsView(etcd, keyspace)
