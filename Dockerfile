@@ -19,13 +19,15 @@ RUN cd /src && /opt/kafscale/bin/python -m pip install --quiet --no-deps \
         ./libs/wire ./libs/storage ./libs/rpc ./libs/runtime ./services/* ./spark/lake ./spark/upkeep
 COPY tools/locked.py tools/trim.sh /src/tools/
 ARG SERVICE
+# Imported are also what is loaded at the first need: AWS's tools, and in upkeep what reads records.
 # Python's bytecode is made here, since nothing can be written beside the modules later.
 RUN test -n "$SERVICE" || { echo 'which service? --build-arg SERVICE=produce' >&2; exit 1; } \
     && /opt/kafscale/bin/python /src/tools/locked.py "kafscale-$SERVICE" > /src/unneeded \
     && xargs -r /opt/kafscale/bin/python -m pip uninstall --quiet --yes < /src/unneeded \
     && /opt/kafscale/bin/python -m pip uninstall --quiet --yes setuptools pip \
     && sh /src/tools/trim.sh /opt/kafscale \
-    && /opt/kafscale/bin/python -c "import kafscale.$SERVICE.__main__" \
+    && /opt/kafscale/bin/python -c "import kafscale.$SERVICE.__main__, aiobotocore.session" \
+    && { test "$SERVICE" != upkeep || /opt/kafscale/bin/python -c "import kafscale.lake.compaction.run, kafscale.lake.lag.prometheus, kafscale.lake.lag.sampler"; } \
     && /opt/kafscale/bin/python -m compileall -q /opt/kafscale/lib \
     && printf '#!/bin/sh\nexec /opt/kafscale/bin/python -m kafscale.%s "$@"\n' "$SERVICE" > /opt/kafscale/bin/service \
     && chmod 755 /opt/kafscale/bin/service
