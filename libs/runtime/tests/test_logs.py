@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 LOGGING = """
 import logging, sys
 from kafscale.runtime.logs import CURRENT_REQUEST, configure_logs
@@ -54,3 +56,34 @@ def test_plain_lines_are_for_people() -> None:
     assert "outside" in lines[0]
     assert "service=fetch" in lines[0]
     assert not any("too small" in line for line in lines)
+
+
+def test_without_a_form_a_file_gets_json_and_a_terminal_plain_lines() -> None:
+    code = LOGGING.replace("form=sys.argv[1]", "form=None")
+    command = [sys.executable, "-c", code]
+    piped = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(piped.stderr.splitlines()[0])["event"] == "outside"
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        subprocess.run(command, stderr=theirs, check=True)
+        os.close(theirs)
+        assert b"{" not in terminal.read(200).splitlines()[0]
+
+
+SECRETS = """
+from kafscale.runtime.logs import configure_logs
+import structlog, sys
+configure_logs(level="info", form=sys.argv[1], service="fetch")
+password = "hunter2"
+try:
+    raise OSError("cannot reach redis://me:hunter2@cache:6379")
+except OSError:
+    structlog.get_logger("x").exception("lost", settings={"s3_secret_access_key": "hunter2"})
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "plain"])
+def test_no_form_prints_a_secret_nor_the_values_of_variables(form: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SECRETS, form], capture_output=True, text=True, check=True)
+    assert "OSError" in done.stderr
+    assert done.stderr.count("hunter2") == 0, done.stderr

@@ -173,6 +173,8 @@ def test_without_an_exporter_or_a_ratio_at_the_front_door_there_is_no_tracer() -
 def test_an_endpoint_alone_says_otlp_and_otlp_alone_is_a_mistake() -> None:
     assert ServiceSettings(otlp_endpoint="http://collector:4317").trace_exporter_kind == "otlp"
     assert ServiceSettings().trace_exporter_kind is None
+    none = ServiceSettings(trace_exporter="none", otlp_endpoint="http://collector:4317")
+    assert none.trace_exporter_kind is None
     with pytest.raises(BadSettings, match="KAFSCALE_OTLP_ENDPOINT"):
         read_settings(ServiceSettings, {"trace_exporter": "otlp"})
     with pytest.raises(BadSettings, match="KAFSCALE_OTLP_ENDPOINT"):

@@ -75,11 +75,13 @@ class NamedPrintLogger(structlog.PrintLogger):
         self.name = name
 
 
-def configure_logs(*, level: str, form: Literal["json", "plain"], **ids: str) -> dict[str, str]:
+def configure_logs(*, level: str, form: Literal["json", "plain"] | None, **ids: str) -> dict[str, str]:
     """For the whole process, once. What it returns (service, ...) stands on every line and may be added to.
 
-    Logs go to stderr.
+    Logs go to stderr; without a form it decides: plain on a terminal, else JSON.
     """
+    if form is None:
+        form = "plain" if sys.stderr.isatty() else "json"
     threshold = _LEVELS[level]
 
     def add_process_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -59,10 +59,11 @@ class ServiceSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe level logged."
     )
-    log_format: Literal["json", "plain"] = Field(
-        "json", description="One JSON object or one readable line per event."
+    log_format: Literal["json", "plain"] | None = Field(
+        None,
+        description="One JSON object or one readable line per event. Default: plain on a terminal, else json.",
     )
-    trace_exporter: Literal["otlp", "console"] | None = Field(
+    trace_exporter: Literal["otlp", "console", "none"] | None = Field(
         None,
         description="Where traces go: to KAFSCALE_OTLP_ENDPOINT (which alone says `otlp`) or to standard error.",
     )
@@ -153,7 +154,7 @@ class ServiceSettings(BaseSettings):
     @property
     def trace_exporter_kind(self) -> Literal["otlp", "console"] | None:
         if self.trace_exporter is not None:
-            return self.trace_exporter
+            return None if self.trace_exporter == "none" else self.trace_exporter
         return None if self.otlp_endpoint is None else "otlp"
 
     @property
