@@ -67,6 +67,7 @@ class Client:
     ) -> None:
         self.service = service
         self._page = page
+        self.errors: list[int] = []  # that were counted
         self.topics = topics
         self._clock = SystemClock()
         self._handlers = {
@@ -95,7 +96,13 @@ class Client:
             log_start_revision=log_start_revision,
         )
         sink = Sink()
-        request = InboundRequest(meta, memoryview(b"".join(body)), arrived_ms=self._clock.now_ms(), sink=sink)
+        request = InboundRequest(
+            meta,
+            memoryview(b"".join(body)),
+            arrived_ms=self._clock.now_ms(),
+            sink=sink,
+            count_error=lambda _, code: self.errors.append(code),
+        )
         self._handlers[key](request)
         return Call(request, sink, version)
 

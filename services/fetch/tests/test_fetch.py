@@ -175,6 +175,7 @@ async def test_only_offsets_outside_the_log_are_out_of_range(
     async with serve(etcd, keyspace, store) as client:
         answer = await client.fetch(topic, offset, max_wait_ms=5_000)
         assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert client.errors == [ErrorCode.OFFSET_OUT_OF_RANGE], "counted once"
         assert len(answer.records) == 0
         assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (3, 3, 0)
 

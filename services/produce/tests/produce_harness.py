@@ -109,6 +109,7 @@ class Node:
     registration: Registration = field(init=False)
     service: ProduceService = field(init=False)
     requests: int = 0
+    errors: list[int] = field(default_factory=list)  # that were counted
 
     async def start(self) -> Node:
         self._sinks: set[Sink] = set()
@@ -240,7 +241,14 @@ class Node:
             api_version=version,
         )
         now_ms = self.service.ownership.tools.clock.now_ms()
-        self.service.handler(InboundRequest(meta, memoryview(body), arrived_ms=now_ms, sink=sink))
+        request = InboundRequest(
+            meta,
+            memoryview(body),
+            arrived_ms=now_ms,
+            sink=sink,
+            count_error=lambda _, code: self.errors.append(code),
+        )
+        self.service.handler(request)
         return sink.future
 
     async def drain(self) -> None:

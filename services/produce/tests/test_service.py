@@ -59,6 +59,7 @@ async def test_records_and_bytes_are_counted_by_topic_and_end_with_it(cluster: C
         await node.send(topic, 0, batch(b"a", b"b"))
     assert node.metric("records_total", topic="one") == node.metric("records_total", topic="two") == 2
     assert node.metric("bytes_total", topic="one") > 0
+    assert node.metric("flush_seconds_count") == node.metric("flushes_total") == 2
     await cluster.etcd.delete(cluster.keyspace.topic("one"))
     await until(lambda: not node.metric("records_total", topic="one"), "its series are gone")
     assert node.metric("bytes_total", topic="one") == 0
@@ -218,6 +219,7 @@ async def test_a_corrupt_batch_is_refused_and_its_neighbours_are_not(cluster: Cl
     broken[-1] ^= 1
     answer = await node.send_many([(topic, {0: bytes(broken), 1: batch(b"b")})])
     assert [part.error_code for part in answer.parts] == [ErrorCode.CORRUPT_MESSAGE, 0]
+    assert node.errors == [ErrorCode.CORRUPT_MESSAGE], "counted once"
     assert answer.status is ReplyStatus.FINAL
     assert await cluster.log(topic, 1) == [b"b"]
 
