@@ -9,6 +9,7 @@ from typing import Final
 TOOLS: Final = Path(__file__).resolve().parent
 PAGES: Final = (
     "gen_api_docs.py",
+    "gen_command_docs.py",
     "gen_settings_docs.py",
     "gen_metrics_docs.py",
     "gen_topic_config_docs.py",

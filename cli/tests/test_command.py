@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -88,6 +90,13 @@ def test_bash_accepts_the_script_and_it_completes() -> None:
     ]
     done = subprocess.run(kafscale, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["describe", "delete"], done.stderr
+
+
+def test_the_page_names_no_command_that_is_not_there() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "command.md").read_text()
+    named = set(re.findall(r"(?<![\w_./])kafscale ([a-z][a-z-]*)", page))
+    assert len(named) > 10
+    assert named <= {words[0] for words in ALL}
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

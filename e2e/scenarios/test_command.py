@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.inside import get
 from e2e.harness.services import until
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "command.md"
 COMMAND_TIMEOUT_S = 120.0
 WAIT_S = 60.0
 RECORDS = 30
@@ -66,7 +68,8 @@ class Commands:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path_factory.mktemp("command") / "data")
+    folder = tmp_path_factory.mktemp("command") / "data"
+    cluster = Cluster(data_dir=folder, scale={"produce": 2, "fetch": 2})
     cluster.start()
     yield cluster
     cluster.stop()
@@ -95,6 +98,8 @@ def test_a_topic_from_its_making_to_its_end(kafscale: Commands) -> None:
         ("life", 0, 0, 0),
         ("life", 1, 0, 2),
     ]
+    assert list(described[0]) == documented("topics describe")
+    assert list(listed["life"]) == documented("topics list")
     table = kafscale.ok("topics describe life").splitlines()
     assert table[0].split() == list(described[0])
     assert table[2].split() == [str(value) for value in described[1].values()]
@@ -109,6 +114,7 @@ def test_settings_of_a_topic(kafscale: Commands) -> None:
     assert kafscale.rows("configs describe tuned") == []
     kafscale.ok("configs set tuned retention.ms=1000 max.message.bytes=2000")
     kafscale.ok("configs unset tuned retention.ms")
+    assert list(kafscale.rows("configs describe tuned")[0]) == documented("configs describe")
     assert kafscale.rows("configs describe tuned") == [
         {"key": "max.message.bytes", "value": "2000", "source": "topic", "read_only": False}
     ]
@@ -134,6 +140,7 @@ def test_a_group_that_reads_and_one_that_is_moved(cluster: Cluster, kafscale: Co
             (0, 10, RECORDS, RECORDS - 10),
             (1, None, 0, None),
         ]
+        assert list(rows[0]) == documented("groups describe")
         assert {(row["group"], row["state"], row["client"]) for row in rows} == {
             ("billing", "Stable", "biller")
         }
@@ -150,7 +157,9 @@ def test_a_group_that_reads_and_one_that_is_moved(cluster: Cluster, kafscale: Co
     assert kafscale.rows("groups describe billing")[0]["committed"] == 10, "a dry run moves nothing"
     kafscale.ok("groups reset-offsets billing -t read -p 0 --to 20")
     assert kafscale.ok("consume read -g billing --exit --count 1").strip() == "record 20"
-    kafscale.ok("groups delete billing")
+    kafscale.ok("groups reset-offsets newcomer -t read --to 5")
+    assert kafscale.rows("groups describe newcomer")[0]["committed"] == 5, "a group comes into being by it"
+    kafscale.ok("groups delete billing newcomer")
     assert "billing" not in {row["group"] for row in kafscale.rows("groups list")}
 
 
@@ -188,6 +197,7 @@ def test_a_segment_that_a_cluster_wrote_and_the_same_damaged(
     shown: list[str] = []
     for path in sorted(folder.glob("*.kfs")):
         document = json.loads(kafscale.ok(f"dump {path} --records -o json"))
+        assert list(document) == [*documented("dump"), "records"]
         assert document["problems"] == []
         assert document["index"]["entries"][0]["offset"] == document["header"]["base_offset"]
         assert {batch["crc"] for batch in document["batches"]} == {"right"}
@@ -206,23 +216,40 @@ def test_the_cluster_at_a_glance(cluster: Cluster, kafscale: Commands) -> None:
     fill(kafscale, "glanced")
     seen = json.loads(kafscale.ok("status --output json"))
     assert (seen["namespace"], seen["serves"], seen["warnings"]) == ("default", True, [])
-    assert [row["service"] for row in seen["instances"]] == [
-        "frontdoor",
-        *(r for r in ROLES if r != "frontdoor"),
-    ]
-    rows = {row["service"]: row for row in seen["instances"]}
-    assert {row["health"] for row in rows.values()} == {"ready"}
-    assert rows["frontdoor"]["address"] == cluster.bootstrap
-    assert rows["produce"]["owns"] == seen["partitions_owned"] >= 1
-    assert rows["coordinator"]["owns"] == 64
-    assert rows["upkeep"]["works"]
-    assert {row["requests_per_s"] is not None for row in rows.values() if row["service"] != "upkeep"} == {
-        True
-    }
-    table = kafscale.ok("status --interval 0.1")
-    assert [line.split()[0] for line in table.splitlines()[5:11]] == list(rows)
+    assert list(seen) == documented("status")
+    services = [row["service"] for row in seen["instances"]]
+    assert services == ["frontdoor", "produce", "produce", "fetch", "fetch", "coordinator", "admin", "upkeep"]
+    assert {row["health"] for row in seen["instances"]} == {"ready"}
+    owned = [row["owns"] for row in seen["instances"] if row["service"] == "produce"]
+    assert sum(owned) == seen["partitions_owned"] >= 1
+    door, coordinator, upkeep = (seen["instances"][number] for number in (0, -3, -1))
+    assert door["address"] == cluster.bootstrap
+    assert coordinator["owns"] == 64
+    assert upkeep["works"]
+    assert all(row["requests_per_s"] is not None for row in seen["instances"][:-1])
     by_etcd = json.loads(kafscale.ok(f"status --etcd {cluster.inside().etcd} --output json"))
     assert by_etcd["cluster_id"] == seen["cluster_id"]
+
+
+def test_the_cluster_looks_as_the_page_shows_it(kafscale: Commands) -> None:
+    (shown,) = re.findall(r"```\n(KafScale '.*?)```", PAGE.read_text(), re.DOTALL)
+    assert shape(kafscale.ok("status --interval 0.1")) == shape(shown)
+
+
+def shape(drawn: str) -> list[str]:
+    """Without what differs from cluster to cluster: numbers, plurals, the cluster's id, widths of columns."""
+    lines = re.sub(r"cluster \S+", "cluster ID", drawn.strip())
+    lines = re.sub(r"(?:[\d.,]+[dhms] ?)+(?= |$)", "N ", lines, flags=re.MULTILINE)
+    lines = re.sub(r"[\d.,]*\d[KMG]?", "N", lines)
+    lines = re.sub(r"(N[. N:]*) (topic|partition|group|connection|slot)s?\b", r"\1 \2s", lines)
+    return [" ".join(line.split()) for line in lines.splitlines()]
+
+
+def documented(command: str) -> list[str]:
+    """The names of the fields that the page gives for a command."""
+    _, _, table = PAGE.read_text().partition("| command | JSON |")
+    (row,) = re.findall(rf"^\| `{command}` \| (.*) \|$", table, re.MULTILINE)
+    return re.findall(r"`(\w+)`", re.sub(r"\(.*?\)|;.*|, and .*", "", row))
 
 
 def test_a_service_that_hangs_is_told(cluster: Cluster, kafscale: Commands) -> None:

@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 from kafscale.cli.completion import completion
 from kafscale.cli.configs import app as configs_app
-from kafscale.cli.datadir import DataDirBusy
+from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDirBusy
 from kafscale.cli.dump.command import dump
 from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
@@ -55,9 +55,9 @@ def _scale(options: list[str]) -> dict[str, int]:
 
 
 def up(
-    data_dir: Annotated[Path, typer.Option(envvar="KAFSCALE_DATA_DIR", help="Holds all state.")] = Path(
-        "data"
-    ),
+    data_dir: Annotated[
+        Path, typer.Option(envvar="KAFSCALE_DATA_DIR", help="Holds all state.")
+    ] = DEFAULT_DATA_DIR,
     port: Annotated[int, typer.Option(help="Port for Kafka clients.")] = 9092,
     listen: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     advertise: Annotated[str | None, typer.Option(help="Host that clients are told, if another.")] = None,
@@ -72,7 +72,10 @@ def up(
         typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Keep nothing: all state is removed at exit."),
     ] = False,
 ) -> None:
-    """Start KafScale on this machine: etcd, five services, upkeep, records in a directory."""
+    """Start KafScale on this machine: etcd, five services, upkeep, records in a directory.
+
+    Example: kafscale up --port 9092 --scale produce=2
+    """
     from kafscale.cli.up import CannotStart, Up, UpPlan
 
     with _lasting(data_dir) if not in_memory else _passing() as folder:
@@ -107,7 +110,7 @@ def _passing() -> Iterator[Path]:
 
 
 def produce(
-    topic: str,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
     partition: Annotated[
@@ -119,9 +122,14 @@ def produce(
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", help="name=value, on every record.")
     ] = None,
-    codec: Annotated[Codec, typer.Option("--compression", "-z")] = Codec.NONE,
+    codec: Annotated[
+        Codec, typer.Option("--compression", "-z", help="How batches are compressed.")
+    ] = Codec.NONE,
 ) -> None:
-    """Send each line of standard input as a record, and wait until all are durable."""
+    """Send each line of standard input as a record, and wait until all are durable.
+
+    Example: echo 'k1:hello' | kafscale produce greetings --key-separator :
+    """
     from kafscale.cli import records
 
     headers = {name: value for name, _, value in (item.partition("=") for item in header or [])}
@@ -135,7 +143,7 @@ def produce(
 
 
 def consume(
-    topic: str,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
     group: Annotated[
@@ -151,7 +159,10 @@ def consume(
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object per record.")] = False,
     with_keys: Annotated[bool, typer.Option("--keys", "-k", help="Print key, tab, value.")] = False,
 ) -> None:
-    """Print the records of a topic, one a line."""
+    """Print the records of a topic, one a line, for ever or as --exit and --count say.
+
+    Example: kafscale consume greetings --offset -10 --exit
+    """
     from kafscale.cli import records
 
     plan = records.ConsumePlan(

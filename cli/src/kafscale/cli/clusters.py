@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from kafscale.cli.datadir import DataDir
+from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir
 from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
 from kafscale.runtime.outside import connect_etcd, etcd_need, open_object_store
 from kafscale.runtime.settings import ServiceSettings
@@ -19,6 +20,7 @@ from kafscale.storage.etcd_transport import BadEndpoint
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore
 
+ETCD_VARIABLE: Final = "KAFSCALE_ETCD_ENDPOINTS"
 ETCD_TRIES: Final = 3
 ETCD_PAUSE_S: Final = 0.5
 
@@ -40,9 +42,17 @@ def opened(
 ) -> AbstractAsyncContextManager[Cluster]:
     """The cluster on `data_dir`, running or stopped, or the one of the environment's settings.
 
+    Where neither names one it is the cluster that runs on DEFAULT_DATA_DIR.
+
     `store` says where the records of that directory are; an S3 is the one that KAFSCALE_S3_* names.
     Raises NoCluster and BadSettings; NoCluster also when etcd goes away while the cluster is open.
     """
+    if (
+        data_dir is None
+        and ETCD_VARIABLE not in os.environ
+        and DataDir(DEFAULT_DATA_DIR).running() is not None
+    ):
+        data_dir = DEFAULT_DATA_DIR
     if data_dir is None:
         return _settings_cluster()
     return _data_dir_cluster(data_dir, namespace, store, report)

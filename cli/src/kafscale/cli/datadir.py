@@ -15,6 +15,10 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
+
+DEFAULT_DATA_DIR: Final = Path("data")
+"""Where `kafscale up` keeps everything unless told otherwise."""
 
 
 class DataDirBusy(Exception):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kafscale.cli.datadir import DataDir
+from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir
 from kafscale.cli.terminal import fail
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kafscale.cli.kafka.client import Client
 
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
-DEFAULT_DATA_DIR: Final = Path("data")
 
 
 def bootstrap_of(given: str | None, data_dir: Path | None) -> str:

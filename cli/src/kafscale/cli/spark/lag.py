@@ -66,7 +66,10 @@ def lag(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page for people to this file.")] = None,
 ) -> None:
-    """Show how far behind groups are, whether they keep up, and when what they have not read will be gone."""
+    """Show how far behind groups are, whether they keep up, and when what they have not read will be gone.
+
+    Example: kafscale lag --by group --top 10. It asks etcd and the object store; no broker, no group notices.
+    """
     from kafscale.lake.lag.checkpoints import NoCheckpoint, read_checkpoint
 
     try:

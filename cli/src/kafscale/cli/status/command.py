@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.datadir import DataDir
-from kafscale.cli.kafka.running import DEFAULT_DATA_DIR
+from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir
 from kafscale.cli.running import Trouble, telling
 from kafscale.cli.terminal import (
     FAILED_EXIT_CODE,
@@ -27,8 +26,6 @@ from kafscale.cli.terminal import (
 if TYPE_CHECKING:
     from kafscale.cli.status.picture import Picture
     from kafscale.runtime.settings import ServiceSettings
-
-_ETCD_VARIABLE: Final = "KAFSCALE_ETCD_ENDPOINTS"
 
 
 def status(
@@ -90,6 +87,7 @@ async def _look(
 
 def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | None) -> ServiceSettings:
     """Raises Trouble, or BadSettings."""
+    from kafscale.cli.clusters import ETCD_VARIABLE
     from kafscale.runtime.settings import ServiceSettings
     from kafscale.runtime.settings_load import read_settings
 
@@ -97,7 +95,7 @@ def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | N
     if endpoints is not None:
         return read_settings(ServiceSettings, given | {"etcd_endpoints": endpoints})
     running = DataDir(data_dir or DEFAULT_DATA_DIR).running()
-    if running is not None and (data_dir is not None or _ETCD_VARIABLE not in os.environ):
+    if running is not None and (data_dir is not None or ETCD_VARIABLE not in os.environ):
         given = {"namespace": running.namespace} | given
         return read_settings(ServiceSettings, given | {"etcd_endpoints": running.etcd})
     if data_dir is not None:
