@@ -72,10 +72,7 @@ def up(
         typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Keep nothing: all state is removed at exit."),
     ] = False,
 ) -> None:
-    """Start KafScale on this machine: etcd, five services, upkeep, records in a directory.
-
-    Example: kafscale up --port 9092 --scale produce=2
-    """
+    """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
     from kafscale.cli.up import CannotStart, Up, UpPlan
 
     with _lasting(data_dir) if not in_memory else _passing() as folder:
@@ -159,10 +156,7 @@ def consume(
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object per record.")] = False,
     with_keys: Annotated[bool, typer.Option("--keys", "-k", help="Print key, tab, value.")] = False,
 ) -> None:
-    """Print the records of a topic, one a line, for ever or as --exit and --count say.
-
-    Example: kafscale consume greetings --offset -10 --exit
-    """
+    """Print the records of a topic, one a line. Example: kafscale consume greetings --offset -10 --exit"""
     from kafscale.cli import records
 
     plan = records.ConsumePlan(

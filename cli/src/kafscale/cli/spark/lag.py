@@ -66,10 +66,7 @@ def lag(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page for people to this file.")] = None,
 ) -> None:
-    """Show how far behind groups are, whether they keep up, and when what they have not read will be gone.
-
-    Example: kafscale lag --by group --top 10. It asks etcd and the object store; no broker, no group notices.
-    """
+    """Show how far behind groups are, if they keep up, and when they lose records. Example: kafscale lag --by group"""
     from kafscale.lake.lag.checkpoints import NoCheckpoint, read_checkpoint
 
     try:
