@@ -188,6 +188,9 @@ FAULTS: Final = (
     ),
     Fault(ONLY, "NetworkPolicy", "kafscale-scraped", "", GONE, KEDA),
     Fault(ONLY, "NetworkPolicy", "redis", "spec ingress 0 from 0 podSelector matchExpressions", [], CACHE),
+    Fault(ONLY, "NetworkPolicy", "kafscale-to-collector", "", GONE, CACHE),
+    Fault(ONLY, "ConfigMap", "kafscale-settings", "data KAFSCALE_OTLP_ENDPOINT", GONE, CACHE),
+    Fault(TAKEN, "ConfigMap", "kafscale-settings", "data KAFSCALE_TRACE_RATIO", "1%", CACHE),
     Fault(
         PROBES,
         "Deployment",
@@ -217,7 +220,7 @@ QUERIES: Final[Mapping[str, tuple[str, Any]]] = {
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifest]]:
     return {
         DEV: rendered("dev"),
-        CACHE: patched("dev", "", tmp_path_factory.mktemp("overlay"), ["redis"]),
+        CACHE: patched("dev", "", tmp_path_factory.mktemp("overlay"), ["redis", "traces"]),
         KEDA: patched("../base", OUTSIDE, tmp_path_factory.mktemp("overlay"), PARTS),
     }
 

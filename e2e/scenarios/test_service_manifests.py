@@ -31,7 +31,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "clients inside alone": ("../base", ("external-stores",), ""),
     "a client certificate for etcd": ("production", ("etcd-certificate",), ""),
     "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate"), ""),
-    "development with all there is": ("dev", ("prometheus", "keda", "redis"), ""),
+    "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
     "production with a shared cache": ("production", ("redis",), ""),
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from e2e.checkers.manifests.environment import settings_of
 from e2e.checkers.manifests.objects import (
     COMPONENT,
     POD_NAME,
@@ -144,7 +145,7 @@ def needed(objects: Objects) -> set[Edge]:
         found |= {(MONITORING, name, HTTP) for name in serving}
     if "redis" in pods:
         found |= {(f"kafscale-{each}", "redis", 6379) for each in ("produce", "fetch")}
-    if "kafscale-to-collector" in {each["metadata"]["name"] for each in of_kind(objects, "NetworkPolicy")}:
+    if any(settings_of(objects, each).otlp_endpoint for each in ours(objects)):
         found |= {(name, "observability", 4317) for name in serving}
     return found
 
