@@ -177,7 +177,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._closing_ms is not None:
             return
         self._gateway.metrics.hung_up.labels(label).inc()
-        self._gateway.complaints.log(kind, peer=self.caller.peer, listener=self._listener, **fields)
+        caller = self.caller
+        who = {"connection_id": caller.connection_id, "peer": caller.peer, "listener": self._listener}
+        self._gateway.complaints.log(kind, **who, **fields)
         self._close()
 
     def end_soon(self) -> None:
