@@ -190,10 +190,11 @@ def test_header_and_footer_are_held_against_the_batches(segment: Path, at: int, 
     assert document(segment)["problems"][0].startswith(problem)
 
 
-def test_an_index_that_points_elsewhere(segment: Path) -> None:
-    flip(segment.with_suffix(".index"), -1)
+@pytest.mark.parametrize(("at", "offset"), [(-1, 160), (-5, 161)], ids=["position", "offset"])
+def test_an_index_that_points_elsewhere(segment: Path, at: int, offset: int) -> None:
+    flip(segment.with_suffix(".index"), at)
     (problem,) = document(segment)["problems"]
-    assert problem.startswith("index: no batch of offset 160 begins at byte ")
+    assert problem.startswith(f"index: no batch of offset {offset} begins at byte ")
 
 
 def test_what_cannot_be_read_at_all_is_a_sentence(tmp_path: Path) -> None:
