@@ -21,7 +21,6 @@ from kafscale.runtime.shared_cache import cache as cache_module
 from kafscale.runtime.shared_cache.breaker import FAILURES_MAX, BreakerState
 from kafscale.runtime.shared_cache.entries import entry_key, sealed, unsealed
 from kafscale.runtime.shared_cache.metrics import SharedCacheMetrics
-from kafscale.runtime.shared_cache.port import CacheUnavailable
 from kafscale.runtime.shared_cache.redis_client import CONNECTIONS_MAX, RedisClient
 from kafscale.testkit.proxy import FaultProxy, Way
 from kafscale.testkit.redis import RedisServer
@@ -301,23 +300,6 @@ async def test_a_wrong_password_is_no_error(redis_server: RedisServer) -> None:
     async with running(f"redis://:right@127.0.0.1:{redis_server.port}") as bench:
         await bench.fill()
         assert await bench.get() == OBJECT
-
-
-class Raising:
-    """A transport that says RuntimeError, as uvloop's do when the server hung up at once."""
-
-    async def connect(self) -> None:
-        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>")
-
-    async def disconnect(self, nowait: bool = False) -> None:
-        return None
-
-
-async def test_whatever_a_transport_raises_is_a_failure_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = RedisClient("redis://127.0.0.1:1")
-    monkeypatch.setattr(client, "_idle", [Raising()])
-    with pytest.raises(CacheUnavailable, match="RuntimeError"):
-        await client.get("key")
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.data())

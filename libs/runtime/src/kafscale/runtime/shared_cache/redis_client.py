@@ -2,10 +2,15 @@
 
 The connections are ours and not those of redis-py's pool: a call is cancelled at its deadline, and that
 pool may lose a connection for good when that happens while it takes one back.
+
+They are opened one at a time, and no call's deadline ends that: a look at DNS or a handshake may last longer than any
+call is worth, and one that is given up goes on in a thread. Calls given up by the dozen would take every thread that
+this process looks names up with, those of the object store among them.
 """
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from typing import Final
 
 from kafscale.runtime.shared_cache.port import CacheUnavailable
@@ -15,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as HungUp
 
 CONNECTIONS_MAX: Final = 16
+OPENING_TIMEOUT_S: Final = 10
 
 
 class RedisClient:
@@ -31,8 +37,10 @@ class RedisClient:
             retry=Retry(NoBackoff(), 0),
         )
         make: Callable[[], Connection] = pool.make_connection
-        self._idle = [make() for _ in range(CONNECTIONS_MAX)]
+        self._closed = [make() for _ in range(CONNECTIONS_MAX)]
+        self._idle: list[Connection] = []
         self._line = asyncio.Semaphore(CONNECTIONS_MAX)
+        self._opening: asyncio.Task[None] | None = None
 
     async def get(self, key: str) -> bytes | None:
         reply = await self._call("GET", key)
@@ -47,6 +55,9 @@ class RedisClient:
         await self._call("DEL", key)
 
     async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
         await self._hang_up()
 
     async def _call(self, *command: str | bytes | int) -> object:
@@ -61,15 +72,43 @@ class RedisClient:
 
     async def _ask(self, command: tuple[str | bytes | int, ...]) -> object:
         """A connection hangs up by itself when it is cancelled or fails before the whole answer is read."""
+        while not self._idle:
+            await asyncio.shield(self._opened())
         connection = self._idle.pop()
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
             await connection.send_command(*command, check_health=False)
             reply: object = await connection.read_response(disconnect_on_error=True)
             return reply
         finally:
-            self._idle.append(connection)
+            self._put_back(connection)
+
+    def _put_back(self, connection: Connection) -> None:
+        (self._idle if connection.is_connected else self._closed).append(connection)
 
     async def _hang_up(self) -> None:
-        for connection in tuple(self._idle):
+        while self._idle:
+            connection = self._idle.pop()
+            self._closed.append(connection)
             await connection.disconnect(nowait=True)
+
+    # -- opening -------------------------------------------------------------------------------------
+
+    def _opened(self) -> asyncio.Task[None]:
+        """One more connection, for whoever is first; the callers that wait share it. The line leaves one closed."""
+        if self._opening is None:
+            opening = self._open(self._closed.pop())
+            self._opening = asyncio.get_running_loop().create_task(opening, context=Context())
+            self._opening.add_done_callback(self._has_opened)
+        return self._opening
+
+    async def _open(self, connection: Connection) -> None:
+        try:
+            async with asyncio.timeout(OPENING_TIMEOUT_S):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        finally:
+            self._put_back(connection)
+
+    def _has_opened(self, opening: asyncio.Task[None]) -> None:
+        self._opening = None
+        if not opening.cancelled():
+            opening.exception()  # looked at, also when every caller has left
