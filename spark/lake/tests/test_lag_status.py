@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -228,3 +230,13 @@ def test_a_group_is_as_its_worst_partition_and_every_trouble_is_an_error() -> No
 
 def test_numbers_are_burrows() -> None:
     assert [NUMBERS[status] for status in Status] == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_without_samples_nothing_is_judged_and_duckdb_is_not_loaded() -> None:
+    program = (
+        "import sys; from kafscale.lake.lag.samples import SAMPLES; from kafscale.lake.lag.status import judge; "
+        "import kafscale.lake.lag.prometheus, kafscale.lake.lag.sampler; "
+        "print(judge(SAMPLES.empty_table(), 0), 'duckdb' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["{}", "False"]

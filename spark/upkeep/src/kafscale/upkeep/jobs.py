@@ -1,7 +1,7 @@
 """The jobs, a row each: what it is called, how often it runs, what it does.
 
-What reads records loads Arrow, NumPy and DuckDB when it first runs: they are half of a start and 60 MB, and of several
-instances one works.
+What reads records loads Arrow and NumPy when it first runs, and DuckDB by the first sample of a group: they are half of
+a start and 60 MB, and of several instances one works.
 """
 
 from __future__ import annotations

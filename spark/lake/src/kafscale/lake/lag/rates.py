@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import duckdb
 import pyarrow as pa
 from kafscale.lake.catalog import Log
 from kafscale.lake.lag.measure import Lag
 from kafscale.lake.lag.owners import Place
+from kafscale.lake.lag.query import ask
 from kafscale.lake.lag.samples import PLACE
 
 WINDOW_MS: Final = 600_000
@@ -64,10 +64,7 @@ def rates(
         return {(lag.group, lag.topic, lag.partition): Rates() for lag in lags}
     plain = samples.select([*PLACE, "committed", "log_end"])
     plain = plain.append_column("ts", samples["ts"].cast(pa.int64()))
-    with duckdb.connect(config={"threads": 1, "enable_external_access": False}) as connection:
-        connection.register("samples", plain)
-        connection.register("rules", pa.table({"since_ms": [now_ms - window_ms]}))
-        rows = connection.sql(EARLIER).fetchall()
+    rows = ask(EARLIER, plain, {"since_ms": now_ms - window_ms})
     earlier = {(row[0], row[1], row[2]): row[3:] for row in rows}
     found = {}
     for lag in lags:

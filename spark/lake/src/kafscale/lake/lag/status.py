@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-import duckdb
 import pyarrow as pa
 from kafscale.lake.lag.owners import Place
+from kafscale.lake.lag.query import ask
 from kafscale.lake.lag.samples import PLACE
 
 
@@ -124,19 +124,15 @@ def judge(samples: pa.Table, now_ms: int, rules: Rules | None = None) -> Mapping
     for name, column in times.items():
         plain = plain.append_column(name, column)
     row = {
-        "now_ms": [now_ms],
-        "intervals": [chosen.intervals],
-        "interval_ms": [chosen.interval_ms],
-        "minimum_complete": [chosen.minimum_complete],
-        "allowed_lag": [chosen.allowed_lag],
+        "now_ms": now_ms,
+        "intervals": chosen.intervals,
+        "interval_ms": chosen.interval_ms,
+        "minimum_complete": chosen.minimum_complete,
+        "allowed_lag": chosen.allowed_lag,
     }
-    with duckdb.connect(config={"threads": 1, "enable_external_access": False}) as connection:
-        connection.register("samples", plain)
-        connection.register("rules", pa.table(row))
-        rows = connection.sql(SQL).fetchall()
     return {
         (group, topic, partition): Judged(Status(status), complete)
-        for group, topic, partition, status, complete in rows
+        for group, topic, partition, status, complete in ask(SQL, plain, row)
     }
 
 
