@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from kafscale.testkit.seaweed import SeaweedServer, ServerMissing, find_weed
+from kafscale.testkit.seaweed import SeaweedServer, require_weed
 
 from e2e.checkers.history import History
 from e2e.harness.cluster import Cluster
@@ -78,12 +78,7 @@ def on_directory(tmp_path: Path) -> Iterator[OnDirectory]:
 
 @pytest.fixture
 def on_s3(tmp_path: Path) -> Iterator[OnS3]:
-    try:
-        find_weed()
-    except ServerMissing as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
+    require_weed()
     server = SeaweedServer(tmp_path / "s3")
     server.start()
     server.wait_ready()  # makes the bucket

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from kafscale.testkit.seaweed import ServerMissing, find_weed
+from kafscale.testkit.seaweed import require_weed
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch
@@ -40,12 +40,7 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """Only the services run at first; the first test brings the rest."""
-    try:
-        find_weed()
-    except ServerMissing as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
+    require_weed()
     deployment = Deployment(tmp_path_factory.mktemp("outages"), PARTITIONS)
     deployment.start_services()
     yield deployment

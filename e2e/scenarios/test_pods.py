@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pytest
-from kafscale.testkit.seaweed import ServerMissing, find_weed
+from kafscale.testkit.seaweed import require_weed
 
 from e2e.checkers.manifests.environment import environment
 from e2e.checkers.manifests.objects import Objects, Workload, ours
@@ -67,12 +67,7 @@ def started(objects: Objects, workload: Workload, ordinal: int, deployment: Depl
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """An etcd and an S3 that do not run yet."""
-    try:
-        find_weed()
-    except ServerMissing as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
+    require_weed()
     deployment = Deployment(tmp_path_factory.mktemp("pods"), PARTITIONS)
     yield deployment
     deployment.kill()

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kafscale.testkit.seaweed import ServerMissing, find_weed
+from kafscale.testkit.seaweed import require_weed
 
 from e2e.checkers.group_history import violations
-from e2e.harness.clients import CLIENTS, require
+from e2e.harness.clients import CLIENTS
 from e2e.harness.creating import Creator
 from e2e.harness.deployment import ROLES
 from e2e.harness.fleet import NODES, Fleet
@@ -33,10 +33,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    try:
-        find_weed()
-    except ServerMissing:
-        require("the S3 server of tests", "weed")
+    require_weed()
     env = {
         "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
         "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": str(SESSION_MS),

@@ -8,7 +8,6 @@ in the middle of it, each consumer gets each record and no error. A service that
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from kafscale.testkit.redis import RedisServer
-from kafscale.testkit.seaweed import SeaweedServer, ServerMissing, find_weed
+from kafscale.testkit.seaweed import SeaweedServer, require_weed
 
 from e2e.harness.cluster import Cluster
 from e2e.harness.deployment import s3_env
@@ -118,12 +117,7 @@ def check(found: dict[int, list[tuple[int, bytes]]]) -> None:
 
 @pytest.fixture(scope="module")
 def seaweed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]:
-    try:
-        find_weed()
-    except ServerMissing as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
+    require_weed()
     server = SeaweedServer(tmp_path_factory.mktemp("s3"))
     server.start()
     server.wait_ready()

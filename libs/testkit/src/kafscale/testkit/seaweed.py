@@ -49,6 +49,16 @@ def find_weed() -> str:
     return found
 
 
+def require_weed() -> None:
+    """Skips the test on a person's machine, or fails it in CI, when there is no `weed`."""
+    try:
+        find_weed()
+    except ServerMissing as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+
+
 class SeaweedServer:
     """`start`, `kill`, `start` again: the same data on the same ports."""
 
@@ -209,12 +219,7 @@ def _bound(port: int) -> socket.socket:
 @pytest.fixture(scope="session")
 def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]:
     """One S3 server for the whole run, with the bucket `BUCKET`."""
-    try:
-        find_weed()
-    except ServerMissing as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
+    require_weed()
     server = SeaweedServer(tmp_path_factory.mktemp("seaweed"))
     server.start()
     try:
