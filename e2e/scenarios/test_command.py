@@ -40,9 +40,11 @@ class Commands:
     data_dir: Path
 
     def run(self, line: str, *, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        # Without the width of somebody's terminal, which a process that runs tests beside others inherits.
+        around = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
         return subprocess.run(
             [*KAFSCALE, *line.split()],
-            env={**os.environ, "KAFSCALE_DATA_DIR": str(self.data_dir), **env},
+            env={**around, "KAFSCALE_DATA_DIR": str(self.data_dir), **env},
             input=stdin,
             capture_output=True,
             text=True,
@@ -268,8 +270,9 @@ def test_a_service_that_hangs_is_told(cluster: Cluster, kafscale: Commands) -> N
 
 def test_watching_draws_again_and_again_until_ctrl_c(kafscale: Commands, tmp_path: Path) -> None:
     with (tmp_path / "drawn").open("wb") as drawn:
+        watch = ["status", "--watch", "--interval", "0.1", "--data-dir", str(kafscale.data_dir)]
         process = subprocess.Popen(
-            [*KAFSCALE, "status", "--watch", "--interval", "0.1", "--data-dir", str(kafscale.data_dir)],
+            ["env", "--default-signal=INT", *KAFSCALE, *watch],  # the tests may run where it is ignored
             stdout=drawn,
             stderr=subprocess.STDOUT,
             env={**os.environ, "FORCE_COLOR": "1"},

@@ -111,11 +111,12 @@ def test_sql_gives_what_a_consumer_reads_while_the_cluster_runs_and_after(
             {"count_star()": RECORDS * len(ALL_CODECS)}
         ]
         codecs = ask(cluster, "select topic, codec, sum(records) as n from batches group by all order by all")
-        assert codecs == [
-            {"topic": topic, "codec": codec, "n": RECORDS}
-            for topic in sorted(read)
-            for codec in sorted(ALL_CODECS)
+        assert [(row["topic"], row["codec"]) for row in codecs] == [
+            (topic, codec) for topic in sorted(read) for codec in sorted(ALL_CODECS)
         ]
+        for row in codecs:  # kafka-python leaves a batch as it is when its codec does not shrink it
+            assert row["n"] >= RECORDS if row["codec"] == "none" else row["n"] <= RECORDS
+        assert sum(row["n"] for row in codecs) == RECORDS * len(ALL_CODECS) * len(read)
 
     compare()
     assert cluster.stop() == 0
