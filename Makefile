@@ -59,7 +59,7 @@ spark-unit:
 
 images: ## the images of the services, by the Docker engine that runs (BASE=…, BUILD_FLAGS='--network host')
 	for service in $(ROLES); do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
-compose-test: setup-dev ## the images and compose.yaml for real, on an engine of its own where none runs (as root; half an hour)
+compose-test: setup-dev ## the images and compose.yaml for real, on an engine of its own where none runs (as root; ten minutes)
 	e2e/containers/run.sh
 spark-image: ## the image of Spark's jobs, by the Docker engine that runs (BASE=…, IMAGE=…, BUILD_FLAGS='--network host')
 	docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) -f spark/Dockerfile -t $(IMAGE) .

@@ -6,6 +6,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 here=e2e/containers
 folder=$PWD/out/containers
+say() { echo "compose-test: $1" >&2; }
 export KAFSCALE_BASE_IMAGE="${KAFSCALE_BASE_IMAGE:-python:3.11-slim-bookworm}"
 
 if ! docker info >/dev/null 2>&1; then
@@ -14,14 +15,19 @@ if ! docker info >/dev/null 2>&1; then
     done
     trap '$here/engine.sh stop "$folder/engine"' EXIT
     trap 'exit 130' INT TERM
+    say "no engine runs: starting one in $folder/engine"
     $here/engine.sh start "$folder/engine"
     export DOCKER_HOST="unix://$folder/engine/docker.sock" DOCKER_CONFIG="$folder"
     $here/plugins.sh "$folder"
+    say "a base by debootstrap (two minutes)"
     $here/base.sh kafscale-base
+    say "stand-ins for etcd, SeaweedFS, redis and HAProxy"
     $here/standins.sh kafscale-base
     export KAFSCALE_BASE_IMAGE=kafscale-base KAFSCALE_BUILD_NETWORK=host \
         KAFSCALE_ETCD_IMAGE=standin-etcd KAFSCALE_SEAWEEDFS_IMAGE=standin-seaweedfs \
         KAFSCALE_REDIS_IMAGE=standin-redis KAFSCALE_HAPROXY_IMAGE=standin-haproxy
 fi
+say "the images of the services"
 docker compose build --quiet
+say "the system, scaled, killed and told to end (four minutes)"
 .venv/bin/pytest -q e2e/scenarios/test_compose.py -m compose "$@"
