@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from types import UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
@@ -22,8 +22,16 @@ def error_codes(message: msgspec.Struct) -> Iterator[int]:
         if isinstance(part, msgspec.Struct):
             yield from error_codes(part)
         elif part:
-            for entry in part:
-                yield from error_codes(entry)
+            yield from _codes_of(part)
+
+
+def _codes_of(entries: Sequence[msgspec.Struct]) -> Iterator[int]:
+    """A cluster's Metadata has one for each of its partitions, so the innermost are gone through at once."""
+    if not _parts(type(entries[0])):
+        yield from [code for entry in entries if (code := getattr(entry, ERROR_CODE))]
+        return
+    for entry in entries:
+        yield from error_codes(entry)
 
 
 @cache
