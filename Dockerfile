@@ -52,5 +52,5 @@ USER 10001:10001
 WORKDIR /tmp
 EXPOSE 7000 8000 9092
 # Ready, not merely alive: whoever waits for a container by its health wants to send it requests.
-HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 CMD ["python", "-m", "kafscale.runtime.page", "/readyz"]
+HEALTHCHECK --interval=5s --timeout=10s --start-period=60s --retries=6 CMD ["python", "-m", "kafscale.runtime.page", "/readyz"]
 ENTRYPOINT ["service"]

@@ -29,6 +29,7 @@ from e2e.harness.services import NotYet, until
 ROOT = Path(__file__).parent.parent.parent
 OVERRIDE = Path(__file__).parent.parent / "containers" / "compose.test.yaml"
 ROLES = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep")
+FOUNDATIONS = ("kafka", "redis", "etcd", "s3")
 PROJECT = "kafscale-test"
 COMMAND_TIMEOUT_S = 600
 HEALTHY_TIMEOUT_S = 300.0
@@ -154,17 +155,18 @@ class Compose:
 
     def _stories(self) -> str:
         """The ends of the logs of containers that are not well."""
-        sick = [
-            each
-            for role in (*ROLES, "kafka", "s3", "etcd")
-            for each in self.containers(role)
-            if not each.healthy
-        ]
+        sick = [each for role in (*ROLES, *FOUNDATIONS) for each in self.containers(role) if not each.healthy]
         logs = (run(["docker", "logs", "--tail", "15", each.id]) for each in sick)
         return "".join(f"\n{log.stdout}{log.stderr}" for log in logs)
 
     def up(self, scale: Mapping[str, int] | None = None) -> None:
-        """Returns when all are healthy."""
+        """Returns when all are healthy, those included that the last scenario has harmed.
+
+        They are waited for first: compose gives up at once where a container is unhealthy, though it may get well.
+        """
+        for role in (*ROLES, *FOUNDATIONS):
+            for each in self.containers(role):
+                each.wait_healthy()
         scaled = [part for role, count in (scale or {}).items() for part in ("--scale", f"{role}={count}")]
         timeout = ("--wait-timeout", str(int(HEALTHY_TIMEOUT_S)))
         self.compose("up", "--detach", "--no-build", "--no-recreate", "--wait", *timeout, *scaled)

@@ -17,7 +17,7 @@ import yaml
 from kafscale.wire.errors import ErrorCode
 
 from e2e.harness.clients import CLIENTS, Client
-from e2e.harness.compose import ROLES, ROOT, Compose, Container, config, docker, require_compose
+from e2e.harness.compose import FOUNDATIONS, ROLES, ROOT, Compose, Container, config, docker, require_compose
 from e2e.harness.deployment import fsck_by_settings
 from e2e.harness.law import goes_on, under_load
 from e2e.harness.raw import Raw
@@ -153,7 +153,7 @@ def all_work(role: str, instances: list[Container]) -> None:
 def test_one_of_each_kind_dies_and_nothing_acknowledged_is_missing(system: Compose) -> None:
     system.up(SCALE)
     with under_load(system, topic(system, "killed", PARTITIONS), PARTITIONS) as load:
-        for name in (*ROLES, "kafka", "redis", "etcd", "s3"):
+        for name in (*ROLES, *FOUNDATIONS):
             system.containers(name)[0].kill_and_wait()
             goes_on(load)
     whole(system)
