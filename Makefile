@@ -67,13 +67,13 @@ spark-image-test: setup-dev spark-image ## and jobs in its containers, against a
 	IMAGE=$(IMAGE) $(PYTEST) e2e -m image
 
 gen: setup-dev ## remake generated code: proto, wire schema, docs tables
-	$(BIN)/python tools/gen_rpc.py
-	$(BIN)/python tools/gen_wire.py
-	$(BIN)/python tools/gen_docs.py
+	$(BIN)/python -m tools.gen_rpc
+	$(BIN)/python -m tools.gen_wire
+	$(BIN)/python -m tools.gen_docs
 gen-check:
-	$(BIN)/python tools/gen_rpc.py --check
-	$(BIN)/python tools/gen_wire.py --check
-	$(BIN)/python tools/gen_docs.py --check
+	$(BIN)/python -m tools.gen_rpc --check
+	$(BIN)/python -m tools.gen_wire --check
+	$(BIN)/python -m tools.gen_docs --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=2)
 	$(PYTEST) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose'

@@ -1,13 +1,14 @@
-"""Writes docs/protocol/apis.md from the front door's table of routes; with --check says whether it is current."""
+"""Writes docs/protocol/apis.md from the front door's table of routes."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from kafscale.frontdoor.routes import ROWS, Row, Status
 
-TARGET = Path(__file__).parent.parent / "docs" / "protocol" / "apis.md"
+from tools.generated import ROOT, write_or_check
+
+TARGET = ROOT / "docs" / "protocol" / "apis.md"
 HEAD = """# What KafScale answers
 
 Generated from `services/frontdoor/src/kafscale/frontdoor/routes.py` by `tools/gen_api_docs.py`; do not edit.
@@ -53,14 +54,7 @@ def page() -> str:
 
 
 def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        current = TARGET.exists() and TARGET.read_text() == text
-        print("" if current else f"{TARGET} is not what the routes say: run tools/gen_api_docs.py", end="")
-        return 0 if current else 1
-    TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(text)
-    return 0
+    return write_or_check({TARGET: page()})
 
 
 if __name__ == "__main__":

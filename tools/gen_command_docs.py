@@ -1,21 +1,15 @@
-"""Writes docs/command-reference.md from the command itself, so that the page cannot disagree with the code.
+"""Writes docs/command-reference.md from the command itself, so that the page cannot disagree with the code."""
 
-    python tools/gen_command_docs.py [--check]
-
---check writes nothing and ends with 1 when the page is not current.
-"""
-
-import argparse
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
 from kafscale.cli.__main__ import app
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools.generated import ROOT, write_or_check
+
 PAGE = ROOT / "docs" / "command-reference.md"
 OWN_HELP = ("serve",)
 """Whose commands list their options themselves."""
@@ -88,16 +82,7 @@ def page() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    text = page()
-    if parser.parse_args().check:
-        if not PAGE.exists() or PAGE.read_text() != text:
-            print(f"{PAGE.relative_to(ROOT)} is not current: run tools/gen_command_docs.py")
-            return 1
-        return 0
-    PAGE.write_text(text)
-    return 0
+    return write_or_check({PAGE: page()})
 
 
 if __name__ == "__main__":

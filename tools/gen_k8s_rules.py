@@ -1,11 +1,11 @@
 """Writes k8s/components/prometheus/rules.yaml, the alerts of observe/prometheus/alerts.yml as the Prometheus operator
-reads them; with --check says whether it is current. kustomize reads no file outside its folder."""
+reads them. kustomize reads no file outside its folder."""
 
 import sys
-from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+from tools.generated import ROOT, write_or_check
+
 ALERTS: Final = ROOT / "observe" / "prometheus" / "alerts.yml"
 RULES: Final = ROOT / "k8s" / "components" / "prometheus" / "rules.yaml"
 HEAD: Final = """\
@@ -26,14 +26,7 @@ def made(alerts: str) -> str:
 
 
 def main() -> int:
-    text = made(ALERTS.read_text())
-    if "--check" not in sys.argv[1:]:
-        RULES.write_text(text)
-        return 0
-    if RULES.exists() and RULES.read_text() == text:
-        return 0
-    print(f"{RULES.relative_to(ROOT)} is not what `make gen` writes")
-    return 1
+    return write_or_check({RULES: made(ALERTS.read_text())})
 
 
 if __name__ == "__main__":

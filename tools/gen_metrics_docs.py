@@ -1,19 +1,13 @@
-"""Writes docs/metrics.md from the table of metrics (`kafscale.runtime.metric_table`).
+"""Writes docs/metrics.md from the table of metrics (`kafscale.runtime.metric_table`)."""
 
-    python tools/gen_metrics_docs.py [--check]
-
---check writes nothing and ends with 1 when the page is not current.
-"""
-
-import argparse
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from kafscale.runtime.metric_table import EVERY_PROCESS, EVERY_SERVICE, LAG, OWN, MetricRow
 from kafscale.runtime.metrics import CHILDREN_MAX, OVERFLOW
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools.generated import ROOT, write_or_check
+
 PAGE = ROOT / "docs" / "metrics.md"
 
 INTRODUCTION = f"""\
@@ -66,17 +60,7 @@ def page() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    text = page()
-    if parser.parse_args().check:
-        if not PAGE.exists() or PAGE.read_text() != text:
-            print(f"{PAGE.relative_to(ROOT)} is not current: run tools/gen_metrics_docs.py")
-            return 1
-        return 0
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(text)
-    return 0
+    return write_or_check({PAGE: page()})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Generates Python from proto/: `tools/gen_rpc.py` writes, `tools/gen_rpc.py --check` compares.
+"""Generates Python from proto/.
 
 The path of a proto file is its import path, so protoc's own imports are right and nothing is
 rewritten afterwards. Each tree below proto/kafscale has one member that carries its output.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib.resources
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from grpc_tools import protoc
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools.generated import ROOT, write_or_check
+
 PROTO = ROOT / "proto"
 # tree under proto/ -> (output root, with gRPC stubs). etcd is called by method name without stubs.
 TREES = {
@@ -32,9 +34,9 @@ def run_protoc(sources: list[Path], out: Path, *, stubs: bool) -> None:
         raise SystemExit("gen_rpc: protoc failed, see above")
 
 
-def generate(out: Path) -> dict[Path, bytes]:
-    """All generated files, by their path in the repository."""
-    files: dict[Path, bytes] = {}
+def generate(out: Path) -> dict[Path, str]:
+    """All generated files, by their place in the repository."""
+    files: dict[Path, str] = {}
     for tree, (member, stubs) in TREES.items():
         sources = sorted((PROTO / tree).rglob("*.proto"))
         if not sources:
@@ -43,35 +45,20 @@ def generate(out: Path) -> dict[Path, bytes]:
         part.mkdir(parents=True)
         run_protoc(sources, part, stubs=stubs)
         for path in sorted(p for p in part.rglob("*") if p.is_file()):
-            files[Path(member) / path.relative_to(part)] = path.read_bytes()
+            files[ROOT / member / path.relative_to(part)] = path.read_text()
     return files
 
 
-def checked_in() -> set[Path]:
-    roots = {(Path(member) / tree) for tree, (member, _) in TREES.items()}
-    return {
-        p.relative_to(ROOT) for root in roots for p in (ROOT / root).rglob("*_pb2*.py*") if p.suffix != ".pyc"
-    }
+def checked_in() -> Iterator[Path]:
+    for tree, (member, _) in TREES.items():
+        yield from (p for p in (ROOT / member / tree).rglob("*_pb2*.py*") if p.suffix != ".pyc")
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         files = generate(Path(scratch))
-    stale = sorted(checked_in() - files.keys())
-    if "--check" in argv:
-        changed = sorted(
-            p for p, text in files.items() if not (ROOT / p).is_file() or (ROOT / p).read_bytes() != text
-        )
-        for path in [*changed, *stale]:
-            print(f"gen_rpc: {path} is not what proto/ says; run tools/gen_rpc.py")
-        return 1 if changed or stale else 0
-    for path, text in files.items():
-        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-        (ROOT / path).write_bytes(text)
-    for path in stale:
-        (ROOT / path).unlink()
-    return 0
+    return write_or_check(files, checked_in())
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

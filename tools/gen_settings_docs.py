@@ -1,11 +1,5 @@
-"""Writes docs/settings.md from the settings classes, so that the page cannot disagree with the code.
+"""Writes docs/settings.md from the settings classes, so that the page cannot disagree with the code."""
 
-    python tools/gen_settings_docs.py [--check]
-
---check writes nothing and ends with 1 when the page is not current.
-"""
-
-import argparse
 import importlib
 import sys
 from collections.abc import Iterator
@@ -13,14 +7,15 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from kafscale.cli.options import WHAT_THEY_DO
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import fields_of, variable
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools.generated import ROOT, write_or_check
+
 PAGE = ROOT / "docs" / "settings.md"
-SERVICES = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep")
 NAMES: dict[object, str] = {str: "text", int: "whole number", float: "number", bool: "0 or 1", Path: "path"}
 
 INTRODUCTION = """\
@@ -82,7 +77,7 @@ def settings_class(service: str) -> type[ServiceSettings]:
 def page() -> str:
     shared = frozenset(name for name, _ in fields_of(ServiceSettings))
     lines = [INTRODUCTION, "## Every service", "", *rows(ServiceSettings, frozenset())]
-    for service in SERVICES:
+    for service in WHAT_THEY_DO:
         kind = settings_class(service)
         if set(kind.model_fields) - shared:
             lines += ["", f"## {service}", "", *rows(kind, shared)]
@@ -90,17 +85,7 @@ def page() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    text = page()
-    if parser.parse_args().check:
-        if not PAGE.exists() or PAGE.read_text() != text:
-            print(f"{PAGE.relative_to(ROOT)} is not current: run tools/gen_settings_docs.py")
-            return 1
-        return 0
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(text)
-    return 0
+    return write_or_check({PAGE: page()})
 
 
 if __name__ == "__main__":

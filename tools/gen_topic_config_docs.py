@@ -1,16 +1,17 @@
-"""Writes docs/topic-configs.md from the admin's table of configs; with --check says whether it is current."""
+"""Writes docs/topic-configs.md from the admin's table of configs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from kafscale.admin.configs import TOPIC_CONFIGS, Acts, ConfigKey
 from kafscale.admin.settings import AdminSettings
 from kafscale.coordinator.settings import CoordinatorSettings
 
-TARGET = Path(__file__).parent.parent / "docs" / "topic-configs.md"
+from tools.generated import ROOT, write_or_check
+
+TARGET = ROOT / "docs" / "topic-configs.md"
 HEAD = """# Topic configs
 
 Generated from `services/admin/src/kafscale/admin/configs.py` by `tools/gen_topic_config_docs.py`; do not edit.
@@ -69,14 +70,7 @@ def page() -> str:
 
 
 def main() -> int:
-    text = page()
-    if "--check" not in sys.argv:
-        TARGET.write_text(text)
-        return 0
-    if TARGET.exists() and TARGET.read_text() == text:
-        return 0
-    print(f"{TARGET.name} is not current: run tools/gen_topic_config_docs.py")
-    return 1
+    return write_or_check({TARGET: page()})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,5 @@
 """Generates libs/wire/src/kafscale/wire/schema from tools/wire_schema: one module per API.
 
-    python tools/gen_wire.py            writes the modules
-    python tools/gen_wire.py --check    fails when a checked-in module is not what this would write
-
 To add an API, add its line to APIS; its definition file is there already (tools/extract_schema.py).
 """
 
@@ -11,13 +8,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from tools.generated import ROOT, write_or_check
 from tools.wiregen.model import Api, load
 from tools.wiregen.module import module_source
 
-DEFINITIONS = Path(__file__).parent / "wire_schema"
-TARGET = Path(__file__).parent.parent / "libs/wire/src/kafscale/wire/schema"
+DEFINITIONS = ROOT / "tools/wire_schema"
+TARGET = ROOT / "libs/wire/src/kafscale/wire/schema"
 APIS = (
     "produce",
     "fetch",
@@ -84,27 +80,9 @@ def sources() -> dict[Path, str]:
     return files
 
 
-def stale(files: dict[Path, str]) -> list[Path]:
-    """Files that differ from what they must be, are missing, or should not be there."""
-    wrong = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
-    return sorted([*wrong, *(path for path in TARGET.glob("*.py") if path not in files)])
-
-
-def main() -> None:
-    files = sources()
-    wrong = stale(files)
-    if "--check" in sys.argv[1:]:
-        if wrong:
-            raise SystemExit(f"not current, run tools/gen_wire.py: {', '.join(path.name for path in wrong)}")
-        return
-    TARGET.mkdir(exist_ok=True)
-    for path in wrong:
-        if path in files:
-            path.write_text(files[path])
-        else:
-            path.unlink()
-    print(f"{len(files)} modules, {len(wrong)} changed")
+def main() -> int:
+    return write_or_check(sources(), TARGET.glob("*.py"))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kafscale.cli.options import UPKEEP, WHAT_THEY_DO
+
 from tools.dashboards.panels import Dashboard, Panel, Query, Unit, quantile, rate
 
-SERVICES: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep")
-ANSWERING: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin")
+SERVICES: Final = (*WHAT_THEY_DO,)
+ANSWERING: Final = tuple(service for service in SERVICES if service != UPKEEP)
 
 
 def of_each(services: Sequence[str], expr: str, legend: str = "{service}") -> tuple[Query, ...]:

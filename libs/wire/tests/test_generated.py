@@ -41,8 +41,8 @@ REQUIRED = {
 
 
 def test_the_schema_is_current() -> None:
-    check = [sys.executable, str(ROOT / "tools/gen_wire.py"), "--check"]
-    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    check = [sys.executable, "-m", "tools.gen_wire", "--check"]
+    done = subprocess.run(check, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 

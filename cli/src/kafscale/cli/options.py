@@ -16,6 +16,7 @@ WHAT_THEY_DO = {
     "admin": "Answers for topics, their configs, and what tools ask of the cluster.",
     UPKEEP: "Retention, compaction and samples of lag; one works, others stand by.",
 }
+"""In the order in which people read of them: help, pages, dashboards."""
 
 
 class StoreKind(StrEnum):
