@@ -1,7 +1,7 @@
 """What is counted of each request: by API, with the errors that its answer holds, by Kafka's names."""
 
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.stream.apis import ApiMetrics, counted
+from kafscale.runtime.stream.apis import ApiMetrics, answered
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema.heartbeat import HeartbeatResponse, encode_response
@@ -16,7 +16,7 @@ REBALANCE_IN_PROGRESS = 27
 async def test_requests_their_time_and_their_errors_are_counted_by_api() -> None:
     def beat(request: InboundRequest) -> None:
         answer = HeartbeatResponse(error_code=REBALANCE_IN_PROGRESS if request.body else 0)
-        request.reply(encode_response(counted(request, answer), 4))
+        request.reply(answered(request, answer, encode_response))
 
     metrics = Metrics("coordinator")
     apis = ApiMetrics(metrics, (HEARTBEAT, FIND))

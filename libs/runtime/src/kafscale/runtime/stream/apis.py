@@ -1,6 +1,6 @@
 """What a service counts of each Kafka request: how many, how long, and which errors its answers hold."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -8,6 +8,7 @@ import msgspec
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.apis import api_label
+from kafscale.wire.buffers import Buffer
 from kafscale.wire.error_codes import error_codes
 from kafscale.wire.error_names import error_name
 
@@ -39,8 +40,14 @@ class ApiMetrics:
         self._errors.labels(self._names[key], error_name(code)).inc()
 
 
-def counted(request: InboundRequest, answer: R) -> R:
-    """The answer, when the errors in it are counted."""
+def answered(
+    request: InboundRequest, answer: R, encode: Callable[[R, int], Sequence[Buffer]]
+) -> Sequence[Buffer]:
+    """The answer's bytes, in the version that was asked for, when the errors in it are counted.
+
+    Handlers behind the front door end here. Produce, and Fetch once it has read, count the errors they know already
+    and do without a walk through the answer.
+    """
     for code in error_codes(answer):
         request.failed(code)
-    return answer
+    return encode(answer, request.meta.api_version)

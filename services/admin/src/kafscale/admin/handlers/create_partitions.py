@@ -16,7 +16,7 @@ from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import unknown_topic
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.buffers import Buffer
@@ -34,8 +34,7 @@ log = structlog.get_logger(__name__)
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def create_partitions(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         times = Counter(topic.name for topic in request.topics)
         results = []
         for asked in {topic.name: topic for topic in request.topics}.values():
@@ -49,7 +48,7 @@ def handler(context: AdminContext) -> AsyncHandler:
                 if asked.assignments and isinstance(outcome, Topic):
                     log.info("assignments are ignored", topic=asked.name, partitions=outcome.partitions)
             results.append(_answer(asked.name, outcome))
-        return encode_response(counted(inbound, CreatePartitionsResponse(results=results)), version)
+        return answered(inbound, CreatePartitionsResponse(results=results), encode_response)
 
     return create_partitions
 

@@ -18,7 +18,7 @@ from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import NewTopic, Refused
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
@@ -40,8 +40,7 @@ CREATIONS_AT_ONCE = 16
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def create_topics(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         names = Counter(topic.name for topic in request.topics)
         slots = asyncio.Semaphore(CREATIONS_AT_ONCE)
 
@@ -56,7 +55,7 @@ def handler(context: AdminContext) -> AsyncHandler:
 
         unique = {topic.name: topic for topic in request.topics}.values()
         results = await asyncio.gather(*(one(asked) for asked in unique))
-        return encode_response(counted(inbound, CreateTopicsResponse(topics=list(results))), version)
+        return answered(inbound, CreateTopicsResponse(topics=list(results)), encode_response)
 
     return create_topics
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from kafscale.admin.context import AdminContext
 from kafscale.admin.log_starts import Place
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -33,13 +33,10 @@ WAIT_MIN_S, WAIT_MAX_S = 1.0, 30.0
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def delete_records(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         wait_s = min(max(request.timeout_ms / 1000, WAIT_MIN_S), WAIT_MAX_S)
         deleted = await context.log_starts.delete(_asked(request), wait_s)
-        body = encode_response(
-            counted(inbound, DeleteRecordsResponse(topics=_results(deleted.results))), version
-        )
+        body = answered(inbound, DeleteRecordsResponse(topics=_results(deleted.results)), encode_response)
         inbound.reply(body, revision=deleted.revision)
         return body
 

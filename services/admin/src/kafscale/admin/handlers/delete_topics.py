@@ -16,7 +16,7 @@ from kafscale.admin import plan
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import Refused
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
@@ -49,7 +49,7 @@ def handler(context: AdminContext) -> AsyncHandler:
         results = await asyncio.gather(
             *(_delete(context, topic, times[topic.name, topic.topic_id] > 1, wait_s) for topic in asked)
         )
-        return encode_response(counted(inbound, DeleteTopicsResponse(responses=list(results))), version)
+        return answered(inbound, DeleteTopicsResponse(responses=list(results)), encode_response)
 
     return delete_topics
 

@@ -13,7 +13,7 @@ from enum import IntEnum
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import CLUSTER_OPERATIONS, brokers_of, controller_of
 from kafscale.admin.plan import Refused
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -32,12 +32,11 @@ class EndpointType(IntEnum):
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def describe_cluster(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         refused = _wrong_endpoint(request.endpoint_type)
         if refused is not None:
             answer = DescribeClusterResponse(error_code=refused.error, error_message=refused.message)
-            return encode_response(counted(inbound, answer), version)
+            return answered(inbound, answer, encode_response)
         brokers = await brokers_of(context, inbound.meta.listener)
         answer = DescribeClusterResponse(
             cluster_id=context.cluster_id,
@@ -49,7 +48,7 @@ def handler(context: AdminContext) -> AsyncHandler:
         )
         if request.include_cluster_authorized_operations:
             answer.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return encode_response(counted(inbound, answer), version)
+        return answered(inbound, answer, encode_response)
 
     return describe_cluster
 

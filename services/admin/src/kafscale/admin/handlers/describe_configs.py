@@ -14,7 +14,7 @@ from kafscale.admin.config_answers import broker_configs, topic_configs
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import ResourceType, unknown_topic
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import TopicState
 from kafscale.wire.buffers import Buffer
@@ -36,14 +36,13 @@ RESOURCES_PER_TURN = 200
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def describe_configs(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         results = []
         for number, resource in enumerate(request.resources, 1):
             results.append(_answer(resource, _configs(context, request, resource)))
             if number % RESOURCES_PER_TURN == 0:
                 await asyncio.sleep(0)
-        return encode_response(counted(inbound, DescribeConfigsResponse(results=results)), version)
+        return answered(inbound, DescribeConfigsResponse(results=results), encode_response)
 
     return describe_configs
 

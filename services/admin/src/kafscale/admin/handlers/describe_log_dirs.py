@@ -15,7 +15,7 @@ from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active, active_by_name
 from kafscale.admin.settings import AdminSettings
 from kafscale.admin.sizes import PartitionKey
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd import EtcdError
 from kafscale.storage.heads import CorruptValue
@@ -40,8 +40,7 @@ Wanted = list[tuple[Topic, list[int]]]
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def describe_log_dirs(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        wanted = _wanted(context, decode_request(inbound.body, version))
+        wanted = _wanted(context, decode_request(inbound.body, inbound.meta.api_version))
         answer = DescribeLogDirsResponseResult(log_dir=directory(context.settings))
         try:
             sizes = await context.sizes.of((topic.topic_id, n) for topic, own in wanted for n in own)
@@ -50,7 +49,7 @@ def handler(context: AdminContext) -> AsyncHandler:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         else:
             answer.topics = [_topic(topic, own, sizes) for topic, own in wanted]
-        return encode_response(counted(inbound, DescribeLogDirsResponse(results=[answer])), version)
+        return answered(inbound, DescribeLogDirsResponse(results=[answer]), encode_response)
 
     return describe_log_dirs
 

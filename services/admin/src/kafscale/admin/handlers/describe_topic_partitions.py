@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from kafscale.admin.context import AdminContext
 from kafscale.admin.names import invalid_reason
 from kafscale.admin.picture import TOPIC_OPERATIONS, active, active_by_name, brokers_of, leader_epoch
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.brokers import Broker, leader_of
 from kafscale.storage.topics import Topic
@@ -37,12 +37,11 @@ PARTITIONS_MAX = 2_000
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def describe_topic_partitions(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         if request.cursor is not None and request.cursor.partition_index < 0:
-            return encode_response(counted(inbound, _refuse_all(request, ErrorCode.INVALID_REQUEST)), version)
+            return answered(inbound, _refuse_all(request, ErrorCode.INVALID_REQUEST), encode_response)
         brokers = await brokers_of(context, inbound.meta.listener)
-        return encode_response(counted(inbound, _page(context, request, brokers)), version)
+        return answered(inbound, _page(context, request, brokers), encode_response)
 
     return describe_topic_partitions
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active_by_name
 from kafscale.admin.plan import Refused
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
@@ -31,9 +31,8 @@ PREFERRED, UNCLEAN = 0, 1
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def elect_leaders(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
-        return encode_response(counted(inbound, _elected(context, request)), version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
+        return answered(inbound, _elected(context, request), encode_response)
 
     return elect_leaders
 

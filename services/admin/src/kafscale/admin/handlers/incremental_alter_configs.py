@@ -12,7 +12,7 @@ from kafscale.admin.alterations import changed
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import alter_each
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
@@ -27,11 +27,10 @@ from kafscale.wire.schema.incremental_alter_configs import (
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def incremental_alter_configs(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         outcomes = await alter_each(context, request.resources, _change, validate_only=request.validate_only)
         answers = [_answer(resource, refused) for resource, refused in outcomes]
-        return encode_response(counted(inbound, IncrementalAlterConfigsResponse(responses=answers)), version)
+        return answered(inbound, IncrementalAlterConfigsResponse(responses=answers), encode_response)
 
     return incremental_alter_configs
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active, brokers_of
 from kafscale.admin.resources import ResourceType
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -35,7 +35,7 @@ def handler(context: AdminContext) -> AsyncHandler:
         asked = set(request.resource_types or KINDS) if version >= TYPES_FROM else {CLIENT_METRICS}
         if not asked.issubset(KINDS):
             refused = ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-            return encode_response(counted(inbound, refused), version)
+            return answered(inbound, refused, encode_response)
         found: list[tuple[int, str]] = []
         if ResourceType.TOPIC in asked:
             found += [(ResourceType.TOPIC, topic.name) for topic in active(context)]
@@ -46,8 +46,6 @@ def handler(context: AdminContext) -> AsyncHandler:
             ListConfigResourcesResponseResource(resource_name=name, resource_type=kind)
             for kind, name in found
         ]
-        return encode_response(
-            counted(inbound, ListConfigResourcesResponse(config_resources=resources)), version
-        )
+        return answered(inbound, ListConfigResourcesResponse(config_resources=resources), encode_response)
 
     return list_config_resources

@@ -23,7 +23,7 @@ from kafscale.admin.picture import (
     leader_epoch,
 )
 from kafscale.admin.plan import NewTopic, Refused
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.brokers import Broker, leader_of
 from kafscale.storage.topics import Topic, TopicState
@@ -62,7 +62,7 @@ def handler(context: AdminContext) -> AsyncHandler:
         )
         if request.include_cluster_authorized_operations:
             answer.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return encode_response(counted(inbound, answer), version)
+        return answered(inbound, answer, encode_response)
 
     return metadata
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kafscale.coordinator.consumer.describe import DescribedMember, DescribedTopic, describe
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -27,10 +27,9 @@ from kafscale.wire.schema.consumer_group_describe import (
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def consumer_group_describe(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         answer = ConsumerGroupDescribeResponse(groups=[_group(context, name) for name in request.group_ids])
-        return encode_response(counted(inbound, answer), version)
+        return answered(inbound, answer, encode_response)
 
     return consumer_group_describe
 

@@ -14,7 +14,7 @@ from kafscale.coordinator.consumer.model import Heartbeat, HeartbeatReply, Parti
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.peers import client_host
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.keys import TopicId
@@ -31,14 +31,13 @@ from kafscale.wire.schema.consumer_group_heartbeat import (
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def consumer_group_heartbeat(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         try:
             actor = context.groups.consumer(request.group_id)
             reply = await actor.ask(lambda token: event(request, inbound.meta, token))
         except GroupFailed as failed:
             reply = HeartbeatReply(token=0, error=failed.error, member_id=request.member_id)
-        return encode_response(counted(inbound, response(reply)), version)
+        return answered(inbound, response(reply), encode_response)
 
     return consumer_group_heartbeat
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -26,13 +26,12 @@ from kafscale.wire.schema.delete_groups import (
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def delete_groups(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         results = [
             DeleteGroupsResponseGroupResult(group_id=name, error_code=await delete(context, name))
             for name in request.groups_names
         ]
-        return encode_response(counted(inbound, DeleteGroupsResponse(results=results)), version)
+        return answered(inbound, DeleteGroupsResponse(results=results), encode_response)
 
     return delete_groups
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kafscale.coordinator.classic.queries import describe
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -31,7 +31,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
         answer = DescribeGroupsResponse(groups=[_group(context, name, version) for name in request.groups])
-        return encode_response(counted(inbound, answer), version)
+        return answered(inbound, answer, encode_response)
 
     return describe_groups
 

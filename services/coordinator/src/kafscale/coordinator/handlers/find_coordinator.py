@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.brokers import brokers_on, coordinator_of
 from kafscale.storage.membership import Instance
@@ -41,7 +41,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         if not context.front_doors.instances():
             await context.front_doors.refresh()
         answer = find(request, version, inbound.meta.listener, context.front_doors.instances())
-        return encode_response(counted(inbound, answer), version)
+        return answered(inbound, answer, encode_response)
 
     return find_coordinator
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kafscale.coordinator.classic.model import Generation, Heartbeat, InstanceId, MemberId, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema.heartbeat import (
@@ -23,14 +23,13 @@ from kafscale.wire.schema.heartbeat import (
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def heartbeat(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         try:
             actor = context.groups.classic(request.group_id)
             error = (await actor.ask(lambda token: event(request, Token(token)))).error
         except GroupFailed as failed:
             error = failed.error
-        return encode_response(counted(inbound, HeartbeatResponse(error_code=error)), version)
+        return answered(inbound, HeartbeatResponse(error_code=error), encode_response)
 
     return heartbeat
 

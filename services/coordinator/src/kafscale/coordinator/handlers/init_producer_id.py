@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import structlog
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.producer_ids import TooContended
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd import EtcdError
 from kafscale.wire.buffers import Buffer
@@ -24,13 +24,12 @@ log = structlog.get_logger(__name__)
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def init_producer_id(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         if request.transactional_id is not None:
             answer = InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
         else:
             answer = await _fresh(context)
-        return encode_response(counted(inbound, answer), version)
+        return answered(inbound, answer, encode_response)
 
     return init_producer_id
 

@@ -13,7 +13,7 @@ from kafscale.coordinator.classic.model import NO_MEMBER_ID, InstanceId, Join, J
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.peers import client_host
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
@@ -41,7 +41,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             reply = await actor.ask(lambda token: event(request, inbound.meta, Token(token)))
         except GroupFailed as failed:
             reply = JoinReply(token=Token(0), error=failed.error, member_id=MemberId(request.member_id))
-        return encode_response(counted(inbound, response(reply, version)), version)
+        return answered(inbound, response(reply, version), encode_response)
 
     return join_group
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kafscale.coordinator.classic.model import InstanceId, Leave, Leaver, LeaveReply, MemberId, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema.leave_group import (
@@ -34,7 +34,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             reply = await actor.ask(lambda token: Leave(token=Token(token), leavers=leaving))
         except GroupFailed as failed:
             reply = LeaveReply(token=Token(0), error=failed.error)
-        return encode_response(counted(inbound, response(reply, version)), version)
+        return answered(inbound, response(reply, version), encode_response)
 
     return leave_group
 

@@ -14,7 +14,7 @@ from kafscale.coordinator.classic.queries import describe
 from kafscale.coordinator.consumer.machine import state_of
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.host import AnyActor
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -32,14 +32,13 @@ UNKNOWN = "Unknown"
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def list_groups(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         if context.slots.is_loading:
             answer = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            return encode_response(counted(inbound, answer), version)
+            return answered(inbound, answer, encode_response)
         if not context.groups.is_fresh:
             answer = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return encode_response(counted(inbound, answer), version)
+            return answered(inbound, answer, encode_response)
         states = {state.lower() for state in request.states_filter}
         types = {type_.lower() for type_ in request.types_filter}
         listed = [_listed(context, actor) for actor in context.groups.all() if actor.kind.exists(actor.group)]
@@ -52,7 +51,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
                 and (not types or group.group_type.lower() in types)
             ]
         )
-        return encode_response(counted(inbound, answer), version)
+        return answered(inbound, answer, encode_response)
 
     return list_groups
 

@@ -24,7 +24,7 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.topics import TopicLookup
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
 from kafscale.storage.topics import Topic
@@ -60,7 +60,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             for topic in answer.topics:
                 for partition in topic.partitions:
                     partition.error_code = partition.error_code or error
-        return encode_response(counted(inbound, answer), version)
+        return answered(inbound, answer, encode_response)
 
     return offset_commit
 

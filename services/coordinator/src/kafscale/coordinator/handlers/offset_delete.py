@@ -15,7 +15,7 @@ from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.host import AnyActor
 from kafscale.coordinator.groups.topics import TopicLookup
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -31,13 +31,12 @@ from kafscale.wire.schema.offset_delete import (
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def offset_delete(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         try:
             answer = await _delete(context, request)
         except GroupFailed as failed:
             answer = OffsetDeleteResponse(error_code=failed.error)
-        return encode_response(counted(inbound, answer), version)
+        return answered(inbound, answer, encode_response)
 
     return offset_delete
 

@@ -22,7 +22,7 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
 from kafscale.coordinator.groups.topics import TopicLookup
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import CommittedOffset
 from kafscale.wire.buffers import Buffer
@@ -66,9 +66,9 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         reading = _Reading(context, version, topics)
         if version >= SEVERAL_GROUPS_FROM:
             groups = [await _group(reading, asked) for asked in request.groups]
-            return encode_response(counted(inbound, OffsetFetchResponse(groups=groups)), version)
+            return answered(inbound, OffsetFetchResponse(groups=groups), encode_response)
         found = await _group(reading, _as_group(request))
-        return encode_response(counted(inbound, _alone(found, version)), version)
+        return answered(inbound, _alone(found, version), encode_response)
 
     return offset_fetch
 

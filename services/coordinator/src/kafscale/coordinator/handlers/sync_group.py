@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kafscale.coordinator.classic.model import Generation, InstanceId, MemberId, Sync, SyncReply, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema.sync_group import (
@@ -24,8 +24,7 @@ from kafscale.wire.schema.sync_group import (
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def sync_group(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         try:
             actor = context.groups.classic(request.group_id)
             reply = await actor.ask(lambda token: event(request, Token(token)))
@@ -37,7 +36,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             protocol_name=reply.protocol_name,
             assignment=reply.assignment,
         )
-        return encode_response(counted(inbound, answer), version)
+        return answered(inbound, answer, encode_response)
 
     return sync_group
 

@@ -26,7 +26,7 @@ from kafscale.fetch.reader import Ask, Reader
 from kafscale.fetch.session import NO_SESSION, session_error
 from kafscale.fetch.wait import Act, FetchWait, Offer, Step
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.tracing import traced
 from kafscale.wire.buffers import Buffer
@@ -89,7 +89,7 @@ class FetchHandler:
         if version >= SESSIONS_FROM:
             error = session_error(message.session_epoch)
             if error is not ErrorCode.NONE:
-                return api.encode_response(counted(request, api.FetchResponse(error_code=error)), version)
+                return answered(request, api.FetchResponse(error_code=error), api.encode_response)
         if version < BATCHES_FROM:
             message.max_bytes = min(message.max_bytes, TOLD_BYTES_MAX)
         asks = _asks(message, version)

@@ -20,7 +20,7 @@ from kafscale.fetch.errors import Asked, ReadFailure, code_for
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.offsets import EARLIEST, LATEST, NOWHERE, OffsetFinder, Point
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -65,7 +65,7 @@ class ListOffsetsHandler:
         await self._lookup.open(spots, Asked.OFFSETS)
         parts = [part for topic in message.topics for part in topic.partitions]
         points = await self._points(spots, parts, message.isolation_level, version)
-        return api.encode_response(counted(request, _response(message, spots, points)), version)
+        return answered(request, _response(message, spots, points), api.encode_response)
 
     async def _points(
         self,

@@ -13,7 +13,7 @@ import structlog
 from kafscale.fetch.errors import Asked, ReadFailure, code_for
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.offsets import NO_EPOCH, NO_OFFSET, EpochEnd, OffsetFinder
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import offset_for_leader_epoch as api
@@ -29,8 +29,7 @@ class OffsetForLeaderEpochHandler:
         self._finder = finder
 
     async def __call__(self, request: InboundRequest) -> Sequence[Buffer]:
-        version = request.meta.api_version
-        message = api.decode_request(request.body, version)
+        message = api.decode_request(request.body, request.meta.api_version)
         spots = [
             Spot(topic.topic, part.partition, leader_epoch=part.current_leader_epoch, fresh=True)
             for topic in message.topics
@@ -47,7 +46,7 @@ class OffsetForLeaderEpochHandler:
                 for topic in message.topics
             ]
         )
-        return api.encode_response(counted(request, response), version)
+        return answered(request, response, api.encode_response)
 
     async def _end(self, spot: Spot, epoch: int) -> EpochEnd:
         if not spot.readable or epoch < 0:

@@ -16,7 +16,7 @@ from kafscale.produce.ownership import HOLD_MAX_MS, Ownership
 from kafscale.produce.partition import Partition, Phase
 from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.stream.apis import counted
+from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import InboundRequest
 from kafscale.storage.etcd import EtcdError
 from kafscale.storage.snapshots import ProducerEntry
@@ -47,8 +47,7 @@ class DescribeProducersHandler:
         self._clock = clock
 
     async def __call__(self, inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = decode_request(inbound.body, inbound.meta.api_version)
         slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
 
         async def one(name: str, index: int) -> DescribeProducersResponsePartition:
@@ -59,7 +58,7 @@ class DescribeProducersHandler:
         for topic in request.topics:
             parts = await asyncio.gather(*(one(topic.name, index) for index in topic.partition_indexes))
             response.topics.append(DescribeProducersResponseTopic(name=topic.name, partitions=list(parts)))
-        return encode_response(counted(inbound, response), version)
+        return answered(inbound, response, encode_response)
 
     async def _producers(self, name: str, index: int) -> Sequence[ProducerEntry] | ErrorCode:
         topic = self._find(name, index)
