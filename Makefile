@@ -12,7 +12,7 @@ UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests c
 JOBS ?= $(shell nproc)
 E2E_PROCESSES ?= 2
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -60,7 +60,9 @@ spark-unit:
 images: ## the images of the services, by the Docker engine that runs (BASE=…, BUILD_FLAGS='--network host')
 	for service in $(ROLES); do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
 compose-test: setup-dev ## the images and compose.yaml for real, on an engine of its own where none runs (as root; ten minutes)
-	e2e/containers/run.sh
+	e2e/containers/run.sh $(PYTEST) e2e/scenarios/test_compose.py -m compose
+compose-footprint: setup-dev ## what each service's container costs before anybody asks it for anything (as root; eight minutes)
+	e2e/containers/run.sh .venv/bin/python -m bench.footprint_images
 spark-image: ## the image of Spark's jobs, by the Docker engine that runs (BASE=…, IMAGE=…, BUILD_FLAGS='--network host')
 	docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) -f spark/Dockerfile -t $(IMAGE) .
 spark-image-test: setup-dev spark-image ## and jobs in its containers, against a KafScale on this machine

@@ -12,7 +12,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,7 +76,7 @@ def start(system: Deployment, role: str, env: Mapping[str, str]) -> Start:
     began = time.monotonic()
     service = Service.start(role, env, system.folder / "log" / f"{role}.log")
     try:
-        until_ready(service, began)
+        until_ready(role, lambda: service.is_ready, service.story)
         found = Start(wall_s=time.monotonic() - began, cpu_s=cpu_seconds(service.process.pid))
         service.stop()
     finally:
@@ -84,10 +84,11 @@ def start(system: Deployment, role: str, env: Mapping[str, str]) -> Start:
     return found
 
 
-def until_ready(service: Service, began: float) -> None:
-    while not service.is_ready:
-        if time.monotonic() - began > START_TIMEOUT_S:
-            raise SystemExit(f"{service.role} is not ready after {START_TIMEOUT_S:.0f} s:\n{service.story()}")
+def until_ready(role: str, is_ready: Callable[[], bool], story: Callable[[], str]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not is_ready():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{role} is not ready after {START_TIMEOUT_S:.0f} s:\n{story()}")
         time.sleep(POLL_S)
 
 
@@ -97,14 +98,17 @@ def idle(system: Deployment, env: Mapping[str, str], idle_s: float) -> Mapping[s
     system.services.update(running)
     for service in running.values():
         service.wait_ready()
+    return at_rest({role: each.process.pid for role, each in running.items()}, idle_s)
+
+
+def at_rest(pids: Mapping[str, int], idle_s: float) -> Mapping[str, Idle]:
+    """Memory after `idle_s` seconds, CPU over as many more."""
     time.sleep(idle_s)
-    memory = {
-        role: (resident(each.process.pid), shared_out(each.process.pid)) for role, each in running.items()
-    }
-    before = {role: cpu_seconds(each.process.pid) for role, each in running.items()}
+    memory = {role: (resident(pid), shared_out(pid)) for role, pid in pids.items()}
+    before = {role: cpu_seconds(pid) for role, pid in pids.items()}
     time.sleep(idle_s)
     return {
-        role: Idle(rss=rss, pss=pss, core=(cpu_seconds(running[role].process.pid) - before[role]) / idle_s)
+        role: Idle(rss=rss, pss=pss, core=(cpu_seconds(pids[role]) - before[role]) / idle_s)
         for role, (rss, pss) in memory.items()
     }
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# `make compose-test`: the images are built and compose.yaml is run for real. On the engine that runs, with the images
-# that compose.yaml names; where none runs, on one of our own (root, Debian's docker.io, iptables and debootstrap), with
-# a base and stand-ins built from Debian and PyPI, and all of it is removed afterwards. Arguments go to pytest.
+# `run.sh COMMAND…` with an engine and the images, built now, for whatever runs compose.yaml for real. The engine that
+# runs, with the images that compose.yaml names; where none runs, one of our own (root, Debian's docker.io, iptables and
+# debootstrap), with a base and stand-ins built from Debian and PyPI, and all of it is removed afterwards.
 set -eu
 cd "$(dirname "$0")/../.."
 here=e2e/containers
 folder=$PWD/out/containers
-say() { echo "compose-test: $1" >&2; }
+say() { echo "containers: $1" >&2; }
 export KAFSCALE_BASE_IMAGE="${KAFSCALE_BASE_IMAGE:-python:3.11-slim-bookworm}"
 
 if ! docker info >/dev/null 2>&1; then
@@ -29,5 +29,5 @@ if ! docker info >/dev/null 2>&1; then
 fi
 say "the images of the services"
 docker compose build --quiet
-say "the system, scaled, killed and told to end (four minutes)"
-.venv/bin/pytest -q e2e/scenarios/test_compose.py -m compose "$@"
+say "$*"
+"$@"

@@ -94,11 +94,16 @@ class Container:
     def healthy(self) -> bool:
         return bool(self.state.get("Health", {}).get("Status") == "healthy")
 
+    @property
+    def http(self) -> str:
+        """Where the engine's host reaches its pages."""
+        [network] = self.inspect()["NetworkSettings"]["Networks"].values()
+        return f"{network['IPAddress']}:8000"
+
     def counted(self, name: str) -> float:
         """Sum of a counter over its labels; 0 while nobody answers."""
-        [network] = self.inspect()["NetworkSettings"]["Networks"].values()
         try:
-            return sum(metric(f"{network['IPAddress']}:8000", name).values())
+            return sum(metric(self.http, name).values())
         except (URLError, OSError):
             return 0.0
 

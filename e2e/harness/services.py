@@ -42,6 +42,14 @@ def dying_with_parent() -> list[str]:
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
 
 
+def readiness(http: str) -> tuple[int, str]:
+    """Status and text of /readyz at host:port; 0 while nobody listens there."""
+    try:
+        return get(http, "/readyz")
+    except (URLError, OSError):
+        return 0, ""
+
+
 @dataclass(slots=True)
 class Service:
     """One process of a role. What it logs is in `log`."""
@@ -69,10 +77,7 @@ class Service:
 
     def readiness(self) -> tuple[int, str]:
         """Status and text of /readyz; 0 while nobody listens there."""
-        try:
-            return get(self.http, "/readyz")
-        except (URLError, OSError):
-            return 0, ""
+        return readiness(self.http)
 
     @property
     def is_ready(self) -> bool:

@@ -1,0 +1,57 @@
+"""`make compose-footprint`: what bench.footprint measures, of the images: each service in its container.
+
+A container of compose.yaml is stopped and started, alone, and asked until /readyz says 200; the engine's own work
+before the process begins is left out. Memory and CPU are those of the container's one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from datetime import datetime
+
+from bench.cpu import cpu_seconds
+from bench.footprint import SERVICES, Start, at_rest, table, until_ready
+from e2e.harness.compose import Compose, Container, docker
+from e2e.harness.services import readiness
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--idle-s", type=float, default=60.0)
+    options = parser.parse_args()
+    system = Compose()
+    try:
+        system.up()
+        containers = {role: system.containers(role)[0] for role in SERVICES}
+        idles = at_rest({role: each.state["Pid"] for role, each in containers.items()}, options.idle_s)
+        starts = {
+            role: [start(role, each) for _ in range(options.starts)] for role, each in containers.items()
+        }
+        print(table(starts, idles))
+        print(sizes())
+    finally:
+        system.tear_down()
+
+
+def start(role: str, container: Container) -> Start:
+    docker("stop", container.id)
+    docker("start", container.id)
+    state, http = container.state, container.http
+    until_ready(role, lambda: readiness(http)[0] == 200, lambda: docker("logs", "--tail", "15", container.id))
+    wall_s = time.time() - datetime.fromisoformat(state["StartedAt"]).timestamp()
+    return Start(wall_s=wall_s, cpu_s=cpu_seconds(state["Pid"]))
+
+
+def sizes() -> str:
+    """Of the images, in MB as `docker image ls` counts them."""
+    found: Mapping[str, str] = {
+        role: docker("image", "ls", "--format", "{{.Size}}", f"kafscale-{role}").strip() for role in SERVICES
+    }
+    return "\n".join(f"kafscale-{role}: {size}" for role, size in found.items())
+
+
+if __name__ == "__main__":
+    main()
