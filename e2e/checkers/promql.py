@@ -7,8 +7,9 @@ one around it, nor for a legend.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import promql_parser as promql
@@ -61,6 +62,32 @@ def labels_of_query(query: str, names: Names) -> frozenset[str]:
     except ValueError as error:
         raise BadQuery(f"{query}: {error}") from error
     return _labels(parsed, names)
+
+
+def counters_chosen(query: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The counters of which a query names one series by its labels, and those labels."""
+    for selector in _selectors(promql.parse(query)):
+        chosen = {
+            matcher.name: matcher.value
+            for matcher in selector.matchers.matchers
+            if matcher.op == promql.MatchOp.Equal
+        }
+        if chosen and selector.name is not None and selector.name.endswith("_total"):
+            yield selector.name, chosen
+
+
+def _selectors(expr: Any) -> Iterator[promql.VectorSelector]:
+    match expr:
+        case promql.VectorSelector():
+            yield expr
+        case promql.MatrixSelector():
+            yield expr.vector_selector
+        case promql.BinaryExpr():
+            yield from chain(_selectors(expr.lhs), _selectors(expr.rhs))
+        case promql.Call():
+            yield from chain.from_iterable(map(_selectors, expr.args))
+        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr() | promql.AggregateExpr():
+            yield from _selectors(expr.expr)
 
 
 def check_text(text: str, pattern: re.Pattern[str], labels: frozenset[str]) -> None:

@@ -30,6 +30,7 @@ from e2e.checkers.promql import (
     HISTOGRAM_SERIES,
     LEGEND_LABEL,
     check_text,
+    counters_chosen,
     exported,
     labels_of_query,
 )
@@ -107,6 +108,15 @@ def test_each_alert_has_its_section_and_each_section_its_alert() -> None:
     for rule in rules():
         assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
         assert rule["labels"]["severity"] in ("critical", "warning")
+
+
+def test_each_alert_has_a_case_in_which_it_comes_and_one_in_which_it_does_not() -> None:
+    cases = [
+        case for test in yaml.safe_load(ALERT_CASES.read_text())["tests"] for case in test["alert_rule_test"]
+    ]
+    names = {rule["alert"] for rule in rules()}
+    assert {case["alertname"] for case in cases if case["exp_alerts"]} == names
+    assert {case["alertname"] for case in cases if not case["exp_alerts"]} == names
 
 
 def test_alerts_come_when_they_should_and_not_before() -> None:
@@ -188,6 +198,15 @@ def test_a_service_exports_exactly_its_table(cluster: Cluster, service: str) -> 
         assert family.documentation
         for sample in family.samples:
             assert {*sample.labels} - {"le"} == {*table[name].labels}, name
+
+
+def test_what_an_alert_counts_is_there_before_it_happens(cluster: Cluster) -> None:
+    chosen = [each for query in alert_queries() for each in counters_chosen(query.expr)]
+    assert len(chosen) > 1
+    for name, labels in chosen:
+        (address,) = addresses(cluster)[name.split("_")[1]]
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        assert any(all(each in series for each in wanted) for series in metric(address, name)), name
 
 
 def test_requests_and_errors_are_told_by_kafka_s_names(cluster: Cluster) -> None:

@@ -92,6 +92,11 @@ class Family(Generic[Child]):
             child = self._children.setdefault(key, self._make())
         return child
 
+    def begin(self, *values: object) -> None:
+        """Children of a family with one label, at 0: `increase` does not see the rise of a series that begins at 1."""
+        for value in values:
+            self.labels(value)
+
     def forget(self, label: str, value: str) -> None:
         """What had this value of the label is gone; who still holds such a child counts for nobody."""
         at = self._labels.index(label)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafscale.produce.log.model import StepDownReason
 from kafscale.runtime.committer import CommitMetrics
 from kafscale.runtime.metrics import Metrics, Tally
+from kafscale.storage.claims import Grounds
 from kafscale.storage.heads import Seg
 
 
@@ -27,7 +29,9 @@ class ProduceMetrics:
         self.puts = counter("puts_total")
         self.puts_unknown = counter("puts_unknown_total")
         self.stepdowns = metrics.counters("stepdowns_total")
+        self.stepdowns.begin(*(reason.name.lower() for reason in StepDownReason))
         self.claims = metrics.counters("claims_total")
+        self.claims.begin(*(grounds.name.lower() for grounds in Grounds))
         self.claims_lost = counter("claims_lost_total")
         self.handoffs = counter("handoffs_total")
         self.checkpoints = counter("checkpoints_total")

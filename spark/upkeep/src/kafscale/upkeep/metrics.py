@@ -12,6 +12,11 @@ class ScheduleMetrics:
         self._last = metrics.gauges("last_run_timestamp_seconds")
         self._seconds = metrics.histograms("run_seconds")
 
+    def begin(self, *tasks: str) -> None:
+        """They are counted from now on."""
+        self._runs.begin(*tasks)
+        self._failures.begin(*tasks)
+
     def ended(self, task: str, took_ms: int, at_ms: int) -> None:
         self._runs.labels(task).inc()
         self._seconds.labels(task).observe(took_ms / 1000)

@@ -97,6 +97,7 @@ class Schedule:
         self._keys = keys
         self._clock = clock
         self._metrics = metrics
+        metrics.begin(*(job.name for job in jobs))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
