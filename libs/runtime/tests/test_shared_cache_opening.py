@@ -2,10 +2,15 @@
 
 import asyncio
 import socket
+import subprocess
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from kafscale.runtime.addresses import check_redis_url
+from kafscale.runtime.ports import free_port
 from kafscale.runtime.shared_cache import redis_client
 from kafscale.runtime.shared_cache.port import CacheUnavailable
 from kafscale.runtime.shared_cache.redis_client import CONNECTIONS_MAX, RedisClient
@@ -29,6 +34,40 @@ async def test_a_connection_that_was_not_let_in_is_not_used(
         monkeypatch.setattr(redis_client, "OPENING_TIMEOUT_S", PATIENT_MS / 1000)
         await client.set("key", b"value", ttl_ms=60_000)
         await client.close()
+
+
+@pytest.fixture
+def tls_redis(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The URL of a redis that speaks TLS, and the certificate that it shows, which nobody has signed."""
+    key, certificate, port = tmp_path / "key.pem", tmp_path / "certificate.pem", free_port()
+    made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=redis")
+    files = ("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate))
+    subprocess.run((*made, *files), check=True, capture_output=True)
+    tls = (
+        "--tls-cert-file",
+        str(certificate),
+        "--tls-key-file",
+        str(key),
+        "--tls-ca-cert-file",
+        str(certificate),
+    )
+    server = RedisServer(tmp_path / "redis", ("--tls-port", str(port), "--tls-auth-clients", "no", *tls))
+    server.start()
+    yield f"rediss://127.0.0.1:{port}", certificate
+    server.client.close()
+    server.kill()
+
+
+async def test_over_tls_the_server_is_who_an_authority_says(tls_redis: tuple[str, Path]) -> None:
+    url, trusted = tls_redis
+    client = RedisClient(f"{check_redis_url(url)}?ssl_ca_certs={trusted}")
+    await client.set("key", b"value", ttl_ms=60_000)
+    assert await client.get("key") == b"value"
+    await client.close()
+    stranger = RedisClient(url)
+    with pytest.raises(CacheUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        await stranger.get("key")
+    await stranger.close()
 
 
 async def test_a_name_server_that_hangs_is_asked_once_and_holds_up_nobody_else(
