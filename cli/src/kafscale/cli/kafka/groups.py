@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from kafscale.cli.kafka.client import Address, Client, check, patiently
@@ -64,10 +65,7 @@ async def list_all_groups(client: Client) -> list[Row]:
         ]
 
     async with asyncio.TaskGroup() as tasks:
-        asked = [
-            tasks.create_task(patiently(lambda at=(each.host, each.port): of_broker(at)))  # type: ignore[misc]
-            for each in brokers
-        ]
+        asked = [tasks.create_task(patiently(partial(of_broker, (each.host, each.port)))) for each in brokers]
     found = {row["group"]: row for task in asked for row in task.result()}
     return [found[name] for name in sorted(found)]
 
