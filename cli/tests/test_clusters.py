@@ -62,12 +62,35 @@ def test_an_etcd_of_a_running_data_directory_that_is_away(tmp_path: Path) -> Non
         ("fsck --data-dir {0}", 1, "{0} is no data directory of `kafscale up`: it has no folder etcd/"),
         ("status --etcd ftp://x", 2, "KAFSCALE_ETCD_ENDPOINTS='ftp://x'"),
         ("status --watch --output json", 2, "--watch draws tables"),
-        ("status --etcd x:1 --namespace a/b", 1, "namespace 'a/b': use 1 to 100 letters"),
     ],
 )
 def test_what_names_no_cluster_is_a_sentence(line: str, code: int, said: str, tmp_path: Path) -> None:
     found, told = sentence(line.format(tmp_path))
     assert (found, said.format(tmp_path) in told) == (code, True), told
+
+
+@pytest.mark.parametrize("line", [*COMMANDS, "dump s3://bucket/a.kfs"])
+def test_a_bad_namespace_of_the_environment_is_told_as_any_bad_setting(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = {"KAFSCALE_ETCD_ENDPOINTS": "x:1", "KAFSCALE_NAMESPACE": "Bad Name!"}
+    code, told = sentence(line, **env)
+    said = "kafscale: KAFSCALE_NAMESPACE='Bad Name!': 'Bad Name!' cannot be a namespace: use 1 to 100 letters"
+    assert (code, told.startswith(said), len(told.splitlines())) == (2, True, 1), told
+
+
+def test_a_bad_setting_beside_a_data_directory_is_a_sentence_too(tmp_path: Path) -> None:
+    data = DataDir(tmp_path)
+    data.acquire()
+    try:
+        data.publish(
+            Endpoints(bootstrap_servers="x:1", etcd="x:2", namespace="default", object_dir="x", pid=1)
+        )
+        code, told = sentence(f"fsck --data-dir {tmp_path}", KAFSCALE_CACHE_BYTES="many")
+    finally:
+        data.release()
+    assert (code, told.startswith("kafscale: KAFSCALE_CACHE_BYTES='many'")) == (2, True), told
 
 
 async def lose(url: str, trouble: Exception, *, in_a_task: bool) -> None:

@@ -26,7 +26,22 @@ def commands(group: object, words: tuple[str, ...] = ()) -> Iterator[tuple[str, 
         yield from commands(command, (*words, name))
 
 
-ALL = sorted(commands(typer.main.get_command(app)))
+ROOT = typer.main.get_command(app)
+ALL = sorted(commands(ROOT))
+BAD_NAMESPACE = (
+    "kafscale: 'Bad Name!' cannot be a namespace: use 1 to 100 letters, digits, dots, dashes or underscores, "
+    "but not . or .. alone"
+)
+
+
+def takes(words: tuple[str, ...], option: str) -> bool:
+    command: object = ROOT
+    for word in words:
+        command = getattr(command, "commands", {})[word]
+    return any(option in parameter.opts for parameter in getattr(command, "params", ()))
+
+
+IN_A_NAMESPACE = [words for words in ALL if takes(words, "--namespace")]
 
 
 def test_no_role_is_without_a_command() -> None:
@@ -60,6 +75,21 @@ def test_what_was_written_wrongly_ends_with_2_before_anything_is_asked(line: str
     assert RUNNER.invoke(app, line.split()).exit_code == 2
 
 
+def test_the_commands_that_take_a_namespace_are_found() -> None:
+    assert {("up",), ("status",), ("fsck",), ("lag",), ("spark", "sql")} <= set(IN_A_NAMESPACE)
+
+
+@pytest.mark.parametrize("words", IN_A_NAMESPACE, ids=" ".join)
+def test_a_bad_namespace_is_the_same_sentence_in_each_command(words: tuple[str, ...]) -> None:
+    result = RUNNER.invoke(app, [*words, "--namespace", "Bad Name!"])
+    assert (result.exit_code, result.stdout, result.stderr.strip()) == (2, "", BAD_NAMESPACE)
+
+
+def test_a_shell_completes_a_line_with_a_bad_namespace_in_silence() -> None:
+    done = completed("kafscale fsck --namespace Bad! --js", 4)
+    assert (done.stdout.split(), done.stderr) == (["--json"], "")
+
+
 @pytest.mark.parametrize(
     ("text", "target"),
     [
@@ -77,10 +107,16 @@ def test_where_a_group_is_to_go_on(text: str, target: Target) -> None:
 def test_bash_accepts_the_script_and_it_completes() -> None:
     script = RUNNER.invoke(app, ["completion", "bash"]).stdout
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    done = completed("kafscale topics d", 2)
+    assert done.stdout.split() == ["describe", "delete"], done.stderr
+
+
+def completed(line: str, word: int) -> subprocess.CompletedProcess[str]:
+    """What bash is told when the line's word of this number is to be completed."""
     environment = {
         **os.environ,
-        "COMP_WORDS": "kafscale topics d",
-        "COMP_CWORD": "2",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(word),
         "_KAFSCALE_COMPLETE": "complete_bash",
     }
     kafscale = [
@@ -88,8 +124,7 @@ def test_bash_accepts_the_script_and_it_completes() -> None:
         "-c",
         "import sys; sys.argv[0] = 'kafscale'; from kafscale.cli.__main__ import main; main()",
     ]
-    done = subprocess.run(kafscale, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["describe", "delete"], done.stderr
+    return subprocess.run(kafscale, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_the_page_names_no_command_that_is_not_there() -> None:

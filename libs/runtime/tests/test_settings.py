@@ -68,16 +68,18 @@ def test_each_mistake_is_one_sentence_that_names_its_variable_and_value(
 ) -> None:
     monkeypatch.setenv("KAFSCALE_CACHE_BYTES", "plenty")
     monkeypatch.setenv("KAFSCALE_LOG_LEVEL", "loud")
+    monkeypatch.setenv("KAFSCALE_NAMESPACE", "Bad Name!")
     monkeypatch.setenv("KAFSCALE_GRPC_LISTEN", "somewhere")
     monkeypatch.setenv("KAFSCALE_ETCD_ENDPOINTS", "ftp://nowhere")
     with pytest.raises(SystemExit) as ended:
         load_settings(ServiceSettings, [])
     assert ended.value.code == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
     for variable, value in (
         ("CACHE_BYTES", "plenty"),
         ("LOG_LEVEL", "loud"),
+        ("NAMESPACE", "Bad Name!"),
         ("GRPC_LISTEN", "somewhere"),
         ("ETCD_ENDPOINTS", "ftp://nowhere"),
     ):

@@ -90,12 +90,13 @@ async def _data_dir_cluster(
 
 
 def _settings(data: DataDir, endpoint: str, namespace: str, store: Literal["dir", "s3"]) -> ServiceSettings:
-    return ServiceSettings(
-        etcd_endpoints=(endpoint,),
-        namespace=namespace,
-        object_store=store,
-        object_dir=data.objects if store == "dir" else None,
-    )
+    given = {
+        "etcd_endpoints": (endpoint,),
+        "namespace": namespace,
+        "object_store": store,
+        "object_dir": data.objects if store == "dir" else None,
+    }
+    return read_settings(ServiceSettings, given)
 
 
 @asynccontextmanager

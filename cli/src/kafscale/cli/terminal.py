@@ -31,7 +31,6 @@ BootstrapOption = Annotated[
         "--bootstrap-server", "-b", envvar="KAFSCALE_BOOTSTRAP_SERVERS", help="host:port of a front door."
     ),
 ]
-NamespaceOption = Annotated[str, typer.Option(help="Name of the cluster within the store.")]
 StoreOption = Annotated[
     StoreKind, typer.Option(help="Where the records of the data directory's cluster are, as given to up.")
 ]
@@ -62,6 +61,23 @@ def fail(message: str, code: int = FAILED_EXIT_CODE) -> typer.Exit:
 def fail_usage(message: str) -> typer.Exit:
     """For what the person wrote, before anything was asked."""
     return fail(message, USAGE_EXIT_CODE)
+
+
+def checked_namespace(context: typer.Context, name: str | None) -> str | None:
+    """The callback of every --namespace: a bad one is refused before anything is opened or started."""
+    from kafscale.storage.keys import check_namespace
+
+    if name is None or context.resilient_parsing:  # the second: a shell completes the line
+        return name
+    try:
+        return check_namespace(name)
+    except ValueError as wrong:
+        raise fail_usage(str(wrong)) from wrong
+
+
+NamespaceOption = Annotated[
+    str, typer.Option(help="Name of the cluster within the store.", callback=checked_namespace)
+]
 
 
 def report(line: str) -> None:

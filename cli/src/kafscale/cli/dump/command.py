@@ -42,11 +42,14 @@ def dump(
     An object in S3 is read with the KAFSCALE_S3_* settings. CSV has the batches alone, or with --records the records.
     """
     from kafscale.cli.dump.source import INDEX, NoSource, read_source
+    from kafscale.runtime.settings_load import BadSettings
 
     try:
         source = read_source(what)
     except NoSource as trouble:
         raise fail(str(trouble)) from trouble
+    except BadSettings as bad:
+        raise fail_usage(str(bad)) from bad
     if what.endswith(INDEX):
         if records:
             raise fail_usage("an index has no records: dump the *.kfs beside it")

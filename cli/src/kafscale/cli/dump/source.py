@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from kafscale.runtime.outside import open_object_store
 from kafscale.runtime.settings import ServiceSettings
-from kafscale.runtime.settings_load import BadSettings, read_settings
+from kafscale.runtime.settings_load import read_settings
 from kafscale.storage.keys import index_beside
 from kafscale.storage.objects import ObjectNotFound, StoreError
 
@@ -33,7 +33,7 @@ class Source:
 
 
 def read_source(name: str) -> Source:
-    """A path or s3://bucket/key. Raises NoSource."""
+    """A path or s3://bucket/key. Raises NoSource, and BadSettings of an S3."""
     if not name.endswith((SEGMENT, INDEX)):
         raise NoSource(f"'{name}' is neither a segment (*{SEGMENT}) nor an index (*{INDEX})")
     beside = index_beside(name) if name.endswith(SEGMENT) else None
@@ -58,10 +58,7 @@ def _file_beside(name: str | None) -> bytes | None:
 
 
 async def _from_s3(bucket: str, key: str, index_key: str | None) -> Source:
-    try:
-        settings = read_settings(ServiceSettings, {"object_store": S3, "s3_bucket": bucket})
-    except BadSettings as bad:
-        raise NoSource(str(bad)) from bad
+    settings = read_settings(ServiceSettings, {"object_store": S3, "s3_bucket": bucket})
     store = open_object_store(settings)
     try:
         info = await store.head(key)

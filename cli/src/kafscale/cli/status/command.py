@@ -18,6 +18,7 @@ from kafscale.cli.terminal import (
     DataDirOption,
     Output,
     OutputOption,
+    checked_namespace,
     fail_usage,
     screen,
     show_rows,
@@ -34,7 +35,9 @@ def status(
         str | None,
         typer.Option("--etcd", help="etcd's client URLs, comma-separated, instead of a data directory."),
     ] = None,
-    namespace: Annotated[str | None, typer.Option(help="Name of the cluster within etcd.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="Name of the cluster within etcd.", callback=checked_namespace)
+    ] = None,
     interval: Annotated[
         float, typer.Option(min=0.1, max=60, help="Seconds over which rates are measured.")
     ] = 1.0,
@@ -72,10 +75,7 @@ async def _look(
     from kafscale.storage.keys import Keyspace
 
     settings = settings_of(data_dir, endpoints, namespace)
-    try:
-        keys = Keyspace(settings.namespace)
-    except ValueError as wrong:
-        raise Trouble(str(wrong)) from wrong
+    keys = Keyspace(settings.namespace)
     async with opened_etcd(settings) as client:
         with _screen(watch, output) as show:
             while True:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from kafscale.runtime.addresses import check_redis_url, check_url, split_address
+from kafscale.storage.keys import check_namespace
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -101,6 +102,11 @@ class ServiceSettings(BaseSettings):
         ge=1,
         description="A segment leaves redis when this long has passed since it was put there.",
     )
+
+    @field_validator("namespace")
+    @classmethod
+    def check_name(cls, value: str) -> str:
+        return check_namespace(value)
 
     @field_validator("etcd_endpoints", mode="before")
     @classmethod

@@ -7,7 +7,7 @@ process with code 2 before anything is opened; a secret is never repeated.
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from kafscale.runtime.redaction import HIDDEN, redact_field, redact_text
 from kafscale.runtime.settings import ServiceSettings
@@ -36,10 +36,10 @@ def load_settings(kind: type[S], argv: Sequence[str] | None = None) -> S:
         raise SystemExit(USAGE_EXIT_CODE) from None
 
 
-def read_settings(kind: type[S], flags: Mapping[str, str] | None = None) -> S:
-    """Raises BadSettings."""
+def read_settings(kind: type[S], given: Mapping[str, Any] | None = None) -> S:
+    """What is given, as text or as a field's own type, wins over the environment. Raises BadSettings."""
     try:
-        return kind(**(flags or {}))  # type: ignore[arg-type]
+        return kind(**(given or {}))
     except ValidationError as error:
         raise BadSettings([sentence(kind, detail) for detail in error.errors()]) from None
     except SettingsError as error:

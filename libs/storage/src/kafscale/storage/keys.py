@@ -96,17 +96,23 @@ def topic_id_of(text: str) -> TopicId:
     return TopicId(raw)
 
 
+def check_namespace(name: str) -> str:
+    """A name that keeps every key and object within the namespace's own tree."""
+    if not _NAMESPACE.fullmatch(name) or name in (".", ".."):
+        raise ValueError(
+            f"{name!r} cannot be a namespace: use 1 to 100 letters, digits, dots, dashes or underscores, "
+            "but not . or .. alone"
+        )
+    return name
+
+
 class Keyspace:
     """The keys of one cluster, which is one namespace."""
 
     __slots__ = ("_etcd", "_heads", "_metas", "_owners", "namespace")
 
     def __init__(self, namespace: str = "default") -> None:
-        if not _NAMESPACE.fullmatch(namespace) or namespace in (".", ".."):
-            raise ValueError(
-                f"namespace {namespace!r}: use 1 to 100 letters, digits, dots, dashes or underscores"
-            )
-        self.namespace = namespace
+        self.namespace = check_namespace(namespace)
         self._etcd = f"/kafscale/{namespace}/".encode()
         self._heads = self._etcd + b"p/"
         self._metas = self._etcd + b"m/"
