@@ -93,6 +93,33 @@ def test_a_bad_setting_beside_a_data_directory_is_a_sentence_too(tmp_path: Path)
     assert (code, told.startswith("kafscale: KAFSCALE_CACHE_BYTES='many'")) == (2, True), told
 
 
+@pytest.mark.parametrize(("asked", "opens"), [(None, "running"), ("other", "other")])
+@pytest.mark.parametrize("by", ["environment", "directory"])
+async def test_the_option_names_the_cluster_whatever_else_does(
+    asked: str | None,
+    opens: str,
+    by: str,
+    tmp_path: Path,
+    etcd_server: EtcdProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, url = DataDir(tmp_path), etcd_server.endpoint
+    objects = tmp_path / "objects"
+    monkeypatch.setenv("KAFSCALE_ETCD_ENDPOINTS", url)
+    monkeypatch.setenv("KAFSCALE_OBJECT_DIR", str(objects))
+    monkeypatch.setenv("KAFSCALE_NAMESPACE", "running" if by == "environment" else "hidden")
+    data.acquire()
+    try:
+        data.publish(
+            Endpoints(bootstrap_servers="x:1", etcd=url, namespace="running", object_dir=str(objects), pid=1)
+        )
+        folder = tmp_path if by == "directory" else None
+        async with clusters.opened(folder, asked, "dir", lambda _: None) as cluster:
+            assert cluster.settings.namespace == opens
+    finally:
+        data.release()
+
+
 async def lose(url: str, trouble: Exception, *, in_a_task: bool) -> None:
     async def fail() -> None:
         raise trouble

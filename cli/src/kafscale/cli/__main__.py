@@ -28,7 +28,7 @@ from kafscale.cli.serve import app as serve_app
 from kafscale.cli.spark.app import app as spark_app
 from kafscale.cli.spark.lag import lag
 from kafscale.cli.status.command import status
-from kafscale.cli.terminal import BootstrapOption, DataDirOption, NamespaceOption, fail, report
+from kafscale.cli.terminal import BootstrapOption, DataDirOption, checked_namespace, fail, report
 from kafscale.cli.topics import app as topics_app
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
@@ -61,7 +61,9 @@ def up(
     port: Annotated[int, typer.Option(help="Port for Kafka clients.")] = 9092,
     listen: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     advertise: Annotated[str | None, typer.Option(help="Host that clients are told, if another.")] = None,
-    namespace: NamespaceOption = "default",
+    namespace: Annotated[
+        str, typer.Option(help="Name of the cluster.", callback=checked_namespace)
+    ] = "default",
     store: Annotated[
         StoreKind, typer.Option(help="Records: in the data directory or in S3.")
     ] = StoreKind.DIR,

@@ -38,12 +38,13 @@ class Cluster:
 
 
 def opened(
-    data_dir: Path | None, namespace: str, store: Literal["dir", "s3"], report: Callable[[str], None]
+    data_dir: Path | None, namespace: str | None, store: Literal["dir", "s3"], report: Callable[[str], None]
 ) -> AbstractAsyncContextManager[Cluster]:
     """The cluster on `data_dir`, running or stopped, or the one of the environment's settings.
 
     Where neither names one it is the cluster that runs on DEFAULT_DATA_DIR.
 
+    `namespace` is None for the one that runs there, or that the settings name.
     `store` says where the records of that directory are; an S3 is the one that KAFSCALE_S3_* names.
     Raises NoCluster and BadSettings; NoCluster also when etcd goes away while the cluster is open.
     """
@@ -54,26 +55,26 @@ def opened(
     ):
         data_dir = DEFAULT_DATA_DIR
     if data_dir is None:
-        return _settings_cluster()
+        return _settings_cluster(namespace)
     return _data_dir_cluster(data_dir, namespace, store, report)
 
 
 @asynccontextmanager
-async def _settings_cluster() -> AsyncIterator[Cluster]:
-    async with _open(read_settings(ServiceSettings)) as cluster:
+async def _settings_cluster(namespace: str | None) -> AsyncIterator[Cluster]:
+    async with _open(read_settings(ServiceSettings, _named(namespace))) as cluster:
         yield cluster
 
 
 @asynccontextmanager
 async def _data_dir_cluster(
-    root: Path, namespace: str, store: Literal["dir", "s3"], report: Callable[[str], None]
+    root: Path, namespace: str | None, store: Literal["dir", "s3"], report: Callable[[str], None]
 ) -> AsyncIterator[Cluster]:
     data = DataDir(root)
     if not data.etcd.is_dir():
         raise NoCluster(f"{root} is no data directory of `kafscale up`: it has no folder etcd/")
     running = data.running()
     if running is not None:
-        async with _open(_settings(data, running.etcd, running.namespace, store)) as cluster:
+        async with _open(_settings(data, running.etcd, namespace or running.namespace, store)) as cluster:
             yield cluster
         return
     data.acquire()
@@ -89,14 +90,20 @@ async def _data_dir_cluster(
         data.release()
 
 
-def _settings(data: DataDir, endpoint: str, namespace: str, store: Literal["dir", "s3"]) -> ServiceSettings:
+def _settings(
+    data: DataDir, endpoint: str, namespace: str | None, store: Literal["dir", "s3"]
+) -> ServiceSettings:
     given = {
+        **_named(namespace),
         "etcd_endpoints": (endpoint,),
-        "namespace": namespace,
         "object_store": store,
         "object_dir": data.objects if store == "dir" else None,
     }
     return read_settings(ServiceSettings, given)
+
+
+def _named(namespace: str | None) -> dict[str, object]:
+    return {} if namespace is None else {"namespace": namespace}
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ class Trouble(Exception):
 def on_cluster(
     work: Callable[[Cluster], Coroutine[Any, Any, T]],
     data_dir: Path | None,
-    namespace: str,
+    namespace: str | None,
     store: StoreKind,
 ) -> T:
     """What `work` returns. Libraries of size are imported here, so that other commands do not wait for them."""

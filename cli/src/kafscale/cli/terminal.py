@@ -76,7 +76,10 @@ def checked_namespace(context: typer.Context, name: str | None) -> str | None:
 
 
 NamespaceOption = Annotated[
-    str, typer.Option(help="Name of the cluster within the store.", callback=checked_namespace)
+    str | None,
+    typer.Option(
+        help="Name of the cluster; else the one that runs, or the settings'.", callback=checked_namespace
+    ),
 ]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def fsck(
     data_dir: DataDirOption = None,
-    namespace: NamespaceOption = "default",
+    namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object instead of lines.")] = False,
 ) -> None:

@@ -39,7 +39,7 @@ def compact(
     ] = None,
     grace: GraceOption = "5m",
     data_dir: DataDirOption = None,
-    namespace: NamespaceOption = "default",
+    namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,

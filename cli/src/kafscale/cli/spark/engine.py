@@ -57,7 +57,9 @@ def spark_python() -> Path:
     return found
 
 
-def run_job(job: str, args: Sequence[str], data_dir: Path | None, namespace: str, store: StoreKind) -> bytes:
+def run_job(
+    job: str, args: Sequence[str], data_dir: Path | None, namespace: str | None, store: StoreKind
+) -> bytes:
     """What the job answers; trouble is said, and raised as typer's Exit."""
     python = str(spark_python())
     with TemporaryDirectory(prefix="kafscale-") as folder:

@@ -42,7 +42,7 @@ def export(
         str | None, typer.Option(help="Which records: a condition in SQL over the columns of records.")
     ] = None,
     data_dir: DataDirOption = None,
-    namespace: NamespaceOption = "default",
+    namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
@@ -61,7 +61,7 @@ def export(
 
 
 def _by_spark(
-    topics: list[str], to: Path, data_dir: Path | None, namespace: str, store: StoreKind
+    topics: list[str], to: Path, data_dir: Path | None, namespace: str | None, store: StoreKind
 ) -> list[Done]:
     from kafscale.lake.export.run import Done
 

@@ -49,7 +49,7 @@ class _Files:
 
 def lag(
     data_dir: DataDirOption = None,
-    namespace: NamespaceOption = "default",
+    namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     by: Annotated[By, typer.Option(help="What a row is about.")] = By.PARTITION,

@@ -35,7 +35,7 @@ def orphans(
     topic: TopicOption = None,
     grace: GraceOption = "5m",
     data_dir: DataDirOption = None,
-    namespace: NamespaceOption = "default",
+    namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,

@@ -80,7 +80,7 @@ def retention(
     by: Annotated[By, typer.Option(help="What a row of the plan is about.")] = By.SEGMENT,
     grace: GraceOption = "5m",
     data_dir: DataDirOption = None,
-    namespace: NamespaceOption = "default",
+    namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,

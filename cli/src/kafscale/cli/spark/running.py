@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 
 def on_lake(
-    work: Callable[[Lake], Coroutine[Any, Any, T]], data_dir: Path | None, namespace: str, store: StoreKind
+    work: Callable[[Lake], Coroutine[Any, Any, T]],
+    data_dir: Path | None,
+    namespace: str | None,
+    store: StoreKind,
 ) -> T:
     """What `work` returns."""
     from kafscale.lake.catalog import Lake

@@ -46,7 +46,7 @@ def sql(
         typer.Option("--file", "-f", help="Where the query stands instead; - is standard input."),
     ] = None,
     data_dir: DataDirOption = None,
-    namespace: NamespaceOption = "default",
+    namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
@@ -63,7 +63,7 @@ def sql(
             show_rows(found.column_names, found.to_pylist(), output)
 
 
-def _by_spark(query: str, data_dir: Path | None, namespace: str, store: StoreKind) -> pa.Table:
+def _by_spark(query: str, data_dir: Path | None, namespace: str | None, store: StoreKind) -> pa.Table:
     import pyarrow as pa
 
     return pa.ipc.open_file(run_job("sql", ["--", query], data_dir, namespace, store)).read_all()

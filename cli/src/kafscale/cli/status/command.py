@@ -16,9 +16,9 @@ from kafscale.cli.running import Trouble, telling
 from kafscale.cli.terminal import (
     FAILED_EXIT_CODE,
     DataDirOption,
+    NamespaceOption,
     Output,
     OutputOption,
-    checked_namespace,
     fail_usage,
     screen,
     show_rows,
@@ -35,9 +35,7 @@ def status(
         str | None,
         typer.Option("--etcd", help="etcd's client URLs, comma-separated, instead of a data directory."),
     ] = None,
-    namespace: Annotated[
-        str | None, typer.Option(help="Name of the cluster within etcd.", callback=checked_namespace)
-    ] = None,
+    namespace: NamespaceOption = None,
     interval: Annotated[
         float, typer.Option(min=0.1, max=60, help="Seconds over which rates are measured.")
     ] = 1.0,
