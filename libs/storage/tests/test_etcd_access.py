@@ -22,6 +22,16 @@ from kafscale.testkit.etcd import start_etcd
 PASSWORD = "correct horse"
 
 
+QUICK = Pace(ttl_s=3, interval_s=0.1, silence_max_s=4)
+
+
+async def renewed(client: EtcdClient, registration: Registration, *, after_s: float) -> None:
+    """Returns when a keepalive that was sent after this moment has succeeded."""
+    async with asyncio.timeout(10):
+        while registration.renewed_at_s <= after_s:
+            await client.lease_remaining_s(registration.lease_id, timeout_s=5)
+
+
 async def enable_auth(client: EtcdClient) -> None:
     calls: tuple[tuple[str, Message, type[Message]], ...] = (
         ("UserAdd", pb.AuthUserAddRequest(name="root", password=PASSWORD), pb.AuthUserAddResponse),
@@ -89,6 +99,11 @@ async def test_a_user_of_an_etcd_without_users_is_let_in(
     client = EtcdClient.connect([etcd_server.endpoint], user="root", password=PASSWORD)
     await client.put(keyspace.topic("a"), b"1")
     assert await client.get(keyspace.topic("a")) is not None
+    registration = await Registration.join(
+        client, keyspace, role="admin", address="", node_id=None, pace=QUICK
+    )
+    await renewed(client, registration, after_s=registration.renewed_at_s)
+    await registration.leave()
     await client.close()
 
 
@@ -97,20 +112,13 @@ async def test_the_keepalive_authenticates_and_renews_its_token(guarded: EtcdPro
     await enable_auth(opener)
     await opener.close()
     client = EtcdClient.connect([guarded.endpoint], user="root", password=PASSWORD)
-    pace = Pace(ttl_s=3, interval_s=0.1, silence_max_s=4)
     registration = await Registration.join(
-        client, Keyspace(), role="admin", address="", node_id=None, pace=pace
+        client, Keyspace(), role="admin", address="", node_id=None, pace=QUICK
     )
-    joined_at_s = registration.renewed_at_s
-    async with asyncio.timeout(10):
-        while registration.renewed_at_s == joined_at_s:
-            await client.lease_remaining_s(registration.lease_id)
+    await renewed(client, registration, after_s=registration.renewed_at_s)
     guarded.kill()
     await guarded.start()
-    restarted_at_s = asyncio.get_running_loop().time()
-    async with asyncio.timeout(10):
-        while registration.renewed_at_s < restarted_at_s:
-            await client.lease_remaining_s(registration.lease_id, timeout_s=5)
+    await renewed(client, registration, after_s=asyncio.get_running_loop().time())
     await registration.set_state(InstanceState.READY)
     assert registration.lost_count == 0
     await registration.leave()

@@ -50,6 +50,11 @@ class EtcdRejected(EtcdError):
         return "invalid auth token" in self.detail or "revision of auth store is old" in self.detail
 
     @property
+    def is_without_users(self) -> bool:
+        """Nobody has to authenticate there, and nobody can."""
+        return "authentication is not enabled" in self.detail
+
+    @property
     def is_lease_gone(self) -> bool:
         return "requested lease not found" in self.detail
 

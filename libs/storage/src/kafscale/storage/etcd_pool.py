@@ -138,7 +138,7 @@ class Pool:
             try:
                 answer = await self._send(AUTHENTICATE, request, AUTH_TIMEOUT_S, (_LEADER,))
             except EtcdRejected as rejected:
-                if "authentication is not enabled" not in rejected.detail:
+                if not rejected.is_without_users:
                     raise
             else:
                 self._token = answer.token

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import grpc
 from kafscale.etcd.v3 import rpc_pb2 as pb
-from kafscale.storage.etcd_errors import EtcdRejected, classify
+from kafscale.storage.etcd_errors import EtcdError, EtcdRejected, classify
 from kafscale.storage.etcd_pool import AUTHENTICATE, LEASE_KEEPALIVE, serialize
 from kafscale.storage.etcd_transport import Access
 
@@ -92,12 +92,15 @@ class KeepaliveThread:
         return True
 
     def _failed(self, error: grpc.RpcError) -> None:
-        assert isinstance(error, grpc.Call)
-        failure = classify(error.code(), error.details() or "", self._access.endpoints[self._endpoint].target)
+        failure = self._classified(error)
         if isinstance(failure, EtcdRejected) and failure.is_stale_token:
             self._token = None
         self._endpoint = (self._endpoint + 1) % len(self._access.endpoints)
         self._disconnect()
+
+    def _classified(self, error: grpc.RpcError) -> EtcdError:
+        assert isinstance(error, grpc.Call)
+        return classify(error.code(), error.details() or "", self._access.endpoints[self._endpoint].target)
 
     def _connection(self) -> grpc.Channel:
         if self._channel is None:
@@ -138,12 +141,19 @@ class KeepaliveThread:
         yield pb.LeaseKeepAliveRequest(ID=self._lease)
         answered.wait(TRY_TIMEOUT_S)
 
-    def _authenticate(self, channel: grpc.Channel) -> str:
+    def _authenticate(self, channel: grpc.Channel) -> str | None:
+        """A token; None where etcd has no users."""
         call = channel.unary_unary(
             AUTHENTICATE.path,
             request_serializer=serialize,
             response_deserializer=AUTHENTICATE.answer.FromString,
         )
         request = pb.AuthenticateRequest(name=self._access.user or "", password=self._access.password or "")
-        token: str = call(request, timeout=TRY_TIMEOUT_S).token
+        try:
+            token: str = call(request, timeout=TRY_TIMEOUT_S).token
+        except grpc.RpcError as error:
+            failure = self._classified(error)
+            if isinstance(failure, EtcdRejected) and failure.is_without_users:
+                return None
+            raise
         return token
