@@ -52,6 +52,7 @@ EVERY_SERVICE: Final = (
     gauge("memory_reserved_bytes", "What requests and buffers hold"),
     counter("memory_refusals_total", "Reservations refused because the budget was used up"),
     counter("registration_losses_total", "Times the registration in etcd ran out"),
+    gauge("registration_age_seconds", "Since etcd last renewed the registration, which lasts 8 s"),
     counter(
         "trace_spans_lost_total", "Spans that their collector did not take, or not in time; 0 without traces"
     ),

@@ -1,5 +1,6 @@
 """What every service measures of itself: its loop, its memory budget, its streams, its registration."""
 
+import time
 from collections.abc import Callable, Iterator
 
 from kafscale.runtime.budget import MemoryBudget
@@ -22,6 +23,7 @@ def watch_process(
 ) -> None:
     watch_loop(metrics, watch, budget)
     metrics.watch("registration_losses_total", lambda: registration.lost_count)
+    metrics.watch("registration_age_seconds", lambda: time.monotonic() - registration.renewed_at_s)
     metrics.watch("trace_spans_lost_total", lambda: 0 if tracer is None else tracer.delivery.lost)
     metrics.watch("stream_open_requests", lambda: streams.open_requests)
     metrics.watch("stream_held_bytes", lambda: streams.held_bytes)
