@@ -38,6 +38,7 @@ class Pod:
 
     def answers(self, kind: str) -> int:
         """The status that the kubelet sees at a probe's path and port."""
+        assert self.process.process.poll() is None, self.process.story()
         [container] = self.workload.pod["containers"]
         asked = container[kind]["httpGet"]
         [port] = [each["containerPort"] for each in container["ports"] if each["name"] == asked["port"]]
