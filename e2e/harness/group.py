@@ -18,11 +18,13 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from e2e.checkers.group_history import Event, Kind, holders, parse
 from e2e.harness.clients import Client
 from e2e.harness.cluster import Cluster
+from e2e.harness.disk import DiskWatch
 from e2e.harness.services import dying_with_parent
 
 WAIT_TIMEOUT_S = 120.0
 """For a state to come; whether it came in time is the checker's to say."""
 LEAVE_TIMEOUT_S = 30.0
+REBALANCE_S = 3.0
 RECORDS_PER_S = 60
 ASK_TIMEOUT_S = 20.0
 
@@ -112,11 +114,20 @@ class Group:
     folder: Path
     members: dict[str, Member] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
+    _disk: DiskWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._disk = DiskWatch(self.folder / f"{self.name}.disk")
 
     @property
     def name(self) -> str:
         """Its own, so that no member that another test killed is still in it."""
         return f"group-of-{self.topic}"
+
+    @property
+    def gap_max_s(self) -> float:
+        """How long a partition may be without a member: a session, a rebalance, and what the disk stood still."""
+        return self.session_ms / 1000 + REBALANCE_S + self._disk.still_s
 
     def join(self, name: str, instance: str = "", variant: Variant | None = None) -> None:
         """With an instance id it is a static member."""
@@ -186,6 +197,7 @@ class Group:
         assert any(event.kind is Kind.LEFT for event in self.members[name].events), self.story()
 
     def end(self) -> None:
+        self._disk.stop()
         for member in self.members.values():
             if member.process.poll() is None:
                 member.end(signal.SIGKILL)

@@ -23,7 +23,6 @@ from e2e.harness.group import Feed, Group, Variant, all_committed, cluster_for_g
 
 PARTITIONS = 6
 SESSION_MS = 6_000
-GAP_MAX_S = SESSION_MS / 1000 + 3.0
 AT_ONCE = 3
 
 pytestmark = pytest.mark.timeout(600)
@@ -97,7 +96,11 @@ def tell(cluster: Cluster, variant: Variant, folder: Path) -> None:
     finally:
         group.end()
     found = violations(
-        group.events(), feed.ends, group.committed(PARTITIONS), GAP_MAX_S, resumes=variant.client.resumes
+        group.events(),
+        feed.ends,
+        group.committed(PARTITIONS),
+        group.gap_max_s,
+        resumes=variant.client.resumes,
     )
     assert not found, "\n".join([*found[:20], group.story()])
 

@@ -98,11 +98,24 @@ class Shared:
         return self.total("fetch", "shared_cache_hits_total") > before
 
     def consume_while(self, happens: Callable[[], AbstractContextManager[None]]) -> None:
-        """It happens when the consumers have got something from redis, and ends when as many more have all."""
+        """It happens when the consumers have got something from redis, and ends when as many more have all.
+
+        They begin again where they have all without it: redis was left alone for a moment, as on a busy machine.
+        """
         before = self.total("fetch", "shared_cache_hits_total")
         with ThreadPoolExecutor(1) as thread:
             consumed = thread.submit(self.consume)
-            until("redis is read", lambda: self.total("fetch", "shared_cache_hits_total") > before)
+
+            def is_read() -> bool:
+                nonlocal consumed
+                if self.total("fetch", "shared_cache_hits_total") > before:
+                    return True
+                if consumed.done():
+                    consumed.result()
+                    consumed = thread.submit(self.consume)
+                return False
+
+            until("redis is read", is_read)
             with happens():
                 consumed.result()
                 self.consume()
