@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
 from datetime import datetime
 
 from bench.cpu import cpu_seconds
@@ -47,10 +46,8 @@ def start(role: str, container: Container) -> Start:
 
 def sizes() -> str:
     """Of the images, in MB as `docker image ls` counts them."""
-    found: Mapping[str, str] = {
-        role: docker("image", "ls", "--format", "{{.Size}}", f"kafscale-{role}").strip() for role in SERVICES
-    }
-    return "\n".join(f"kafscale-{role}: {size}" for role, size in found.items())
+    shown = ("image", "ls", "--format", "{{.Repository}}: {{.Size}}")
+    return "\n".join(docker(*shown, f"kafscale-{role}").strip() for role in SERVICES)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def opened(
 
 @asynccontextmanager
 async def _settings_cluster(namespace: str | None) -> AsyncIterator[Cluster]:
-    async with _open(read_settings(ServiceSettings, _named(namespace))) as cluster:
+    async with _open(read_settings(ServiceSettings, named(namespace))) as cluster:
         yield cluster
 
 
@@ -94,7 +94,7 @@ def _settings(
     data: DataDir, endpoint: str, namespace: str | None, store: Literal["dir", "s3"]
 ) -> ServiceSettings:
     given = {
-        **_named(namespace),
+        **named(namespace),
         "etcd_endpoints": (endpoint,),
         "object_store": store,
         "object_dir": data.objects if store == "dir" else None,
@@ -102,7 +102,8 @@ def _settings(
     return read_settings(ServiceSettings, given)
 
 
-def _named(namespace: str | None) -> dict[str, object]:
+def named(namespace: str | None) -> dict[str, object]:
+    """The setting that --namespace gives; none where it was left out."""
     return {} if namespace is None else {"namespace": namespace}
 
 

@@ -85,11 +85,11 @@ async def _look(
 
 def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | None) -> ServiceSettings:
     """Raises Trouble, or BadSettings."""
-    from kafscale.cli.clusters import ETCD_VARIABLE
+    from kafscale.cli.clusters import ETCD_VARIABLE, named
     from kafscale.runtime.settings import ServiceSettings
     from kafscale.runtime.settings_load import read_settings
 
-    given = {} if namespace is None else {"namespace": namespace}
+    given = named(namespace)
     if endpoints is not None:
         return read_settings(ServiceSettings, given | {"etcd_endpoints": endpoints})
     running = DataDir(data_dir or DEFAULT_DATA_DIR).running()
