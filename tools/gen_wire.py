@@ -48,6 +48,10 @@ APIS = (
     "describe_topic_partitions",
     "elect_leaders",
     "list_config_resources",
+    "list_partition_reassignments",
+    "describe_acls",
+    "create_acls",
+    "delete_acls",
 )
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.wire.batches import pack_batch
+from kafscale.wire.batches import RECORDS_MAX, pack_batch
 from kafscale.wire.crc import crc32c
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (
@@ -130,6 +130,13 @@ def test_as_many_records_as_fit_and_not_one_more() -> None:
     header = msgspec.structs.replace(read_batch_header(batch), records_count=11, last_offset_delta=10)
     more = bytes(pack_batch(header, batch[HEADER_SIZE:]))
     assert validate_batch(read_batch_header(more), more) is ErrorCode.INVALID_RECORD
+
+
+def test_a_compressed_batch_may_claim_a_million_records_and_not_one_more() -> None:
+    """What it holds is not known before somebody opens it, and then each of them is walked."""
+    for count, code in ((RECORDS_MAX, ErrorCode.NONE), (RECORDS_MAX + 1, ErrorCode.INVALID_RECORD)):
+        header, batch = bent(attributes=int(Codec.ZSTD), records_count=count, last_offset_delta=count - 1)
+        assert validate_batch(header, batch) is code
 
 
 @given(st.integers(21, 10_000), st.integers(1, 255))

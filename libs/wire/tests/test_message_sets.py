@@ -14,8 +14,15 @@ import pytest
 from aiokafka.record import legacy_records as aio_records
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.wire import message_sets
-from kafscale.wire.batches import read_batch_header, split_batches, stamp_log_append_time, validate_batch
+from kafscale.wire import compression, message_sets
+from kafscale.wire.batches import (
+    pack_batch,
+    read_batch_header,
+    split_batches,
+    stamp_log_append_time,
+    validate_batch,
+)
+from kafscale.wire.buffers import Steps, T
 from kafscale.wire.compression import compress, lz4_header_checksum
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.message_sets import batches_of, is_message_set, message_sets_of, messages_in
@@ -83,8 +90,16 @@ def wrapper(*inner: bytes, codec: Codec = Codec.GZIP, **fields: Any) -> bytes:
     return message(compress(codec, b"".join(inner)), attributes=codec, **fields)
 
 
+def finished(steps: Steps[T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value
+
+
 def tell(batch: bytes, magic: int, from_offset: int = 0) -> bytes:
-    return b"".join(message_sets_of([batch], magic, from_offset=from_offset, bytes_max=PLENTY))
+    return b"".join(finished(message_sets_of([batch], magic, from_offset=from_offset, bytes_max=PLENTY)))
 
 
 def code_of(message_set: bytes) -> ErrorCode:
@@ -310,7 +325,7 @@ def test_what_comes_out_of_all_wrappers_together_is_bounded() -> None:
 
 
 def test_messages_are_counted_over_the_whole_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_sets, "MESSAGES_MAX", 4)
+    monkeypatch.setattr(message_sets, "RECORDS_MAX", 4)
     batches_of(message() * 2 + wrapper(message() * 2))
     assert code_of(message() * 2 + wrapper(message() * 3)) is ErrorCode.MESSAGE_TOO_LARGE
 
@@ -356,8 +371,46 @@ def test_the_first_set_is_told_whatever_its_size_and_others_as_they_fit() -> Non
     record_set = b"".join(batches)
     size = len(tell(batches[0], 1))
     for limit, count in ((0, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size, 3)):
-        assert len(message_sets_of([record_set], 1, from_offset=0, bytes_max=limit)) == count
-    assert len(message_sets_of([record_set, record_set], 1, from_offset=0, bytes_max=PLENTY)) == 6
+        assert len(finished(message_sets_of([record_set], 1, from_offset=0, bytes_max=limit))) == count
+    assert len(finished(message_sets_of([record_set, record_set], 1, from_offset=0, bytes_max=PLENTY))) == 6
+
+
+@pytest.mark.parametrize(("limit", "value"), [("records_max", 5), ("opened_bytes_max", 500)])
+def test_a_batch_that_holds_too_much_is_refused_where_it_is_the_first_and_else_ends_the_answer(
+    limit: str, value: int
+) -> None:
+    small = build_batch([Record(timestamp=5, value=b"v")], codec=Codec.GZIP)
+    large = build_batch([Record(timestamp=5, value=bytes(100))] * 6, codec=Codec.GZIP, base_offset=1)
+    ask = {"from_offset": 0, "bytes_max": PLENTY, limit: value}
+    assert len(finished(message_sets_of([small + large + small], 1, **ask))) == 1
+    with pytest.raises(WireError) as refused:
+        finished(message_sets_of([large], 1, **ask))
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_headers_stay_closed_where_messages_are_told() -> None:
+    """They are left out, and a few megabytes of them are gigabytes of objects."""
+    record = Record(timestamp=5, value=b"v", headers=(("name", b"x" * 10),))
+    batch = bytearray(build_batch([record]))
+    body = bytes(batch[61:]).replace(
+        b"name", b"\xff\xfe\xfd\xfc"
+    )  # no text, which only a reader of headers finds
+    (message,) = messages_in(tell(bytes(pack_batch(read_batch_header(batch), body)), 1))
+    assert (message.value, message.headers) == (b"v", ())
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_messages_are_told_in_many_steps_and_come_out_the_same(
+    codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = build_batch([Record(timestamp=5, value=bytes(100))] * 50, codec=codec)
+    whole = tell(batch, 1)
+    monkeypatch.setattr(message_sets, "STEP_RECORDS", 10)
+    monkeypatch.setattr(compression, "COMPRESSED_STEP_BYTES", 1 << 15)
+    steps = message_sets_of([batch], 1, from_offset=0, bytes_max=PLENTY)
+    for _ in range(5):
+        next(steps)
+    assert b"".join(finished(steps)) == whole == tell(batch, 1)
 
 
 def test_control_batches_are_left_out_and_producers_forgotten() -> None:

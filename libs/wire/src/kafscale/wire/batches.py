@@ -7,6 +7,7 @@ What a client got wrong is an ErrorCode, and the one that Kafka's own log answer
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
@@ -24,6 +25,9 @@ _CRC_OFFSET: Final = 17
 _CRC_START: Final = 21
 _MAX_TIMESTAMP_OFFSET: Final = 35
 RECORD_BYTES_MIN: Final = 7
+RECORDS_MAX: Final = 1_000_000
+"""In one batch that a client sends; as many as librdkafka lets a producer collect. A header's count is believed until
+the batch is opened, and without a bound a few kilobytes claim ten million records, which are then read one by one."""
 TIMESTAMP_NONE: Final = -1
 
 CODEC_MASK: Final = 0x07
@@ -99,9 +103,13 @@ def split_batches(record_set: Buffer) -> list[tuple[BatchHeader, memoryview]]:
     A WireError carries the code to answer: INVALID_RECORD for the message sets of magic 0 and 1,
     CORRUPT_MESSAGE for a length that does not fit what is there.
     """
+    return list(each_batch(record_set))
+
+
+def each_batch(record_set: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """As `split_batches`, batch by batch."""
     view = memoryview(record_set)
     end = len(view)
-    batches = []
     pos = 0
     while pos < end:
         if end - pos <= _MAGIC_OFFSET:
@@ -115,9 +123,8 @@ def split_batches(record_set: Buffer) -> list[tuple[BatchHeader, memoryview]]:
         size = LENGTH_OFFSET + header.batch_length
         if not HEADER_SIZE <= size <= end - pos:
             raise WireError("record set", f"a batch of {size} bytes in {end - pos}", offset=pos)
-        batches.append((header, view[pos : pos + size]))
+        yield header, view[pos : pos + size]
         pos += size
-    return batches
 
 
 def validate_batch(header: BatchHeader, batch: Buffer, *, transactions: bool = False) -> ErrorCode:
@@ -157,7 +164,7 @@ def _attributes_error(header: BatchHeader, transactions: bool) -> ErrorCode:
 
 def _numbers_error(header: BatchHeader) -> ErrorCode:
     count = header.records_count
-    if header.base_offset != 0 or count <= 0 or count != header.last_offset_delta + 1:
+    if header.base_offset != 0 or not 0 < count <= RECORDS_MAX or count != header.last_offset_delta + 1:
         return ErrorCode.INVALID_RECORD
     records_bytes = LENGTH_OFFSET + header.batch_length - HEADER_SIZE
     if not header.attributes & CODEC_MASK and count * RECORD_BYTES_MIN > records_bytes:

@@ -9,17 +9,26 @@ LZ4 header is made of four bytes too many, and clients of that age want it so (K
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import cramjam
 import xxhash
-from kafscale.wire.buffers import Buffer
+from kafscale.wire.buffers import Buffer, Steps
 from kafscale.wire.errors import ErrorCode, WireError
 
 DECOMPRESSED_BYTES_MAX: Final = 64 << 20
+COMPRESSED_STEP_BYTES: Final = 1 << 20
 _FIRST_GUESS_BYTES: Final = 64 << 10
 _OUTPUT_FULL: Final = "failed to write whole buffer"
+GZIP_LEVEL_DEFAULT: Final = -1
+LZ4_LEVEL_DEFAULT: Final = 9
+ZSTD_LEVEL_DEFAULT: Final = 3
+_LZ4_FAST: Final = 0
+_LZ4_PORTION_BYTES: Final = 64 << 10
+_ZSTD_LEVELS: Final = ((1 << 20, 19), (8 << 20, 12))
+"""Up to so many bytes, at most this level: none takes longer than about a second and a half."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES: Final = 32 << 10
@@ -38,21 +47,75 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: Codec, data: bytes) -> bytes:
+class Compression(NamedTuple):
+    """A codec and how hard it tries: `level` is Kafka's `compression.<codec>.level`, None is cramjam's default."""
+
+    codec: Codec
+    level: int | None = None
+
+
+def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
     """The records of a batch as its codec stores them."""
     match codec:
         case Codec.NONE:
             return data
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(data))
+            return bytes(cramjam.gzip.compress(data, level=None if level == GZIP_LEVEL_DEFAULT else level))
         case Codec.SNAPPY:
             return _xerial_compress(data)
         case Codec.LZ4:
-            frame = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
-            frame.compress(data)
-            return bytes(frame.finish())
+            return _lz4_compress(data, level)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data))
+            return bytes(cramjam.zstd.compress(data, level=_zstd_level(len(data), level)))
+
+
+def _lz4_compress(data: bytes, level: int | None) -> bytes:
+    """In small portions: this compressor keeps other threads from running Python while it works.
+
+    As in Java's clients, Kafka's default level is that of the fast compressor, and each other one of the slow one.
+    """
+    level = _LZ4_FAST if level == LZ4_LEVEL_DEFAULT else level
+    frame = cramjam.lz4.Compressor(level=level, block_linked=False, content_checksum=False)
+    for start in range(0, len(data), _LZ4_PORTION_BYTES):
+        frame.compress(data[start : start + _LZ4_PORTION_BYTES])
+    return bytes(frame.finish())
+
+
+def _zstd_level(size_bytes: int, level: int | None) -> int | None:
+    """The highest levels take a second for a megabyte and hundreds of megabytes of memory: large bodies get less."""
+    if level is None:
+        return None
+    most = next((most for size_max, most in _ZSTD_LEVELS if size_bytes <= size_max), ZSTD_LEVEL_DEFAULT)
+    return min(level, most)
+
+
+def compressing(codec: Codec, data: Buffer) -> Steps[bytes]:
+    """As `compress`, in steps of about COMPRESSED_STEP_BYTES of `data`; what it returns is the generator's value."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.SNAPPY:
+            out = bytearray(_XERIAL_HEADER)
+            for step in _steps(data):
+                out += _xerial_compress(step)[len(_XERIAL_HEADER) :]
+                yield
+            return bytes(out)
+        case Codec.GZIP:
+            frame: cramjam.gzip.Compressor | cramjam.lz4.Compressor = cramjam.gzip.Compressor()
+        case Codec.LZ4:
+            frame = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+        case Codec.ZSTD:
+            return compress(codec, bytes(data))
+    for step in _steps(data):
+        frame.compress(step)
+        yield
+    return bytes(frame.finish())
+
+
+def _steps(data: Buffer) -> Iterator[bytes]:
+    view = memoryview(data)
+    for start in range(0, len(view), COMPRESSED_STEP_BYTES):
+        yield bytes(view[start : start + COMPRESSED_STEP_BYTES])
 
 
 def decompress(codec: Codec, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:

@@ -22,18 +22,26 @@ from kafscale.wire.batches import (
     LENGTH_OFFSET,
     LOG_APPEND_TIME,
     MAGIC,
+    RECORDS_MAX,
     TIMESTAMP_NONE,
     BatchHeader,
+    each_batch,
     pack_batch,
-    split_batches,
 )
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress, lz4_header_checksum
+from kafscale.wire.buffers import Buffer, Steps
+from kafscale.wire.compression import (
+    DECOMPRESSED_BYTES_MAX,
+    Codec,
+    compress,
+    compressing,
+    decompress,
+    lz4_header_checksum,
+)
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import Record, append_record, records_in
 
-MESSAGES_MAX: Final = 1_000_000
-"""In one set; as many as librdkafka lets a producer collect."""
+STEP_RECORDS: Final = 200
+"""Opened between two steps: about a millisecond."""
 TIMESTAMP_MAX: Final = (1 << 63) - 2
 """Kept below the end of the range, so that a difference to -1 still fits."""
 
@@ -76,7 +84,7 @@ def batches_of(message_set: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) 
     """What a producer sent as a message set, as batches, each numbered from 0 as a producer's batch is.
 
     The order of messages is kept, their offsets are not looked at. At most `bytes_max` come
-    out of all wrappers together, and at most MESSAGES_MAX messages: MESSAGE_TOO_LARGE beyond.
+    out of all wrappers together, and at most RECORDS_MAX messages: MESSAGE_TOO_LARGE beyond.
     """
     data = bytes(message_set)
     magic = _magic_of(data)
@@ -99,19 +107,31 @@ def batches_of(message_set: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) 
 
 
 def message_sets_of(
-    record_sets: Iterable[Buffer], magic: int, *, from_offset: int, bytes_max: int
-) -> list[bytes]:
-    """Stored batches as message sets of `magic`, one for each batch that has something to say.
+    record_sets: Iterable[Buffer],
+    magic: int,
+    *,
+    from_offset: int,
+    bytes_max: int,
+    opened_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    records_max: int = RECORDS_MAX,
+) -> Steps[list[bytes]]:
+    """Stored batches as message sets of `magic`, one for each batch that has something to say; worked out in steps, as
+    each record is opened.
 
     The first is always there; then as many as fit into `bytes_max`. Plain messages below `from_offset` are left out, a
-    compressed batch is told whole, as Kafka does. A WireError is about the first batch; a later one ends the answer.
+    compressed batch is told whole, as Kafka does. No more than `opened_bytes_max` come out of a batch and no more than
+    `records_max` records are opened: MESSAGE_TOO_LARGE. A WireError is about the first batch; a later one ends the
+    answer.
     """
     out: list[bytes] = []
     size = 0
     for record_set in record_sets:
-        for header, batch in split_batches(record_set):
+        for header, batch in each_batch(record_set):
+            records_max -= header.records_count
             try:
-                told = _message_set(header, batch, magic, from_offset)
+                if records_max < 0:
+                    raise _wrong(f"{header.records_count} records", ErrorCode.MESSAGE_TOO_LARGE)
+                told = yield from _message_set(header, batch, magic, from_offset, opened_bytes_max)
             except WireError:
                 if not out:
                     raise
@@ -121,6 +141,7 @@ def message_sets_of(
             if told:
                 out.append(told)
                 size += len(told)
+            yield
     return out
 
 
@@ -228,8 +249,8 @@ class _Batches:
         if not TIMESTAMP_NONE <= timestamp <= TIMESTAMP_MAX:
             raise _wrong(f"timestamp {timestamp}", ErrorCode.INVALID_TIMESTAMP)
         self._messages += 1
-        if self._messages > MESSAGES_MAX:
-            raise _wrong(f"more than {MESSAGES_MAX} messages", ErrorCode.MESSAGE_TOO_LARGE)
+        if self._messages > RECORDS_MAX:
+            raise _wrong(f"more than {RECORDS_MAX} messages", ErrorCode.MESSAGE_TOO_LARGE)
         if not self._count:
             self._first = self._newest = timestamp
         append_record(self._body, record, timestamp_delta=timestamp - self._first, offset_delta=self._count)
@@ -263,7 +284,9 @@ class _Batches:
 # --- writing -----------------------------------------------------------------------------------------
 
 
-def _message_set(header: BatchHeader, batch: Buffer, magic: int, from_offset: int) -> bytes:
+def _message_set(
+    header: BatchHeader, batch: Buffer, magic: int, from_offset: int, opened_bytes_max: int
+) -> Steps[bytes]:
     """One batch as a message set: plain messages, or one wrapper. Empty when nothing of it can be told."""
     if header.is_control:
         return b""
@@ -271,34 +294,39 @@ def _message_set(header: BatchHeader, batch: Buffer, magic: int, from_offset: in
     if number > Codec.LZ4:
         raise _wrong(f"codec {number} in magic {magic}", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     flags = LOG_APPEND_TIME if magic and header.is_log_append_time else 0
+    records = records_in(batch, header, bytes_max=opened_bytes_max, headers=False)
     try:
         if not number:
-            return _plain(records_in(batch, header), magic, flags, from_offset)
-        return _wrapped(header, records_in(batch, header), magic, flags)
+            return (yield from _plain(records, magic, flags, from_offset))
+        return (yield from _wrapped(header, records, magic, flags))
     except struct.error as unfit:
         raise _wrong(f"a record's offset or time ({unfit})") from unfit
 
 
-def _plain(records: Iterator[Record], magic: int, flags: int, from_offset: int) -> bytes:
+def _plain(records: Iterator[Record], magic: int, flags: int, from_offset: int) -> Steps[bytes]:
     out = bytearray()
-    for record in records:
+    for count, record in enumerate(records, 1):
         if record.offset >= from_offset:
             _append_message(out, record, magic, flags)
+        if not count % STEP_RECORDS:
+            yield
     return bytes(out)
 
 
-def _wrapped(header: BatchHeader, records: Iterator[Record], magic: int, flags: int) -> bytes:
+def _wrapped(header: BatchHeader, records: Iterator[Record], magic: int, flags: int) -> Steps[bytes]:
     inside = bytearray()
     first = last = -1
-    for record in records:
+    for count, record in enumerate(records, 1):
         last = record.offset
         if first < 0:
             first = last
         offset = last - first if magic else last
         _append_message(inside, Record(offset, record.timestamp, record.key, record.value), magic, flags)
+        if not count % STEP_RECORDS:
+            yield
     if not inside:
         return b""
-    packed = compress(header.codec, bytes(inside))
+    packed = yield from compressing(header.codec, inside)
     if magic == 0 and header.codec is Codec.LZ4:
         packed = lz4_header_checksum(packed, broken=True)
     out = bytearray()

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ckafscale/rpc/v1/stream.proto\x12\x0fkafscale.rpc.v1\"\x1b\n\tRawFrames\x12\x0e\n\x06\x66rames\x18\x01 \x01(\x0c*V\n\tFrameKind\x12\x1a\n\x16\x46RAME_KIND_UNSPECIFIED\x10\x00\x12\x0b\n\x07REQUEST\x10\x01\x12\t\n\x05\x43HUNK\x10\x02\x12\t\n\x05REPLY\x10\x03\x12\n\n\x06\x43\x41NCEL\x10\x04*[\n\x0bReplyStatus\x12\t\n\x05\x46INAL\x10\x00\x12\r\n\tNOT_OWNER\x10\x01\x12\x0c\n\x08NO_REPLY\x10\x02\x12\n\n\x06\x46\x41ILED\x10\x03\x12\x0b\n\x07\x45XPIRED\x10\x04\x12\x0b\n\x07REFUSED\x10\x05\x32\x98\x01\n\x0bKafkaStream\x12\x42\n\x04\x42ulk\x12\x1a.kafscale.rpc.v1.RawFrames\x1a\x1a.kafscale.rpc.v1.RawFrames(\x01\x30\x01\x12\x45\n\x07\x43ontrol\x12\x1a.kafscale.rpc.v1.RawFrames\x1a\x1a.kafscale.rpc.v1.RawFrames(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ckafscale/rpc/v1/stream.proto\x12\x0fkafscale.rpc.v1\"\x1b\n\tRawFrames\x12\x0e\n\x06\x66rames\x18\x01 \x01(\x0c*V\n\tFrameKind\x12\x1a\n\x16\x46RAME_KIND_UNSPECIFIED\x10\x00\x12\x0b\n\x07REQUEST\x10\x01\x12\t\n\x05\x43HUNK\x10\x02\x12\t\n\x05REPLY\x10\x03\x12\n\n\x06\x43\x41NCEL\x10\x04*j\n\x0bReplyStatus\x12\t\n\x05\x46INAL\x10\x00\x12\r\n\tNOT_OWNER\x10\x01\x12\x0c\n\x08NO_REPLY\x10\x02\x12\n\n\x06\x46\x41ILED\x10\x03\x12\x0b\n\x07\x45XPIRED\x10\x04\x12\x0b\n\x07REFUSED\x10\x05\x12\r\n\tTOO_LARGE\x10\x06\x32\x98\x01\n\x0bKafkaStream\x12\x42\n\x04\x42ulk\x12\x1a.kafscale.rpc.v1.RawFrames\x1a\x1a.kafscale.rpc.v1.RawFrames(\x01\x30\x01\x12\x45\n\x07\x43ontrol\x12\x1a.kafscale.rpc.v1.RawFrames\x1a\x1a.kafscale.rpc.v1.RawFrames(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,9 +34,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FRAMEKIND']._serialized_start=78
   _globals['_FRAMEKIND']._serialized_end=164
   _globals['_REPLYSTATUS']._serialized_start=166
-  _globals['_REPLYSTATUS']._serialized_end=257
+  _globals['_REPLYSTATUS']._serialized_end=272
   _globals['_RAWFRAMES']._serialized_start=49
   _globals['_RAWFRAMES']._serialized_end=76
-  _globals['_KAFKASTREAM']._serialized_start=260
-  _globals['_KAFKASTREAM']._serialized_end=412
+  _globals['_KAFKASTREAM']._serialized_start=275
+  _globals['_KAFKASTREAM']._serialized_end=427
 # @@protoc_insertion_point(module_scope)

@@ -21,6 +21,7 @@ class ReplyStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAILED: _ClassVar[ReplyStatus]
     EXPIRED: _ClassVar[ReplyStatus]
     REFUSED: _ClassVar[ReplyStatus]
+    TOO_LARGE: _ClassVar[ReplyStatus]
 FRAME_KIND_UNSPECIFIED: FrameKind
 REQUEST: FrameKind
 CHUNK: FrameKind
@@ -32,6 +33,7 @@ NO_REPLY: ReplyStatus
 FAILED: ReplyStatus
 EXPIRED: ReplyStatus
 REFUSED: ReplyStatus
+TOO_LARGE: ReplyStatus
 
 class RawFrames(_message.Message):
     __slots__ = ("frames",)
