@@ -1,6 +1,7 @@
 """A service of the smallest shape, run as a process by test_process.py.
 
-Produce answers what it got; Fetch is held until the drain begins, and so shows that a drain waits for it.
+Produce answers what it got; Fetch is held until the drain begins, and so shows that a drain waits for it. ListOffsets
+awaits what is done, again and again, so that the event loop never turns.
 """
 
 import asyncio
@@ -24,6 +25,12 @@ async def build(runtime: Runtime[ServiceSettings]) -> AsyncIterator[ServiceParts
         await draining.wait()
         return (b"before we left",)
 
+    async def spin(_request: InboundRequest) -> tuple[bytes, ...]:
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        while True:
+            await done
+
     async def drain() -> None:
         draining.set()
         if runtime.settings.rack == "stuck":
@@ -32,8 +39,11 @@ async def build(runtime: Runtime[ServiceSettings]) -> AsyncIterator[ServiceParts
     async def load() -> None:
         await runtime.topics.ready()
 
+    tasks = {1: held, 2: spin}
     yield ServiceParts(
-        bulk={0: echo, 1: task_handler(held, runtime.task_group)}, before_ready=load, drain=drain
+        bulk={0: echo, **{key: task_handler(each, runtime.task_group) for key, each in tasks.items()}},
+        before_ready=load,
+        drain=drain,
     )
 
 

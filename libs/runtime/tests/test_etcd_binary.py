@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import select
 import shutil
+import stat
 import subprocess
 import sys
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing, EtcdProcess, find_etcd
+from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing, EtcdProcess, find_etcd, socket_folder
 from kafscale.storage.etcd import EtcdClient
 from kafscale.testkit.etcd import etcd_program, start_etcd
 
@@ -123,6 +126,67 @@ def test_only_a_member_that_is_alone_does_not_wait_for_others_heartbeats(tmp_pat
     one_of_two = EtcdProcess(Path("etcd"), tmp_path / "d", log_path=tmp_path / "log", initial_cluster=cluster)
     assert any("--election-timeout" in flag for flag in alone.command())
     assert not any("--election-timeout" in flag for flag in one_of_two.command())
+
+
+async def test_an_etcd_with_sockets_serves_nobody_else_and_takes_up_the_data_of_one_with_ports(
+    tmp_path: Path,
+) -> None:
+    with start_etcd(tmp_path) as before:
+        client = EtcdClient.connect([before.endpoint])
+        await client.put(b"a", b"1")
+        await client.close()
+        await before.stop()
+    with socket_folder(tmp_path / "run") as folder:
+        server = EtcdProcess(etcd_program(), tmp_path / "data", log_path=tmp_path / "log", sockets=folder)
+        assert await server.start() == ()
+        try:
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+            assert listening_ports(server.pid) == set()
+            client = EtcdClient.connect([server.endpoint])
+            kv = await client.get(b"a")
+            assert kv is not None
+            assert kv.value == b"1"
+            server.kill()
+            await server.start()
+            assert await client.get(b"a", timeout_s=10) is not None, "its old socket is in nobody's way"
+            await client.close()
+        finally:
+            server.kill()
+    assert not folder.exists()
+
+
+def listening_ports(pid: int | None) -> set[str]:
+    """Inodes of the sockets in state LISTEN that the process holds."""
+    held = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    tables = [Path(f"/proc/{pid}/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table.splitlines()]
+    return {row[9] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in held}
+
+
+async def test_a_folder_whose_path_is_too_long_for_a_socket_is_replaced(tmp_path: Path) -> None:
+    with socket_folder(tmp_path / ("long" * 25)) as folder:
+        assert not folder.is_relative_to(tmp_path)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        server = EtcdProcess(etcd_program(), tmp_path / "data", log_path=tmp_path / "log", sockets=folder)
+        try:
+            await server.start()
+        finally:
+            server.kill()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "allowed"),
+    [({}, 200, None), ({"Origin": "http://evil.example"}, 200, None), ({"Host": "evil.example"}, 421, None)],
+)
+def test_a_web_page_neither_reads_etcd_nor_reaches_it_by_a_name_of_its_own(
+    etcd_server: EtcdProcess, headers: dict[str, str], status: int, allowed: str | None
+) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", etcd_server.client_port, timeout=10)) as connection:
+        connection.request("POST", "/v3/kv/range", body=b'{"key":"YQ=="}', headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+    assert (answer.status, answer.headers.get("Access-Control-Allow-Origin")) == (status, allowed)
 
 
 async def test_an_etcd_that_does_not_start_says_why_in_its_own_words(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kafscale.runtime.stream.frame import (
     ReplyStatus,
     RequestFrame,
     RequestMeta,
+    TooLargeFrame,
 )
 from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.outbox import Outbox, cut
@@ -272,15 +273,25 @@ def chunked(request_id: int, pieces: int, size: int) -> list[bytes]:
     return [message for message in iter(lambda: outbox.take(0), None) if message is not None]
 
 
-def test_a_body_over_the_bound_is_refused() -> None:
+def test_a_body_over_the_bound_fails_its_request_and_not_the_stream() -> None:
     def message() -> list[bytes]:
         outbox = Outbox()
         outbox.put_reply(1, 0, 0, (b"x" * (5 << 20),))
         return drained(outbox)
 
     assert received(Inbox("frontdoor", body_bytes_max=5 << 20), message())
-    with pytest.raises(FrameError):
-        received(Inbox("frontdoor", body_bytes_max=(5 << 20) - 1), message())
+    inbox = Inbox("frontdoor", body_bytes_max=(5 << 20) - 1)
+    (frame,) = received(inbox, message())
+    assert frame == ReplyFrame(1, Reply(ReplyStatus.TOO_LARGE, 0, memoryview(b"")))
+    assert received(inbox, drained(small_reply()))
+    requests = [request_part(7), *chunked(7, 6, 1 << 20)[1:]]
+    assert received(Inbox("service", body_bytes_max=2 << 20), requests) == [TooLargeFrame(7)]
+
+
+def small_reply() -> Outbox:
+    outbox = Outbox()
+    outbox.put_reply(2, 0, 0, (b"x",))
+    return outbox
 
 
 def test_more_open_bodies_than_the_bound_are_refused() -> None:

@@ -70,6 +70,23 @@ def test_without_a_form_a_file_gets_json_and_a_terminal_plain_lines() -> None:
         assert b"{" not in terminal.read(200).splitlines()[0]
 
 
+ESCAPES = """
+from kafscale.runtime.logs import CURRENT_REQUEST, configure_logs
+from kafscale.runtime.stream.frame import RequestMeta
+import structlog, sys
+configure_logs(level="info", form=sys.argv[1], service="fetch")
+CURRENT_REQUEST.set(RequestMeta(connection_id=5, api_key=1, api_version=4, client_id="me\\x1b]0;title\\x07"))
+structlog.get_logger("x").info("heard\\x9b2J", names=["a\\x1b[31m"])
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "plain"])
+def test_no_form_prints_control_codes_that_a_client_chose(form: str) -> None:
+    done = subprocess.run([sys.executable, "-c", ESCAPES, form], capture_output=True, text=True, check=True)
+    assert "title" in done.stderr
+    assert not any(code in done.stderr for code in ("\x1b", "\x07", "\x9b", "u001b"))
+
+
 SECRETS = """
 from kafscale.runtime.logs import configure_logs
 import structlog, sys

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from kafscale.runtime.addresses import split_address
 from kafscale.runtime.clock import ManualClock
-from kafscale.runtime.exposition import expose, merge_expositions
+from kafscale.runtime.exposition import LABEL_LENGTH_MAX, expose, merge_expositions
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
 from kafscale.runtime.loopwatch import LoopWatch
@@ -118,6 +118,24 @@ def test_a_client_cannot_grow_the_number_of_children() -> None:
     rows = family.rows()
     assert len(rows) == CHILDREN_MAX + 1
     assert dict(rows)[("other",)].value == 50
+
+
+def test_long_names_of_clients_are_cut_and_stay_apart() -> None:
+    metrics = Metrics("fetch", TABLE)
+    records = metrics.counters("records_total")
+    begin = "g" * 30_000
+    for name in (begin + "a", begin + "b", "t" * 249):
+        records.labels(name).inc()
+    text = expose(metrics.read()).decode()
+    names = [
+        sample.labels["topic"]
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "kafscale_fetch_records_total"
+    ]
+    assert len(set(names)) == 3
+    assert "t" * 249 in names
+    assert max(map(len, names)) == LABEL_LENGTH_MAX
 
 
 def test_workers_answer_as_one_sums_added_and_gauges_kept_apart() -> None:

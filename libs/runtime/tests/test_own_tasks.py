@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.own_tasks import OwnTasks
@@ -41,7 +42,8 @@ async def test_a_task_of_the_process_starts_without_the_request_that_made_it() -
     assert of_request.result() == META
 
 
-async def test_a_request_that_waited_behind_others_runs_under_its_own_ids() -> None:
+@pytest.mark.parametrize("prompt", [False, True])
+async def test_a_request_that_waited_behind_others_runs_under_its_own_ids(prompt: bool) -> None:
     seen: list[tuple[int, RequestMeta | None]] = []
     released, everyone = asyncio.Event(), asyncio.Event()
 
@@ -53,7 +55,7 @@ async def test_a_request_that_waited_behind_others_runs_under_its_own_ids() -> N
         return ()
 
     async with OwnTasks() as tasks:
-        start = task_handler(handler, tasks, concurrent_max=1)
+        start = task_handler(handler, tasks, concurrent_max=1, prompt=prompt)
         for number in (1, 2, 3):
             token = CURRENT_REQUEST.set(request(number).meta)
             start(request(number))
@@ -62,6 +64,64 @@ async def test_a_request_that_waited_behind_others_runs_under_its_own_ids() -> N
         async with asyncio.timeout(30):
             await everyone.wait()
     assert [(number, meta and meta.correlation_id) for number, meta in seen] == [(1, 1), (2, 2), (3, 3)]
+
+
+async def test_a_prompt_request_is_answered_without_a_task_and_has_one_from_its_first_wait_on() -> None:
+    tracer = Tracer(service="x", instance="1/a", ratio=1, exporter=InMemorySpanExporter())
+    released, ended = asyncio.Event(), asyncio.Event()
+    seen: list[tuple[int, RequestMeta | None, Span | None]] = []
+
+    def note(inbound: InboundRequest) -> None:
+        seen.append((inbound.meta.correlation_id, CURRENT_REQUEST.get(), CURRENT_SPAN.get()))
+
+    async def handler(inbound: InboundRequest) -> tuple[bytes, ...]:
+        note(inbound)
+        if inbound.meta.correlation_id == 2:
+            await released.wait()
+            await asyncio.sleep(0)
+            note(inbound)
+            ended.set()
+        return ()
+
+    async with OwnTasks() as tasks:
+        start = task_handler(handler, tasks, prompt=True)
+        asked = [request(number) for number in (1, 2, 3)]
+        tasks_before = asyncio.all_tasks()
+        for inbound in asked:
+            inbound.span = tracer.start_root("Heartbeat v4")
+            token = CURRENT_REQUEST.set(inbound.meta)
+            start(inbound)
+            CURRENT_REQUEST.reset(token)
+        assert [inbound.replied for inbound in asked] == [True, False, True]
+        assert len(asyncio.all_tasks() - tasks_before) == 1
+        assert CURRENT_SPAN.get() is None
+        released.set()
+        async with asyncio.timeout(30):
+            await ended.wait()
+    assert asked[1].replied
+    assert seen == [(number, asked[number - 1].meta, asked[number - 1].span) for number in (1, 2, 3, 2)]
+
+
+async def test_a_prompt_request_that_is_cancelled_ends_where_it_waits() -> None:
+    ended: list[str] = []
+
+    async def handler(_: InboundRequest) -> tuple[bytes, ...]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        return ()
+
+    for turns in (0, 3):  # before its task has begun, and after
+        async with OwnTasks() as tasks:
+            inbound = request(1)
+            task_handler(handler, tasks, prompt=True)(inbound)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for cancel in inbound.cancel():
+                cancel()
+    assert ended == ["cancelled"] * 2
 
 
 class Silent:

@@ -18,6 +18,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.face import advertised_http
+from kafscale.runtime.loopwatch import STUCK_EXIT_CODE
 from kafscale.runtime.stream.client import BackendLost, StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd import EtcdClient
@@ -28,7 +29,7 @@ from kafscale.testkit.etcd import etcd_program
 SERVICE = Path(__file__).with_name("echo_service.py")
 WAIT_S = 60
 """Most of a process start is importing, which a busy machine makes ten times as long."""
-ECHO, HELD = 0, 1
+ECHO, HELD, SPIN = 0, 1, 2
 
 
 class Running:
@@ -200,6 +201,19 @@ async def test_a_drain_that_does_not_end_is_cut_off(
         assert (await running.http("/readyz"))[0] == 503
         assert await running.ended() == 0
         assert (await running.logged("drain did not end in time"))["level"] == "warning"
+
+
+async def test_a_service_whose_event_loop_never_turns_ends_and_says_where_it_was(
+    etcd_server: EtcdProcess, keyspace: Keyspace
+) -> None:
+    async with service(settings_for(etcd_server.endpoint, keyspace)) as running:
+        client = StreamClient(str((await running.logged("ready"))["grpc"]), kind="bulk")
+        with pytest.raises(BackendLost):
+            await client.send(echo_meta(SPIN), ()).future
+        assert await running.ended() == STUCK_EXIT_CODE
+        stuck = await running.logged("event loop stuck, process ends")
+        assert "in spin" in str(stuck["stack"])
+        await client.close()
 
 
 async def test_a_service_that_stands_still_is_given_up_and_comes_back(

@@ -63,6 +63,14 @@ def test_a_flag_wins_over_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.etcd_endpoints == ("x:1", "y:2")
 
 
+def test_etcd_may_be_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFSCALE_ETCD_ENDPOINTS", "unix:///run/etcd/client:0")
+    assert read_settings(ServiceSettings).etcd_endpoints == ("unix:///run/etcd/client:0",)
+    monkeypatch.setenv("KAFSCALE_ETCD_ENDPOINTS", "unix://relative")
+    with pytest.raises(BadSettings, match="is not http://host:port .* not unix:///path"):
+        read_settings(ServiceSettings)
+
+
 def test_each_mistake_is_one_sentence_that_names_its_variable_and_value(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,8 +3,9 @@
 import asyncio
 import socket
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,58 @@ async def test_whatever_a_transport_raises_is_a_failure_of_the_cache(monkeypatch
     monkeypatch.setattr(client, "_closed", [Raising()])
     with pytest.raises(CacheUnavailable, match="RuntimeError"):
         await client.get("key")
+
+
+class Momentary:
+    """Opens in one step. What `arrivals` starts then is in the event loop's queue before the callbacks of the task."""
+
+    def __init__(self, arrivals: Callable[[], None]) -> None:
+        self.is_connected = False
+        self._arrivals = arrivals
+
+    async def connect(self) -> None:
+        await asyncio.sleep(0)
+        self.is_connected = True
+        self._arrivals()
+
+    async def send_command(self, *command: object, check_health: bool) -> None:
+        await asyncio.sleep(0)
+
+    async def read_response(self, *, disconnect_on_error: bool) -> bytes:
+        await asyncio.sleep(0)
+        return b"OK"
+
+    async def disconnect(self, nowait: bool = False) -> None:
+        self.is_connected = False
+
+
+LATE_CALLERS = """
+import asyncio
+from test_shared_cache_opening import Momentary
+from kafscale.runtime.shared_cache.redis_client import CONNECTIONS_MAX, RedisClient
+
+async def main():
+    tasks, loop = [], asyncio.get_running_loop()
+    def arrive():
+        if len(tasks) < 3:
+            tasks.extend(loop.create_task(client.get("late")) for _ in range(3))
+    client = RedisClient("redis://127.0.0.1:1")
+    client._closed = [Momentary(arrive) for _ in range(CONNECTIONS_MAX)]
+    await client.get("first")
+    print(await asyncio.gather(*tasks))
+
+asyncio.run(main())
+"""
+
+
+def test_a_caller_in_the_instant_in_which_an_opening_ends_does_not_keep_the_event_loop() -> None:
+    """In a process of its own: an event loop that never turns cannot be timed out from within."""
+    done = subprocess.run(
+        [sys.executable, "-c", LATE_CALLERS],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert done.stdout.count("b'OK'") == 3

@@ -246,12 +246,17 @@ async def test_a_reply_while_the_client_leaves_harms_nobody(turns: int) -> None:
 
 @on_uvloop
 async def test_a_malformed_request_is_the_clients_mistake_and_fills_no_log_of_ours() -> None:
+    for prompt in (False, True):
+        await sees_a_malformed_request(prompt=prompt)
+
+
+async def sees_a_malformed_request(*, prompt: bool) -> None:
     async def decodes(_request: InboundRequest) -> tuple[bytes, ...]:
         raise WireError("MetadataRequest", "length -2")
 
     with structlog.testing.capture_logs() as logs:
         async with asyncio.TaskGroup() as tasks:
-            handler = task_handler(decodes, tasks)
+            handler = task_handler(decodes, tasks, prompt=prompt)
             async with running({PRODUCE: handler}) as service, client_of(service.target) as client:
                 assert (await client.send(meta(), (b"?",)).future).status is ReplyStatus.FAILED
     (line,) = [line for line in logs if line["event"] == "malformed request"]
@@ -261,6 +266,11 @@ async def test_a_malformed_request_is_the_clients_mistake_and_fills_no_log_of_ou
 
 @on_uvloop
 async def test_coroutine_handlers_run_concurrently_up_to_their_limit_and_may_be_cancelled() -> None:
+    for prompt in (False, True):
+        await run_concurrently(prompt=prompt)
+
+
+async def run_concurrently(*, prompt: bool) -> None:
     gate = asyncio.Event()
     running_now = 0
     most = 0
@@ -278,7 +288,7 @@ async def test_coroutine_handlers_run_concurrently_up_to_their_limit_and_may_be_
         return (b"slow:", bytes(request.body))
 
     async with asyncio.TaskGroup() as tasks:
-        handler = task_handler(slow, tasks, concurrent_max=3)
+        handler = task_handler(slow, tasks, concurrent_max=3, prompt=prompt)
         async with running({SLOW: handler}) as service, client_of(service.target) as client:
             pending = [client.send(meta(SLOW), (b"%d" % number,)) for number in range(8)]
             bad = client.send(meta(SLOW), (b"bad",))
@@ -291,3 +301,24 @@ async def test_coroutine_handlers_run_concurrently_up_to_their_limit_and_may_be_
             for number in (1, 2, 3, 4, 6, 7):
                 assert bytes((await pending[number].future).body) == b"slow:%d" % number
             assert most == 3
+
+
+@on_uvloop
+async def test_an_answer_or_a_request_too_large_fails_alone_and_the_stream_goes_on_for_the_others() -> None:
+    asked: list[InboundRequest] = []
+    limits = StreamLimits(body_bytes_max=2 << 20)
+    handlers = {PRODUCE: echo, SLOW: asked.append}
+    async with running(handlers, limits=limits) as service, client_of(service.target) as client:
+        waiting = client.send(meta(SLOW), (b"held",))
+        too_long = await client.send(meta(), (bytes(2 << 20),)).future
+        assert (too_long.status, bytes(too_long.body)) == (ReplyStatus.TOO_LARGE, b"")
+        never_read = await client.send(meta(), (bytes((2 << 20) + 1),)).future
+        assert never_read.status is ReplyStatus.TOO_LARGE
+        not_sent = client.send(meta(), (memoryview(bytes(1 << 20)),) * 129)
+        assert (await not_sent.future).status is ReplyStatus.TOO_LARGE
+        assert not not_sent.sent
+        asked[0].reply((b"answered on the same stream",))
+        assert bytes((await waiting.future).body) == b"answered on the same stream"
+        assert service.streams.stats["bulk"].too_large == 2
+        assert service.streams.stats["bulk"].streams == 1
+        assert service.streams.held_bytes == 0

@@ -10,10 +10,19 @@ from kafscale.runtime import waits
 from kafscale.runtime.backoff import Backoff
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import ManualClock
-from kafscale.runtime.loopwatch import CATCH_UP_MS, STALL_MS, TICK_MS, LoopWatch
+from kafscale.runtime.loopwatch import (
+    CATCH_UP_MS,
+    LOOK_EVERY_MS,
+    STALL_MS,
+    STUCK_AFTER_MS,
+    TICK_MS,
+    LoopWatch,
+    Watchdog,
+)
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.waits import Need, wait_for
+from kafscale.storage.membership_keepalive import LEASE_TTL_S
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=40))
@@ -83,6 +92,41 @@ def test_the_worst_lag_is_kept_until_it_is_read() -> None:
         watch.tick()
     assert watch.take_lag_max_ms() == 70
     assert watch.take_lag_max_ms() == 0
+
+
+def looks_until_stuck(watchdog: Watchdog, clock: ManualClock, gap_ms: int, looks_max: int) -> int | None:
+    for number in range(1, looks_max + 1):
+        clock.advance(gap_ms)
+        if watchdog.is_stuck():
+            return number
+    return None
+
+
+def test_a_loop_that_does_not_turn_for_longer_than_a_lease_lives_is_stuck() -> None:
+    clock = ManualClock(now_ms=1000)
+    watchdog = Watchdog(LoopWatch(clock), clock)
+    looks = looks_until_stuck(watchdog, clock, LOOK_EVERY_MS, 100)
+    assert looks is not None
+    assert looks * LOOK_EVERY_MS > STUCK_AFTER_MS > 1000 * LEASE_TTL_S
+
+
+def test_a_loop_that_turns_now_and_then_is_not_stuck() -> None:
+    clock = ManualClock(now_ms=1000)
+    watch = LoopWatch(clock)
+    watchdog = Watchdog(watch, clock)
+    for _ in range(5):
+        assert looks_until_stuck(watchdog, clock, LOOK_EVERY_MS, STUCK_AFTER_MS // LOOK_EVERY_MS - 1) is None
+        watch.tick()
+
+
+def test_time_in_which_the_process_was_suspended_does_not_make_it_stuck() -> None:
+    clock = ManualClock(now_ms=1000)
+    watch = LoopWatch(clock)
+    watchdog = Watchdog(watch, clock)
+    assert looks_until_stuck(watchdog, clock, 100 * STUCK_AFTER_MS, 1) is None
+    assert looks_until_stuck(watchdog, clock, LOOK_EVERY_MS, STUCK_AFTER_MS // LOOK_EVERY_MS - 3) is None
+    watch.tick()
+    assert not watchdog.is_stuck()
 
 
 class NoSink:

@@ -27,6 +27,16 @@ def check_url(url: str) -> str:
     return url
 
 
+def check_etcd_url(url: str) -> str:
+    """As `check_url`, or `unix:///path` of a socket."""
+    if url.startswith("unix:///"):
+        return url
+    try:
+        return check_url(url)
+    except ValueError as mistake:
+        raise ValueError(f"{mistake}, and not unix:///path either") from None
+
+
 def check_redis_url(url: str) -> str:
     """`redis://`, `rediss://` or `unix://`. The mistake is told without the URL, which may hold a password."""
     parts = urlsplit(url)

@@ -4,6 +4,7 @@ Counters and histograms of workers are added up. A gauge means something only of
 samples are kept apart by a `worker` label.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -12,6 +13,9 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+
+LABEL_LENGTH_MAX: Final = 256
+"""In letters. A topic's name has 249 at most; names of groups and clients may be far longer."""
 
 _ADDED: Final = frozenset({"counter", "histogram", "summary"})
 
@@ -44,14 +48,24 @@ def family_of(reading: Reading) -> Metric:
         histogram = HistogramMetricFamily(name, row.text, labels=row.labels)
         for values, value in reading.values:
             assert isinstance(value, Distribution), "a histogram's values are distributions"
-            histogram.add_metric(values, value.buckets(), value.total)
+            histogram.add_metric(label_values(values), value.buckets(), value.total)
         return histogram
     make = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
     family = make(name, row.text, labels=row.labels)
     for values, value in reading.values:
         assert not isinstance(value, Distribution), "only a histogram's values are distributions"
-        family.add_metric(values, value)
+        family.add_metric(label_values(values), value)
     return family
+
+
+def label_values(values: Iterable[str]) -> list[str]:
+    """Each cut to LABEL_LENGTH_MAX, with a digest: a series may be there only once, and long names may begin alike."""
+    return [value if len(value) <= LABEL_LENGTH_MAX else _cut(value) for value in values]
+
+
+def _cut(value: str) -> str:
+    digest = hashlib.blake2b(value.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    return f"{value[: LABEL_LENGTH_MAX - len(digest) - 1]}~{digest}"
 
 
 def merge_expositions(texts: Mapping[str, bytes]) -> bytes:

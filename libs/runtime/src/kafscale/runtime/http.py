@@ -2,6 +2,10 @@
 
 A request is read up to 8 KiB and five seconds, answered, and its connection closed: probes and scrapers
 need no more, and a web framework would cost every service a third of a second and 25 MB to import.
+
+Law: a connection that is slow to ask or to read keeps no other from being answered. Past CONNECTIONS_MAX the oldest one
+is closed; a probe has asked by then, since its request comes with its connection. A probe that fails for want of a
+place would have a healthy service restarted.
 """
 
 import asyncio
@@ -36,23 +40,29 @@ class HttpFace:
         self._watch = watch
         self._clock = clock
         self._metrics = metrics
-        self._open = 0
+        self._open: dict[asyncio.StreamWriter, None] = {}  # in order of arrival
         self.worker_metrics: WorkerMetrics | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
-        self._open += 1
+        self._make_room()
+        self._open[writer] = None
         try:
-            if self._open <= CONNECTIONS_MAX:
-                async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(response(head, await self.answer(*request_line(head))))
-                    await writer.drain()
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(response(head, await self.answer(*request_line(head))))
+                await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
             return  # the caller left, is too slow or is no HTTP client: nobody to tell
         finally:
-            self._open -= 1
+            self._open.pop(writer, None)
             writer.close()
+
+    def _make_room(self) -> None:
+        while len(self._open) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
 
     async def answer(self, method: str, path: str) -> Answer:
         if method not in ("GET", "HEAD"):

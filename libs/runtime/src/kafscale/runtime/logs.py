@@ -1,27 +1,35 @@
 """Logs: one event per line, JSON or plain, with the ids of the request at hand.
 
-Secrets are left out (`redaction.py`), storms are summed (`log_storms.py`), and what libraries log in the standard
-way takes the same form. An exception is one field of its line in JSON, and follows its line in the plain form.
+Secrets and control codes are left out (`redaction.py`), storms are summed (`log_storms.py`), a thread writes
+(`log_writer.py`), and what libraries log in the standard way takes the same form. An exception is one field of its line
+in JSON, and follows its line in the plain form.
 """
 
+import atexit
 import logging
 import sys
 from contextvars import ContextVar
-from typing import Any, BinaryIO, Final, Literal, TextIO
+from typing import Final, Literal
 
 import orjson
 import structlog
 from kafscale.runtime.log_storms import StormGuard, Storms
+from kafscale.runtime.log_writer import LogWriter
 from kafscale.runtime.redaction import redact_field
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.apis import api_label
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+log = structlog.get_logger("kafscale.logs")
 
 # Which request this task or callback works for: set around each handler, inherited by the tasks it makes for itself.
 CURRENT_REQUEST: Final[ContextVar[RequestMeta | None]] = ContextVar("kafscale_request", default=None)
 
 CLIENT_ID_SHOWN: Final = 256
 """A client id may be 32 KiB long; no line shows more of it."""
+
+WRITER: Final = LogWriter()
+"""The process has one standard error, and so one writer."""
 
 _LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -61,18 +69,18 @@ def leave_out_secrets(_logger: WrappedLogger, _method: str, event: EventDict) ->
     return {name: redact_field(name, value) for name, value in event.items()}
 
 
-class NamedBytesLogger(structlog.BytesLogger):
-    """Knows which module's it is."""
+class LineLogger:
+    """What structlog gives a finished line to. Knows which module's it is."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        super().__init__(file)
+    def __init__(self, name: str) -> None:
         self.name = name
 
+    def msg(self, line: str | bytes) -> None:
+        text = line.encode(errors="backslashreplace") if isinstance(line, str) else line
+        WRITER.write(text + b"\n")
 
-class NamedPrintLogger(structlog.PrintLogger):
-    def __init__(self, file: TextIO, name: str) -> None:
-        super().__init__(file)
-        self.name = name
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
 
 
 def configure_logs(*, level: str, form: Literal["json", "plain"] | None, **ids: str) -> dict[str, str]:
@@ -83,6 +91,8 @@ def configure_logs(*, level: str, form: Literal["json", "plain"] | None, **ids: 
     if form is None:
         form = "plain" if sys.stderr.isatty() else "json"
     threshold = _LEVELS[level]
+    atexit.register(WRITER.flush)  # the last to run: what others log at exit is written too
+    WRITER.say_dropped = _say_dropped
 
     def add_process_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         return {**ids, **event}
@@ -98,34 +108,39 @@ def configure_logs(*, level: str, form: Literal["json", "plain"] | None, **ids: 
         structlog.processors.format_exc_info,
         leave_out_secrets,
     ]
-    last, factory = _json() if form == "json" else _plain()
     structlog.configure(
-        processors=[*shared, last],
+        processors=[*shared, _json() if form == "json" else _plain()],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=factory,
+        logger_factory=_line_logger,
         cache_logger_on_first_use=False,
     )
     _adopt_stdlib(threshold)
     return ids
 
 
-def _json() -> tuple[Processor, Any]:
-    def factory(name: str = "", *_: object) -> NamedBytesLogger:
-        return NamedBytesLogger(sys.stderr.buffer, name)
+def say_why_it_ends(sentence: str) -> None:
+    """For a process that ends before it serves: a plain line on standard error, after all that was logged."""
+    WRITER.flush()
+    sys.stderr.write(f"{sentence}\n")
 
-    return structlog.processors.JSONRenderer(serializer=orjson.dumps, default=str), factory
+
+def _line_logger(name: str = "", *_: object) -> LineLogger:
+    return LineLogger(name)
 
 
-def _plain() -> tuple[Processor, Any]:
+def _say_dropped(lines: int) -> None:
+    log.warning("log lines dropped, standard error did not take them", lines=lines)
+
+
+def _json() -> Processor:
+    return structlog.processors.JSONRenderer(serializer=orjson.dumps, default=str)
+
+
+def _plain() -> Processor:
     """Tracebacks without the values of variables: those are not looked through for secrets."""
-
-    def factory(name: str = "", *_: object) -> NamedPrintLogger:
-        return NamedPrintLogger(sys.stderr, name)
-
-    plain_traceback = structlog.dev.plain_traceback
     return structlog.dev.ConsoleRenderer(
-        colors=sys.stderr.isatty(), exception_formatter=plain_traceback
-    ), factory
+        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
 
 
 class _ToStructlog(logging.Handler):

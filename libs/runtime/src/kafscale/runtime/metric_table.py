@@ -48,11 +48,13 @@ def histogram(name: str, text: str, *labels: str, bounds: tuple[float, ...] = SE
 EVERY_SERVICE: Final = (
     gauge("loop_lag_seconds", "Worst lateness of the event loop since the last scrape"),
     counter("loop_stalls_total", "Times the process stood still for over half a second"),
+    counter("log_lines_dropped_total", "Log lines dropped because standard error did not take them"),
     gauge("memory_budget_bytes", "What requests and buffers may hold"),
     gauge("memory_reserved_bytes", "What requests and buffers hold"),
     counter("memory_refusals_total", "Reservations refused because the budget was used up"),
     counter("registration_losses_total", "Times the registration in etcd ran out"),
     gauge("registration_age_seconds", "Since etcd last renewed the registration, which lasts 8 s"),
+    gauge("unreadable_values", "Values in etcd that the process watches and cannot read", "view"),
     counter(
         "trace_spans_lost_total", "Spans that their collector did not take, or not in time; 0 without traces"
     ),
@@ -76,6 +78,9 @@ EVERY_SERVICE: Final = (
         "stream_refused_total", "Requests refused because the service was leaving or has no such API", "kind"
     ),
     counter("stream_failed_total", "Requests whose handler raised", "kind"),
+    counter(
+        "stream_too_large_total", "Requests and answers refused because a stream carries no such size", "kind"
+    ),
     counter("stream_pauses_total", "Times a stream was not read because too much was open on it", "kind"),
 )
 
@@ -128,8 +133,11 @@ FRONTDOOR: Final = (
     gauge("connections", "Open client connections"),
     counter("connections_accepted_total", "Client connections accepted"),
     counter("connections_closed_total", "Connections closed by us", "reason"),
-    gauge("held_bytes", "Bytes of requests held for clients"),
-    counter("read_stalls_total", "Times all sockets were left unread for want of memory"),
+    gauge(
+        "held_bytes",
+        "Bytes held for clients: requests, and answers that they have not taken or that are reserved",
+    ),
+    counter("read_stalls_total", "Times a connection was left unread for want of memory"),
     gauge("held_parts", "Partitions' shares of requests held for an owner"),
     counter("parts_resent_total", "Shares sent again after a definite no"),
     gauge("workers_ready", "Worker processes that serve clients; without any, 1 while this one does"),
@@ -154,6 +162,8 @@ PRODUCE: Final = (
     counter("claims_lost_total", "Claims that lost their compare"),
     counter("handoffs_total", "Partitions given away"),
     counter("checkpoints_total", "Tails moved to manifests"),
+    counter("manifest_merges_failed_total", "Merges of old manifests that could not be done"),
+    counter("damaged_partitions_total", "Times that a partition was not served because its data is damaged"),
     histogram("put_seconds", "One PUT that succeeded"),
     histogram("flush_seconds", "From a segment's seal to its commit"),
     histogram("recovery_seconds", "From a request's first claim to serving"),
@@ -161,6 +171,9 @@ PRODUCE: Final = (
     gauge("owned_partitions", "Partitions this instance writes"),
     gauge("governor_waiting_partitions", "Partitions that wait for the PUT budget"),
     gauge("conversions_waiting", "Requests with message sets that wait to be made batches of"),
+    gauge("producer_ids", "Idempotent producers that the partitions of this instance remember"),
+    gauge("producer_ids_bytes", "Memory that they take"),
+    counter("producer_ids_evicted_total", "Producers forgotten before they expired, for want of room"),
 )
 
 FETCH: Final = (
@@ -187,9 +200,18 @@ FETCH: Final = (
     counter("manifest_loads_total", "Manifests read from the object store"),
 )
 
+ETCD_SPACE: Final = (
+    gauge("etcd_quota_bytes", "Size past which etcd takes no writes"),
+    gauge("etcd_file_bytes", "Size of etcd's database file"),
+    gauge("etcd_used_bytes", "Bytes of the file that are in use; the rest is written again before it grows"),
+    gauge("etcd_full", "1 while etcd has raised NOSPACE and takes no writes"),
+    counter("etcd_space_refusals_total", "Groups, offsets and topics refused to keep etcd's last share"),
+)
+
 COORDINATOR: Final = (
     *APIS,
     *COMMITS,
+    *ETCD_SPACE,
     counter("rebalances_total", "New generations of classic groups, and new epochs of consumer groups"),
     gauge("slots", "Slots of groups this instance has"),
     counter("slots_lost_total", "Slots that were ours until another claimed them"),
@@ -198,7 +220,13 @@ COORDINATOR: Final = (
     gauge("groups_unreadable", "Groups that are not served because their records cannot be read"),
 )
 
-ADMIN: Final = APIS
+ADMIN: Final = (
+    *APIS,
+    *ETCD_SPACE,
+    gauge("deleting_topics", "Topics that are marked as deleted and not gone yet"),
+    counter("deleted_objects_total", "Objects of deleted topics that this instance deleted"),
+    gauge("deletion_stalled_rounds", "Rounds in a row in which no deletion of a topic got on here"),
+)
 
 _PARTITION: Final = ("cluster_name", "topic", "partition")
 _MEMBER: Final = ("cluster_name", "group", "topic", "partition", "member_host", "consumer_id", "client_id")
@@ -237,6 +265,7 @@ UPKEEP: Final = (
     gauge("working", "1 if the tasks run here"),
     counter("runs_total", "Runs of a task that ended well", "task"),
     counter("failures_total", "Runs of a task that failed or did not end in time", "task"),
+    gauge("stalled_runs", "Runs of a task in a row that found work and got nowhere", "task"),
     gauge("last_run_timestamp_seconds", "When the task's last run here ended well, since 1970", "task"),
     histogram("run_seconds", "Duration of runs that ended well", "task", bounds=RUN_SECONDS_BOUNDS),
     counter("log_starts_moved_total", "Logs that retention let start later"),
@@ -248,6 +277,7 @@ UPKEEP: Final = (
     counter("compaction_bytes_before_total", "Bytes of the segments that it went through"),
     counter("compaction_bytes_after_total", "Bytes of the segments that it left"),
     gauge("uncleanable_partitions", "Logs that the last round could not compact", "reason"),
+    gauge("compaction_unfinished_logs", "Due logs that the last round had no time for, or not enough"),
     gauge("compaction_longest_seconds", "The longest time that a log took in the last round"),
     gauge(
         "compaction_delay_seconds",

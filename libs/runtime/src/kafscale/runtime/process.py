@@ -21,7 +21,7 @@ from kafscale.runtime.face import GrpcFace, advertised, advertised_http
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
 from kafscale.runtime.logs import configure_logs
-from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.loopwatch import LoopWatch, Watchdog
 from kafscale.runtime.malloc import MALLOC_ENV
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.outside import connect_etcd, etcd_need, open_object_store, store_need
@@ -36,7 +36,13 @@ from kafscale.runtime.waits import Need, wait_for
 from kafscale.storage.etcd import EtcdClient, EtcdError
 from kafscale.storage.etcd_transport import BadEndpoint
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import InstanceState, Listener, NodeIdTaken, Registration
+from kafscale.storage.membership import (
+    InstanceState,
+    Listener,
+    NodeIdTaken,
+    Registration,
+    RegistrationRefused,
+)
 from kafscale.storage.objects import ObjectStore, StoreUnsuitable
 
 __all__ = ["MALLOC_ENV", "Runtime", "ServiceParts", "run_service"]
@@ -121,7 +127,14 @@ class _Process(Generic[S]):
         try:
             async with AsyncExitStack() as stack:
                 await self._live(stack)
-        except* (CannotServe, NodeIdTaken, StoreUnsuitable, BadEndpoint, BadRedisUrl) as group:
+        except* (
+            CannotServe,
+            NodeIdTaken,
+            RegistrationRefused,
+            StoreUnsuitable,
+            BadEndpoint,
+            BadRedisUrl,
+        ) as group:
             exit_code = FAILED_EXIT_CODE
             for error in leaves(group):
                 log.error("cannot serve", why=str(error))
@@ -143,6 +156,7 @@ class _Process(Generic[S]):
     async def _live(self, stack: AsyncExitStack) -> None:
         self._watch.start()
         stack.callback(self._watch.stop)
+        stack.enter_context(Watchdog(self._watch, self._clock))
         http_address = await self._listen(stack)
         etcd, store = await self._outside(stack)
         port = await self._bind(stack)
@@ -194,6 +208,7 @@ class _Process(Generic[S]):
                 listeners=self._listeners,
                 rack=settings.rack,
                 http_address=advertised_http(http_address, address),
+                trouble=lambda error: log.warning("not registered; trying again", why=str(error)),
             ),
             not_yet=(EtcdError,),
         )

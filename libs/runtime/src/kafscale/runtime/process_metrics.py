@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.logs import WRITER
 from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.metric_table import EVERY_SERVICE
 from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.stream.server import StreamServer
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.membership import Registration
+from kafscale.storage.views import PrefixView
 
 
 def watch_process(
@@ -37,9 +40,17 @@ def watch_loop(metrics: Metrics, watch: LoopWatch, budget: MemoryBudget) -> None
     """Of each process that has a loop, worker processes as well."""
     metrics.watch("loop_lag_seconds", lambda: watch.take_lag_max_ms() / 1000)
     metrics.watch("loop_stalls_total", lambda: watch.stalls)
+    metrics.watch("log_lines_dropped_total", lambda: WRITER.dropped_lines)
     metrics.watch("memory_budget_bytes", lambda: budget.bytes_max)
     metrics.watch("memory_reserved_bytes", lambda: budget.used_bytes)
     metrics.watch("memory_refusals_total", lambda: budget.refusals)
+
+
+def watch_views(metrics: Metrics, **views: PrefixView[Any]) -> None:
+    """What a process watches in etcd, each by a name for it; every service calls this once."""
+    metrics.watch_each(
+        "unreadable_values", lambda: (((name,), len(view.unreadable)) for name, view in views.items())
+    )
 
 
 def by_kind(streams: StreamServer, field: str) -> Callable[[], Iterator[Row]]:

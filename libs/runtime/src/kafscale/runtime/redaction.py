@@ -1,7 +1,9 @@
-"""Keeps secrets out of what is printed: log fields, exceptions, sentences about settings. Pure.
+"""Keeps secrets and control codes out of what is printed: log fields, exceptions, sentences about settings. Pure.
 
-Law: the value of a field whose name speaks of a secret, the user part of a URL, and what follows `password=` and
-its like inside a text are `***`. Too much rather than too little: a line may lose a harmless word, never show a key.
+Law of secrets: the value of a field whose name speaks of a secret, the user part of a URL, and what follows
+`password=` and its like inside a text are `***`. Too much rather than too little: a line may lose a harmless word,
+never show a key. Law of control codes: none but line ends and tabs are left. Clients choose names and ids, and a
+terminal obeys the codes in them.
 """
 
 import re
@@ -25,7 +27,17 @@ _ASSIGNED: Final = re.compile(
 )
 
 
+def harmless(text: str) -> str:
+    """The text with a replacement character for each control code."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
 def redact_text(text: str) -> str:
+    text = harmless(text)
     if "@" in text:
         text = _USER_IN_URL.sub(f"://{HIDDEN}@", text)
     if "=" in text or ":" in text:

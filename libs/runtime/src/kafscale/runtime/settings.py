@@ -7,7 +7,7 @@ Values only: nothing here opens, connects or decides.
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from kafscale.runtime.addresses import check_redis_url, check_url, split_address
+from kafscale.runtime.addresses import check_etcd_url, check_redis_url, check_url, split_address
 from kafscale.storage.keys import check_namespace
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -33,6 +33,11 @@ class ServiceSettings(BaseSettings):
     etcd_ca: Path | None = Field(None, description="CA that signed etcd's certificate (PEM).")
     etcd_cert: Path | None = Field(None, description="Client certificate for etcd (PEM).")
     etcd_key: Path | None = Field(None, description="Key of the client certificate for etcd (PEM).")
+    etcd_quota_bytes: int = Field(
+        2 << 30,
+        ge=16 * MIB,
+        description="etcd's --quota-backend-bytes. An etcd from 3.6 on tells its own.",
+    )
 
     object_store: Literal["s3", "dir", "memory"] | None = Field(
         None, description="Where segments live. Default: memory or dir if their setting is given, else s3."
@@ -89,6 +94,25 @@ class ServiceSettings(BaseSettings):
     cache_bytes: int = Field(128 * MIB, ge=0, description="Segments kept in memory by a fetch service.")
     readahead_segments: int = Field(2, ge=0, description="Segments fetched ahead of a sequential reader.")
 
+    group_consumer_session_timeout_ms: int = Field(
+        45_000, ge=1, description="Session timeout of members of the new protocol (KIP-848)."
+    )
+    group_consumer_min_session_timeout_ms: int = Field(
+        45_000, ge=1, description="Shortest session timeout that a group's configs may name."
+    )
+    group_consumer_max_session_timeout_ms: int = Field(
+        60_000, ge=1, description="Longest session timeout that a group's configs may name."
+    )
+    group_consumer_heartbeat_interval_ms: int = Field(
+        5_000, ge=1, description="How often members of the new protocol are told to send heartbeats."
+    )
+    group_consumer_min_heartbeat_interval_ms: int = Field(
+        5_000, ge=1, description="Shortest heartbeat interval that a group's configs may name."
+    )
+    group_consumer_max_heartbeat_interval_ms: int = Field(
+        15_000, ge=1, description="Longest heartbeat interval that a group's configs may name."
+    )
+
     redis_url: SecretStr | None = Field(
         None,
         description="Redis that produce and fetch services share as a cache of segments; none when unset.",
@@ -120,7 +144,7 @@ class ServiceSettings(BaseSettings):
     def check_endpoints(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value:
             raise ValueError("at least one etcd endpoint is needed")
-        return tuple(map(check_url, value))
+        return tuple(map(check_etcd_url, value))
 
     @field_validator("otlp_endpoint")
     @classmethod

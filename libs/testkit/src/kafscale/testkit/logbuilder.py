@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from kafscale.storage.etcd import EtcdClient, Put, Txn
 from kafscale.storage.heads import EpochStart, Head, ManifestRef, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
-from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest, ref_to
+from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest, epoch_starts, ref_to
 from kafscale.storage.objects import IfAbsent, ObjectStore
 from kafscale.storage.segment import BatchInfo, build_segment
 from kafscale.storage.topics import Topic, encode_topic
@@ -168,11 +168,7 @@ class LogBuilder:
         """Move the tail but its newest `keep` segments into one manifest."""
         at = len(self.head.tail) - keep
         moved, kept = self.head.tail[:at], self.head.tail[at:]
-        known = {start.epoch: start for start in self.head.epochs}
-        starts = [
-            known[seg.epoch] for seg in moved if known.get(seg.epoch) and known[seg.epoch].start == seg.base
-        ]
-        manifest = Manifest(segments=moved, epochs=tuple(starts))
+        manifest = Manifest(segments=moved, epochs=epoch_starts(moved))
         key = self._keyspace.manifest_key(
             self.topic.topic_id, self.partition, moved[0].base, uuid.uuid4().hex
         )

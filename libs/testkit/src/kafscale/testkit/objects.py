@@ -21,16 +21,19 @@ from kafscale.storage.objects import (
     NO_METADATA,
     Buffer,
     Condition,
+    Doomed,
     MemoryStore,
     Metadata,
     ObjectInfo,
     ObjectStore,
+    Outcome,
     StoreConfig,
     StoreError,
     StoreFull,
     StoreUnavailable,
     open_store,
 )
+from kafscale.storage.objects.singly import delete_singly
 from kafscale.testkit.seaweed import SeaweedServer
 
 T = TypeVar("T")
@@ -142,6 +145,10 @@ class FaultyStore:
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         return await self._write("delete", key, lambda: self.inner.delete(key, if_match=if_match))
+
+    async def delete_many(self, doomed: Sequence[Doomed]) -> list[Outcome]:
+        """Faults befall each deletion by itself, as a server's answer tells of each."""
+        return await delete_singly(lambda key, etag: self.delete(key, if_match=etag), doomed)
 
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         await self._meet("list", prefix)

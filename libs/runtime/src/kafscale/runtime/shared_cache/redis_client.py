@@ -73,6 +73,7 @@ class RedisClient:
     async def _ask(self, command: tuple[str | bytes | int, ...]) -> object:
         """A connection hangs up by itself when it is cancelled or fails before the whole answer is read."""
         while not self._idle:
+            # Never a task that has ended: such an await does not suspend, and the event loop would never turn again.
             await asyncio.shield(self._opened())
         connection = self._idle.pop()
         try:
@@ -98,17 +99,20 @@ class RedisClient:
         if self._opening is None:
             opening = self._open(self._closed.pop())
             self._opening = asyncio.get_running_loop().create_task(opening, context=Context())
-            self._opening.add_done_callback(self._has_opened)
+            self._opening.add_done_callback(_look_at)
         return self._opening
 
     async def _open(self, connection: Connection) -> None:
+        """Forgotten by its own last step and not by a callback, which would run a pass of the event loop later."""
         try:
             async with asyncio.timeout(OPENING_TIMEOUT_S):
                 await connection.connect()  # type: ignore[no-untyped-call]
         finally:
             self._put_back(connection)
+            self._opening = None
 
-    def _has_opened(self, opening: asyncio.Task[None]) -> None:
-        self._opening = None
-        if not opening.cancelled():
-            opening.exception()  # looked at, also when every caller has left
+
+def _look_at(opening: asyncio.Task[None]) -> None:
+    """An exception that every caller has left behind is no surprise to report."""
+    if not opening.cancelled():
+        opening.exception()

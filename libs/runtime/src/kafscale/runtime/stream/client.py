@@ -75,8 +75,9 @@ class StreamClient:
     def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply:
         """Never blocks and never raises for the world's failures: those are in the future.
 
-        Fails at once with BackendLost(sent=False) while the backend is known to be unreachable and
-        when the queue is full; look at `writable` or await drain() before sending much.
+        Answers TOO_LARGE at once, and sends nothing, when the body is larger than a stream carries. Fails at
+        once with BackendLost(sent=False) while the backend is known to be unreachable and when the queue is
+        full; look at `writable` or await drain() before sending much.
         meta.request_id is drawn here. meta.age_budget_ms=0 takes the client's default. The buffers
         must not change until the reply is there. FrameError when a text does not fit in a header.
         """

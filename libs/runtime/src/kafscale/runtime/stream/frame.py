@@ -19,6 +19,8 @@ FRAME_VERSION: Final = 3
 FLAG_MORE: Final = 1
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 MESSAGE_BYTES_MAX: Final = 1 << 20
+BODY_BYTES_MAX: Final = 128 << 20
+"""Of a request or a reply. A larger one is never sent: it is the failure of its request alone."""
 NULL_LENGTH: Final = 0xFFFF
 STRINGS: Final = 5
 CLIENTS_KNOWN: Final = 2_048
@@ -49,6 +51,9 @@ class ReplyStatus(enum.IntEnum):
     FAILED = 3  # the handler died: the outcome is unknown; empty payload
     EXPIRED = 4  # dropped unread, its age was over the budget: definitely not executed
     REFUSED = 5  # the service is leaving: definitely not executed, may be routed again
+    TOO_LARGE = (
+        6  # the request, or the answer to it, is larger than a stream carries: the same again fails again
+    )
 
 
 class FrameError(Exception):
@@ -100,7 +105,13 @@ class CancelFrame(msgspec.Struct, frozen=True):
     request_id: int
 
 
-Frame = RequestFrame | ReplyFrame | CancelFrame
+class TooLargeFrame(msgspec.Struct, frozen=True):
+    """A request whose body passed the bound. What came of it is thrown away; its sender must hear."""
+
+    request_id: int
+
+
+Frame = RequestFrame | ReplyFrame | CancelFrame | TooLargeFrame
 
 
 def encode_string(text: str | None) -> bytes:

@@ -1,13 +1,15 @@
 """Messages received, and the frames in them; chunked bodies put together again. Pure.
 
-It accepts only what its side of the stream may receive, only well-formed frames, and only as many
-bytes of unfinished bodies as it was told; everything else is a FrameError.
+It accepts only what its side of the stream may receive and only well-formed frames; everything else is a
+FrameError. A body that passes its bound is its request's failure, not the stream's: what comes of it is thrown
+away, and its end is a frame that says so.
 """
 
 from functools import lru_cache
 from typing import Final, Literal
 
 from kafscale.runtime.stream.frame import (
+    BODY_BYTES_MAX,
     CLIENT_TEXTS_MAX,
     CLIENTS_KNOWN,
     COMMON,
@@ -29,10 +31,10 @@ from kafscale.runtime.stream.frame import (
     ReplyStatus,
     RequestFrame,
     RequestMeta,
+    TooLargeFrame,
     decode_strings,
 )
 
-BODY_BYTES_MAX: Final = 128 << 20
 OPEN_BODIES_MAX: Final = 16
 # A view keeps its whole message: what is this small and came in a message this large is copied out.
 SMALL_BODY_BYTES: Final = 4 << 10
@@ -183,16 +185,24 @@ class Inbox:
             raise FrameError(f"{len(payload)} bytes of payload in one frame")
         body.size += len(payload)
         if body.size > self._body_bytes_max:
-            raise FrameError(f"a body of more than {self._body_bytes_max} bytes")
-        body.parts.append(payload)
+            body.parts.clear()
+        else:
+            body.parts.append(payload)
         if flags:
             return None
         del self._open[request_id]
-        whole = memoryview(b"".join(body.parts))
         head = body.head
+        if body.size > self._body_bytes_max:
+            return self._too_large(request_id)
+        whole = memoryview(b"".join(body.parts))
         if isinstance(head, RequestMeta):
             return RequestFrame(head, whole)
         return ReplyFrame(head[0], Reply(head[1], head[2], whole))
+
+    def _too_large(self, request_id: int) -> Frame:
+        if self._is_service:
+            return TooLargeFrame(request_id)
+        return ReplyFrame(request_id, Reply(ReplyStatus.TOO_LARGE, 0, memoryview(b"")))
 
 
 def _decode_texts(extra: bytes) -> tuple[str | None, ...]:

@@ -12,6 +12,7 @@ import structlog
 from kafscale.runtime.backoff import Backoff
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.frame import (
+    BODY_BYTES_MAX,
     Buffer,
     FrameError,
     Reply,
@@ -139,6 +140,9 @@ class Link:
 
     def send(self, meta: RequestMeta, body: Sequence[Buffer], lane: int) -> PendingReply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        if body_size(body) > BODY_BYTES_MAX:
+            future.set_result(Reply(ReplyStatus.TOO_LARGE, 0, memoryview(b"")))
+            return PendingReply(self, 0, None, 0, future)
         refusal = self._refusal(body)
         if refusal:
             future.set_exception(BackendLost(target=self._target, sent=False, reason=refusal))

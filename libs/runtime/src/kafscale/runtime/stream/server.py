@@ -3,7 +3,8 @@
 Laws: a handler is called synchronously, so what it does before it returns happens in the order in
 which the front door sent. Every request is answered exactly once or its stream is gone. When a
 stream ends, everything open on it is cancelled. While more bytes than the limit are unanswered or
-unsent, the stream is not read.
+unsent, the stream is not read. An answer that is larger than the limit is not sent: its request hears
+TOO_LARGE, and the stream goes on for all others.
 """
 
 import asyncio
@@ -18,7 +19,17 @@ from kafscale.runtime.clock import Clock, SystemClock
 from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.loopwatch import LoopWatch
 from kafscale.runtime.stream.apis import ApiMetrics, ApiStats
-from kafscale.runtime.stream.frame import Buffer, CancelFrame, FrameError, ReplyStatus, RequestFrame
+from kafscale.runtime.stream.frame import (
+    BODY_BYTES_MAX,
+    Buffer,
+    CancelFrame,
+    FrameError,
+    ReplyStatus,
+    RequestFrame,
+    RequestMeta,
+    TooLargeFrame,
+    body_size,
+)
 from kafscale.runtime.stream.inbound import CountError, Handler, InboundRequest
 from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.options import ACCEPTED, SERVICE
@@ -48,7 +59,7 @@ class StreamLimits:
     held_bytes_max: int = 64 << 20
     held_bytes_total_max: int = 256 << 20
     open_requests_max: int = 16_384
-    body_bytes_max: int = 128 << 20
+    body_bytes_max: int = BODY_BYTES_MAX
 
 
 class StreamServer:
@@ -209,6 +220,16 @@ class _ServerStream:
         if request.span is not None:
             request.span.set("kafscale.reply", ReplyStatus(status).name)
             request.span.end()
+        if body_size(body) > self._limits.body_bytes_max:
+            self._refuse_size(request.meta, body_size(body))
+            status, body = ReplyStatus.TOO_LARGE, ()
+        self._reply(request_id, status, revision, body)
+
+    def _refuse_size(self, meta: RequestMeta, size: int) -> None:
+        self._stats.too_large += 1
+        log.error("answer too large", api_key=meta.api_key, request_id=meta.request_id, size=size)
+
+    def _reply(self, request_id: int, status: int, revision: int, body: Sequence[Buffer]) -> None:
         self._outbox.put_reply(request_id, status, revision, body)
         wanted = self._write_wanted
         if wanted is not None:
@@ -287,6 +308,9 @@ class _ServerStream:
         for frame in self._inbox.feed(message):
             if type(frame) is RequestFrame:
                 self._request(frame, arrived_ms)
+            elif type(frame) is TooLargeFrame:
+                self._stats.too_large += 1
+                self._reply(frame.request_id, ReplyStatus.TOO_LARGE, 0, ())
             elif type(frame) is CancelFrame:
                 request = self.open.pop(frame.request_id, None)
                 if request is not None:

@@ -16,4 +16,5 @@ class StreamStats:
     expired: int = 0
     refused: int = 0
     failed: int = 0
+    too_large: int = 0
     pauses: int = 0
