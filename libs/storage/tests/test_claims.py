@@ -84,7 +84,8 @@ def test_nobody_is_preferred_among_nobody() -> None:
     [
         ("", "", Grounds.UNOWNED),
         ("", "1", Grounds.HANDED_OVER),
-        ("", "2", None),  # promised to a live one
+        ("", "2", None),  # promised to one that is ready
+        ("", "3", Grounds.UNOWNED),  # promised to one that lives and drains
         ("", "9", Grounds.UNOWNED),  # promised to one that is gone
         ("1/me", "", Grounds.MINE),
         ("1/old", "", Grounds.MINE),
@@ -94,7 +95,7 @@ def test_nobody_is_preferred_among_nobody() -> None:
     ],
 )
 def test_a_live_owner_is_never_robbed(owner: str, handoff_to: str, expected: Grounds | None) -> None:
-    assert grounds(owner, handoff_to, me="1/me", live={"1/me", "2/b"}) is expected
+    assert grounds(owner, handoff_to, me="1/me", live={"1/me", "2/b", "3/c"}, ready={1, 2}) is expected
 
 
 def test_the_node_id_is_what_stands_before_the_boot_id() -> None:

@@ -5,26 +5,45 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafscale.storage.consumer_groups import (
+    Part,
+    PartKind,
+    encode_member_assignment,
+    encode_member_metadata,
+    encode_target,
+    part_key,
+    stored_groups,
+)
+from kafscale.storage.etcd import KeyValue
 from kafscale.storage.groups import (
     ClassicGroup,
     CommittedOffset,
     ConsumerGroup,
+    ConsumerGroupMetadata,
+    ConsumerMember,
+    ConsumerMemberState,
+    GroupRecord,
     GroupState,
+    TargetAssignment,
+    TopicPartitions,
     decode_committed,
     decode_group,
     encode_committed,
     encode_group,
 )
 from kafscale.storage.heads import CorruptValue
-from kafscale.storage.keys import TopicId
+from kafscale.storage.keys import Keyspace, SlotId, TopicId
 from kafscale.storage.schema import SCHEMA, UnknownSchema
 from kafscale.store.v1 import store_pb2 as pb
+
+TOPIC = TopicId(b"t" * 16)
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
@@ -48,9 +67,90 @@ def _drawn(hint: Any) -> st.SearchStrategy[Any]:
     return {str: st.text(max_size=9), bytes: st.binary(max_size=9), int: st.integers(-1, (1 << 31) - 1)}[hint]
 
 
-@given(values_of(GroupState))
-def test_a_group_comes_back_as_it_went_in(group: GroupState) -> None:
+@given(values_of(GroupRecord))
+def test_a_group_comes_back_as_it_went_in(group: GroupRecord) -> None:
     assert decode_group(encode_group(group)) == group
+
+
+KEYS = Keyspace()
+
+
+def entries(group: GroupState) -> list[KeyValue]:
+    """The keys of a consumer group as a coordinator writes them."""
+    state = group.state
+    assert isinstance(state, ConsumerGroup)
+    metadata = ConsumerGroupMetadata(
+        group_epoch=state.group_epoch,
+        assignment_epoch=state.assignment_epoch,
+        metadata_hash=state.metadata_hash,
+    )
+    record = GroupRecord(group=group.group, state=metadata, empty_since_ms=group.empty_since_ms)
+    parts = {Part(PartKind.METADATA, each.id): encode_member_metadata(each) for each in state.members}
+    parts |= {Part(PartKind.ASSIGNMENT, each.id): encode_member_assignment(each) for each in state.members}
+    parts |= {Part(PartKind.TARGET, each.member_id): encode_target(each.partitions) for each in state.target}
+    key = KEYS.group(SlotId(7), group.group)
+    beneath = [KeyValue(part_key(KEYS, key, part), value, 1, 1, 1, 0) for part, value in parts.items()]
+    return [*beneath, KeyValue(key, encode_group(record), 1, 1, 1, 0)]
+
+
+def with_targets(group: ConsumerGroup, epochs: tuple[int, int]) -> ConsumerGroup:
+    """With different members, a target for each, and no target that could contradict another."""
+    members = tuple({member.id: member for member in group.members}.values())
+    return replace(
+        group,
+        group_epoch=epochs[0],
+        assignment_epoch=epochs[1],
+        members=members,
+        target=tuple(TargetAssignment(member_id=each.id, partitions=each.assigned) for each in members),
+    )
+
+
+def whole(name: str, kvs: list[KeyValue]) -> GroupState:
+    return stored_groups(KEYS, kvs, _no_group)[name].assembled()
+
+
+def _no_group(kv: KeyValue, error: Exception) -> None:
+    raise error
+
+
+@given(st.text(min_size=1, max_size=9), values_of(ConsumerGroup))
+def test_a_consumer_group_comes_back_from_its_keys(name: str, consumer: ConsumerGroup) -> None:
+    group = GroupState(group=name, state=with_targets(consumer, (4, 4)))
+    assert whole(name, entries(group)) == group
+
+
+def member(name: str, *numbers: int) -> ConsumerMember:
+    return ConsumerMember(
+        id=name,
+        member_epoch=1,
+        previous_epoch=0,
+        state=ConsumerMemberState.STABLE,
+        rebalance_timeout_ms=1,
+        assigned=(TopicPartitions(topic_id=TOPIC, partitions=numbers),),
+    )
+
+
+def test_targets_of_two_epochs_share_no_partition() -> None:
+    mixed = ConsumerGroup(
+        group_epoch=5, assignment_epoch=4, members=(member("a", 0, 1), member("b", 1, 2), member("c", 2))
+    )
+    state = whole("g", entries(GroupState(group="g", state=with_targets(mixed, (5, 4))))).state
+    assert isinstance(state, ConsumerGroup)
+    assert [(each.member_id, each.partitions[0].partitions) for each in state.target] == [
+        ("a", (0, 1)),
+        ("b", (2,)),
+    ]
+    assert state.members == mixed.members
+
+
+@pytest.mark.parametrize("kind", [PartKind.METADATA, PartKind.ASSIGNMENT])
+def test_half_a_member_is_damage(kind: PartKind) -> None:
+    group = GroupState(
+        group="g", state=ConsumerGroup(group_epoch=1, assignment_epoch=1, members=(member("a", 0),))
+    )
+    lost = part_key(KEYS, KEYS.group(SlotId(7), "g"), Part(kind, "a"))
+    with pytest.raises(CorruptValue, match="missing"):
+        whole("g", [kv for kv in entries(group) if kv.key != lost])
 
 
 @given(values_of(CommittedOffset))

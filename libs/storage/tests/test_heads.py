@@ -50,12 +50,14 @@ segs = st.builds(
     delete_horizon_ms=i64,
 )
 starts = st.builds(EpochStart, epoch=i32, start=i64)
+nodes = st.just("") | st.integers(0, 2**31 - 1).map(str)
+instances = st.just("") | st.from_regex(r"(0|[1-9][0-9]{0,8})/[0-9a-z-]+", fullmatch=True)
 heads = st.builds(
     Head,
     epoch=i32,
     topic=text,
-    owner=text,
-    handoff_to=text,
+    owner=instances,
+    handoff_to=nodes,
     next=i64,
     lso=i64,
     attempt=st.binary(max_size=16),
@@ -123,7 +125,7 @@ def test_a_meta_reads_back_as_written(meta: Meta) -> None:
     assert decode_meta(encode_meta(meta)) == meta
 
 
-@given(st.builds(OwnerRecord, epoch=i32, owner=text, handoff_to=text), i32)
+@given(st.builds(OwnerRecord, epoch=i32, owner=instances, handoff_to=nodes), i32)
 def test_owner_records_and_epoch_floors_read_back_as_written(record: OwnerRecord, floor: int) -> None:
     assert decode_owner(encode_owner(record)) == record
     assert decode_epoch_floor(encode_epoch_floor(floor)) == floor
@@ -175,3 +177,17 @@ def test_a_segment_that_changed_under_its_base_is_read_anew() -> None:
     moved = replace(seg, key="elsewhere")
     before = decode_head(encode_head(Head(epoch=1, topic="t", tail=(seg,))))
     assert decode_head(encode_head(Head(epoch=1, topic="t", tail=(moved,))), before).tail == (moved,)
+
+
+@pytest.mark.parametrize(
+    ("owner", "handoff_to"),
+    [("nobody", ""), ("1/", ""), ("/boot", ""), ("x/boot", ""), ("", "x"), ("", "\u0663")],
+)
+def test_an_owner_that_no_instance_can_be_is_no_head_and_no_owner_record(owner: str, handoff_to: str) -> None:
+    """Who compared it would take a part of it for a node id."""
+    head = Head(epoch=1, topic="t", owner=owner, handoff_to=handoff_to)
+    with pytest.raises(CorruptValue, match="not a head"):
+        decode_head(encode_head(head))
+    record = OwnerRecord(epoch=1, owner=owner, handoff_to=handoff_to)
+    with pytest.raises(CorruptValue, match="not a owner record"):
+        decode_owner(encode_owner(record))

@@ -36,6 +36,9 @@ def test_keys_are_written_as_documented() -> None:
     assert KEYS.owner(TOPIC, 7) == b"/kafscale/prod/o/000102030405060708090a0b0c0d0e0f/7"
     assert KEYS.epoch_floor("a") == b"/kafscale/prod/e/a"
     assert KEYS.job_run("retention") == b"/kafscale/prod/job/retention"
+    assert KEYS.group_config("a/b c") == b"/kafscale/prod/gc/a%2Fb%20c"
+    assert KEYS.job_place("retention") == b"/kafscale/prod/job-place/retention"
+    assert KEYS.compaction_pass(TOPIC, 7) == b"/kafscale/prod/pass/000102030405060708090a0b0c0d0e0f/7"
     assert KEYS.pid_next() == b"/kafscale/prod/pid/next"
     assert KEYS.slot_claim(SlotId(7)) == b"/kafscale/prod/cs/07"
     assert KEYS.group(SlotId(7), "a/b c") == b"/kafscale/prod/g/07/a%2Fb%20c"
@@ -71,11 +74,28 @@ def test_keys_of_groups_come_back_as_they_went_in(
     slot: SlotId, group: str, topic_id: TopicId, partition: int
 ) -> None:
     assert KEYS.parse_slot_claim(KEYS.slot_claim(slot)) == slot
-    assert KEYS.parse_group(KEYS.group(slot, group)) == (slot, group)
+    assert KEYS.parse_in_group(KEYS.group(slot, group)) == (slot, group, None)
+    beneath = KEYS.beneath_group(KEYS.group(slot, group), "m", group)
+    assert KEYS.parse_in_group(beneath) == (slot, group, ("m", group))
+    assert beneath.startswith(KEYS.beneath_group(KEYS.group(slot, group)))
     key = KEYS.committed(slot, group, topic_id, partition)
     assert KEYS.parse_committed(key) == (slot, group, topic_id, partition)
     for prefix in (KEYS.commits_prefix(), KEYS.commits_prefix(slot), KEYS.commits_prefix(slot, group)):
         assert prefix <= key < prefix_end(prefix)
+
+
+@given(groups)
+def test_the_key_of_a_groups_configs_comes_back_and_is_under_no_other_family(group: str) -> None:
+    key = KEYS.group_config(group)
+    assert KEYS.parse_group_config(key) == group
+    assert b"/" not in key[len(KEYS.group_configs_prefix()) :]
+    assert not key.startswith((KEYS.groups_prefix(), KEYS.commits_prefix()))
+
+
+@pytest.mark.parametrize("key", [b"/kafscale/prod/gc/a/b", b"/kafscale/prod/g/07/a"])
+def test_what_is_not_a_key_of_a_groups_configs_is_refused(key: bytes) -> None:
+    with pytest.raises(UnknownKey):
+        KEYS.parse_group_config(key)
 
 
 @given(slots, slots, groups, groups)
@@ -93,10 +113,10 @@ def test_a_slot_has_two_digits(key: str) -> None:
         KEYS.parse_slot_claim(KEYS.slot_claims_prefix() + key.encode())
 
 
-@pytest.mark.parametrize("key", ["07", "07/a/b", "x/a"])
+@pytest.mark.parametrize("key", ["07", "07/a/b", "07/a/m/b/c", "x/a"])
 def test_what_is_not_a_groups_key_is_refused(key: str) -> None:
     with pytest.raises(UnknownKey):
-        KEYS.parse_group(KEYS.groups_prefix() + key.encode())
+        KEYS.parse_in_group(KEYS.groups_prefix() + key.encode())
 
 
 @pytest.mark.parametrize(

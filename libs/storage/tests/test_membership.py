@@ -341,3 +341,31 @@ async def test_the_keepalive_tries_the_next_endpoint(etcd_server: EtcdProcess, e
     assert lost == []
     await etcd.lease_revoke(lease)
     await both.close()
+
+
+async def test_a_live_record_that_cannot_be_read_is_judged_by_its_lease(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    async with member(etcd, keyspace, 5) as first:
+        key = keyspace.live(ROLE, 5, first.instance.boot_id)
+        await etcd.put(key, b"\xff", lease=first.lease_id)
+        with pytest.raises(NodeIdTaken, match="node id 5 of role produce is held by a live process"):
+            await Registration.join(etcd, keyspace, role=ROLE, address="", node_id=5, pace=QUICK)
+    async with member(etcd, keyspace, 5) as second:
+        assert second.instance.node_id == 5
+
+
+async def test_a_node_id_without_a_lease_is_told_and_stays_as_it_is(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    """As a hand leaves it: no time ends such a key, and whoever took the id would wait for ever."""
+    key = keyspace.node(ROLE, 5)
+    await etcd.put(key, b"\xff")
+    await etcd.put(keyspace.nodes_prefix(ROLE) + b"x", b"no node of ours")
+    with pytest.raises(NodeIdTaken, match="has no lease"):
+        await Registration.join(etcd, keyspace, role=ROLE, address="", node_id=5, pace=QUICK)
+    async with member(etcd, keyspace) as lowest:
+        assert lowest.instance.node_id == 1
+    held = await etcd.get(key)
+    assert held is not None
+    assert held.value == b"\xff"

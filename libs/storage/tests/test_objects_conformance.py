@@ -5,7 +5,9 @@ import os
 
 import pytest
 from kafscale.storage.objects import (
+    DELETES_MAX,
     Buffer,
+    Doomed,
     IfAbsent,
     IfMatch,
     ObjectNotFound,
@@ -180,6 +182,45 @@ async def test_delete_if_match_spares_another_etag(object_store: ObjectStore, na
     assert await object_store.delete(f"{namespace}/k", if_match=new) is True
     assert await object_store.head(f"{namespace}/k") is None
     assert await object_store.delete(f"{namespace}/k", if_match=new) is False
+
+
+async def test_many_are_deleted_each_only_as_it_was_condemned(
+    object_store: ObjectStore, namespace: str
+) -> None:
+    await object_store.probe()
+    etags = [await object_store.put(f"{namespace}/t&<0>/{n}", [b"%d" % n]) for n in range(6)]
+    await object_store.put(f"{namespace}/t&<0>/1", [b"successor"])
+    doomed = [
+        Doomed(f"{namespace}/t&<0>/0", etags[0]),
+        Doomed(f"{namespace}/t&<0>/1", etags[1]),
+        Doomed(f"{namespace}/t&<0>/2"),
+        Doomed(f"{namespace}/t&<0>/3", NO_SUCH_ETAG),
+        Doomed(f"{namespace}/none", NO_SUCH_ETAG),
+        Doomed(f"{namespace}/t&<0>/4", etags[4]),
+    ]
+    found = await object_store.delete_many(doomed)
+    assert [each for each in found if not isinstance(each, bool)] == [found[1], found[3]]
+    assert isinstance(found[1], PreconditionFailed)
+    assert isinstance(found[3], PreconditionFailed)
+    assert (found[0], found[2], found[5]) == (True, True, True)
+    assert await object_store.get(f"{namespace}/t&<0>/1") == b"successor"
+    left = [info.key async for info in object_store.list(f"{namespace}/")]
+    assert left == [f"{namespace}/t&<0>/{n}" for n in (1, 3, 5)]
+    assert await object_store.delete_many([]) == []
+
+
+async def test_a_thousand_are_deleted_at_once(object_store: ObjectStore, namespace: str) -> None:
+    await object_store.probe()
+    limit = asyncio.Semaphore(16)
+
+    async def put(n: int) -> Doomed:
+        async with limit:
+            key = f"{namespace}/t/0/segment-{n:020d}.kfs"
+            return Doomed(key, await object_store.put(key, [b"%d" % n]))
+
+    doomed = await asyncio.gather(*map(put, range(DELETES_MAX)))
+    assert await object_store.delete_many(doomed) == [True] * DELETES_MAX
+    assert [info.key async for info in object_store.list(f"{namespace}/")] == []
 
 
 async def test_a_deleted_name_can_be_created_again(object_store: ObjectStore, namespace: str) -> None:

@@ -73,7 +73,11 @@ def test_only_the_slots_of_a_node_that_left_move() -> None:
     }
 
 
-@given(st.integers(1, 1 << 30), st.text(max_size=9), st.text(max_size=9))
+@given(
+    st.integers(1, 1 << 30),
+    st.just("") | st.from_regex(r"[0-9]{1,9}/[0-9a-z]+", fullmatch=True),
+    st.just("") | st.integers(0, 1 << 30).map(str),
+)
 def test_a_record_comes_back_as_it_went_in(epoch: int, owner: str, handoff_to: str) -> None:
     slot = Slot(epoch=epoch, owner=owner, handoff_to=handoff_to)
     assert decode_slot(encode_slot(slot)) == slot

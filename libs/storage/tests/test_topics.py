@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.schema import UnknownSchema, UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_topic, encode_topic
 from kafscale.store.v1 import store_pb2
 
@@ -18,7 +18,7 @@ topics = st.builds(
     Topic,
     name=st.just("orders"),
     topic_id=st.binary(min_size=16, max_size=16).map(TopicId),
-    partitions=int32,
+    partitions=st.integers(1, 2**31 - 1),
     configs=st.dictionaries(st.sampled_from(["cleanup.policy", "kfs.linger.ms"]), st.text()),
     state=st.sampled_from(TopicState),
     epoch_floor=int32,
@@ -63,6 +63,47 @@ def test_a_record_of_another_schema_is_refused_with_a_sentence(schema: int) -> N
     value = store_pb2.TopicConfig(schema=schema).SerializeToString()
     with pytest.raises(UnknownSchema, match=f"'orders' has schema {schema}, this version of KafScale reads"):
         decode_topic("orders", value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xff\xff",
+        b"",
+        store_pb2.TopicConfig(schema=1, topic_id=b"short", partitions=1, state="ACTIVE").SerializeToString(),
+        store_pb2.TopicConfig(schema=1, topic_id=bytes(16), state="ACTIVE").SerializeToString(),
+        store_pb2.TopicConfig(
+            schema=1, topic_id=bytes(16), partitions=1, state="ACTIVE", configs={"retention.ms": "a week"}
+        ).SerializeToString(),
+        # A state that this version has no name for: field 10, value 9.
+        store_pb2.TopicConfig(schema=1, topic_id=bytes(16), partitions=1).SerializeToString() + b"\x50\x09",
+    ],
+)
+def test_a_record_that_is_none_is_unreadable_whatever_is_wrong_with_it(value: bytes) -> None:
+    with pytest.raises(UnreadableValue):
+        decode_topic("orders", value)
+
+
+async def test_a_damaged_topic_is_neither_there_nor_is_its_name_free(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    view = TopicsView(etcd, keyspace)
+    await etcd.put(keyspace.topic("bad"), b"\xff")
+    await etcd.put(keyspace.topics_prefix() + b"\xff", b"no topic has that name")
+    await etcd.put(keyspace.topic("good"), encode_topic(topic("good", 1)))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(view.run())
+        await view.ready()
+        assert [t.name for t in view.all()] == ["good"]
+        assert view.damaged() == ("bad",)
+        assert view.is_damaged("bad")
+        assert not view.is_damaged("good")
+        assert not view.is_damaged("none")
+        again = await etcd.put(keyspace.topic("bad"), encode_topic(topic("bad", 2)))
+        assert await view.wait_revision(again.revision, 5)
+        assert not view.is_damaged("bad")
+        assert view.by_name("bad") is not None
+        task.cancel()
 
 
 async def test_the_view_follows_creation_change_deletion_and_a_new_topic_of_the_name(

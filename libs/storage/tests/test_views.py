@@ -22,6 +22,7 @@ from kafscale.storage.etcd import (
     WatchBatch,
     WatchEvent,
 )
+from kafscale.storage.heads import CorruptValue
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.views import PrefixView
 from kafscale.testkit.proxy import FaultProxy
@@ -138,13 +139,50 @@ async def test_a_view_finds_by_itself_what_the_watch_never_told(etcd: EtcdClient
         await settle(view, lambda: dict(view.items) == {b: "1"})
 
 
-async def test_a_value_that_cannot_be_read_ends_the_view(etcd: EtcdClient, keyspace: Keyspace) -> None:
-    def refuse(kv: KeyValue) -> str:
-        raise ValueError("written by a newer version")
+def readable(kv: KeyValue) -> str:
+    if kv.value.startswith(b"?"):
+        raise CorruptValue("text", kv.value.decode())
+    return kv.value.decode()
+
+
+async def test_a_value_that_cannot_be_read_harms_its_key_alone(
+    etcd: EtcdClient, keyspace: Keyspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b, c = (keyspace.topic(name) for name in "abc")
+    await etcd.put(a, b"?1")
+    await etcd.put(b, b"2")
+    await etcd.put(c, b"3")
+    seen: list[tuple[bytes, str | None]] = []
+    async with running(PrefixView(etcd, keyspace.topics_prefix(), readable)) as view:
+        view.subscribe(lambda key, value: seen.append((key, value)))
+        assert dict(view.items) == {b: "2", c: "3"}
+        assert list(view.unreadable) == [a]
+        await etcd.put(b, b"?4")
+        after = await etcd.put(c, b"5")
+        assert await view.wait_revision(after.revision, 5)
+        assert (dict(view.items), list(view.unreadable)) == ({c: "5"}, [a, b])
+        await view.refresh()
+        await view.refresh()
+        assert list(view.unreadable) == [a, b], "read again, and still damaged"
+        await etcd.put(a, b"6")
+        gone = await etcd.delete(b)
+        assert await view.wait_revision(gone.revision, 5)
+        assert (dict(view.items), list(view.unreadable)) == ({a: "6", c: "5"}, [])
+    assert seen == [(b, None), (c, "5"), (a, "6")]
+    told = [record.getMessage() for record in caplog.records]
+    assert [text for text in told if "cannot be read:" in text] == [
+        f"a stored value cannot be read: {a!r}: not a text: ?1",
+        f"a stored value cannot be read: {b!r}: not a text: ?4",
+    ], "once for each"
+
+
+async def test_what_is_our_bug_in_reading_a_value_ends_the_view(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    def broken(kv: KeyValue) -> str:
+        raise ZeroDivisionError
 
     await etcd.put(keyspace.topic("a"), b"")
-    with pytest.raises(ValueError, match="newer version"):
-        await PrefixView(etcd, keyspace.topics_prefix(), refuse).run()
+    with pytest.raises(ZeroDivisionError):
+        await PrefixView(etcd, keyspace.topics_prefix(), broken).run()
 
 
 async def test_the_first_range_is_awaited_through_an_outage(

@@ -80,16 +80,19 @@ class Grounds(Enum):
     FORCED = auto()  # an operator said so
 
 
-def grounds(owner: str, handoff_to: str, *, me: str, live: Collection[str]) -> Grounds | None:
-    """What entitles `me` to claim, or None. `live` holds the ids of the live instances of the role."""
+def grounds(
+    owner: str, handoff_to: str, *, me: str, live: Collection[str], ready: Collection[int]
+) -> Grounds | None:
+    """What entitles `me` to claim, or None. `live` holds the ids of the role's live instances, `ready` the nodes
+    that take work. A promise to a node that takes none (it drains, or starts anew) keeps nobody away: it will not
+    claim, and it may live for as long as its drain lasts."""
     mine = node_of(me)
     if not owner:
         if not handoff_to:
             return Grounds.UNOWNED
         if handoff_to == str(mine):
             return Grounds.HANDED_OVER
-        promised = any(node_of(instance) == int(handoff_to) for instance in live)
-        return None if promised else Grounds.UNOWNED
+        return None if int(handoff_to) in ready else Grounds.UNOWNED
     if owner == me or node_of(owner) == mine:
         return Grounds.MINE
     return None if owner in live else Grounds.OWNER_GONE
@@ -123,6 +126,7 @@ class Lost:
     head: Head | None
     revision: int  # mod_revision of that head, 0 without one
     topic_revision: int  # mod_revision of the topic's key, 0 when it is gone
+    head_lost: bool = False  # there is none, and what is written with each claim stands
 
 
 def build_claim(
@@ -150,6 +154,11 @@ def build_claim(
     if why is Grounds.OWNER_GONE:
         assert head is not None, "an owner without a head"
         compares.append(owner_gone(keyspace, ROLE, head.owner))
+    if head is None:
+        # A head that is gone while these stand was lost, and its log with it: nobody may begin another over it.
+        compares += (
+            Compare(key, "version", "=", 0) for key in (keyspace.owner(topic.topic_id, partition), meta_key)
+        )
     txn = Txn(
         compare=tuple(compares),
         success=(
@@ -174,10 +183,14 @@ def read_claim(claim: Claim, result: TxnResult, revision: int) -> Won | Lost:
     if head is not None and (head.owner, head.epoch) == (claim.head.owner, claim.head.epoch):
         return Won(head=head, revision=head_revision, meta=meta, meta_revision=meta_revision)
     topics = range_at(result, 1).kvs
+    topic_revision = topics[0].mod_revision if topics else 0
     return Lost(
         head=head,
         revision=head_revision,
-        topic_revision=topics[0].mod_revision if topics else 0,
+        topic_revision=topic_revision,
+        head_lost=head is None
+        and claim.grounds is Grounds.FIRST
+        and topic_revision == claim.topic.mod_revision,
     )
 
 

@@ -87,6 +87,7 @@ class EtcdStatus:
     version: str
     db_bytes: int
     db_bytes_in_use: int
+    quota_bytes: int  # 0: this version does not say
     has_leader: bool
     is_leader: bool
     errors: tuple[str, ...]
@@ -238,6 +239,7 @@ class EtcdClient:
             version=answer.version,
             db_bytes=answer.dbSize,
             db_bytes_in_use=answer.dbSizeInUse,
+            quota_bytes=answer.dbSizeQuota,
             has_leader=answer.leader != 0,
             is_leader=answer.leader == answer.header.member_id,
             errors=tuple(answer.errors),

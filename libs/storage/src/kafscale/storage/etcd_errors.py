@@ -11,6 +11,8 @@ from enum import Enum
 
 import grpc
 
+FULL_REMEDY = "; `kafscale etcd-repair` makes room and clears the alarm"
+
 
 class UnknownKind(Enum):
     TIMEOUT = "timeout"  # our deadline passed
@@ -29,7 +31,8 @@ class EtcdUnknown(EtcdError):
     """The outcome is unknown: the request may have been applied, or may be later."""
 
     def __init__(self, kind: UnknownKind, detail: str, endpoint: str = "") -> None:
-        super().__init__(f"outcome unknown ({kind.value}) at {endpoint or 'etcd'}: {detail}")
+        remedy = FULL_REMEDY if kind is UnknownKind.NOSPACE else ""
+        super().__init__(f"outcome unknown ({kind.value}) at {endpoint or 'etcd'}: {detail}{remedy}")
         self.kind = kind
         self.detail = detail
         self.endpoint = endpoint

@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 DEFAULT_PORT = 2379
+UNIX = "unix://"
 MESSAGE_BYTES_MAX = 64 << 20
 """One answer: a page of a range, or a fragment of a watch. etcd's own requests end at 1.5 MiB."""
 KEEPALIVE_MS = 10_000
@@ -39,7 +40,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class BadEndpoint(ValueError):
-    """An etcd endpoint that is not http(s)://host:port."""
+    """An etcd endpoint that is not http(s)://host:port or unix:///path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +61,23 @@ class EtcdTls:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    target: str  # host:port
+    target: str  # host:port, or unix:/path
     secure: bool
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """`http://host:port`, `https://host:port` or `host:port`."""
+        """`http://host:port`, `https://host:port`, `host:port`, or `unix:///path` of a socket."""
+        if text.strip().startswith(UNIX + "/"):
+            return cls("unix:" + text.strip().removeprefix(UNIX), secure=False)
         parts = urlsplit(text.strip() if "://" in text else "http://" + text.strip())
         try:
             port = parts.port or DEFAULT_PORT
         except ValueError as error:
             raise BadEndpoint(f"etcd endpoint {text!r}: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
-            raise BadEndpoint(f"etcd endpoint {text!r}: expected http://host:port or https://host:port")
+            raise BadEndpoint(
+                f"etcd endpoint {text!r}: expected http://host:port, https://host:port or unix:///path"
+            )
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         return cls(f"{host}:{port}", parts.scheme == "https")
 

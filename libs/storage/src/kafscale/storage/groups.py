@@ -3,6 +3,9 @@
 Pure. A group is of one type, and its state says which. It is what the next coordinator must know to go on
 without asking the members: the last completed generation (classic), or members and target assignment
 (KIP-848). Heartbeats and joins under way are not in it. What clients put in stays as they sent it.
+
+A classic group is one value. Of a consumer group the group's key has only what is the group's; its members have
+keys beneath (`consumer_groups`).
 """
 
 from __future__ import annotations
@@ -106,11 +109,29 @@ class ConsumerGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMetadata:
+    """What of a `ConsumerGroup` stands under the group's own key."""
+
+    group_epoch: int
+    assignment_epoch: int
+    metadata_hash: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """`{prefix}/g/{slot}/{group}`."""
+    """A group, whole."""
 
     group: str
     state: ClassicGroup | ConsumerGroup
+    empty_since_ms: int = NOT_EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """`{prefix}/g/{slot}/{group}`. A `ConsumerGroup` stands there as it was written before members had keys."""
+
+    group: str
+    state: ClassicGroup | ConsumerGroup | ConsumerGroupMetadata
     empty_since_ms: int = NOT_EMPTY
 
 
@@ -125,30 +146,51 @@ class CommittedOffset:
     expire_ms: int = NO_EXPIRY
 
 
-def encode_group(group: GroupState) -> bytes:
+def encode_group(group: GroupRecord | GroupState) -> bytes:
     message = pb.GroupState(schema=SCHEMA, group=group.group, empty_since_ms=group.empty_since_ms)
     match group.state:
         case ClassicGroup() as classic:
             message.classic.CopyFrom(_classic_to_pb(classic))
         case ConsumerGroup() as consumer:
             message.consumer.CopyFrom(_consumer_to_pb(consumer))
+        case ConsumerGroupMetadata() as metadata:
+            message.consumer_metadata.CopyFrom(
+                pb.ConsumerGroupMetadata(
+                    group_epoch=metadata.group_epoch,
+                    assignment_epoch=metadata.assignment_epoch,
+                    metadata_hash=metadata.metadata_hash,
+                )
+            )
         case _ as never:
             assert_never(never)
     return message.SerializeToString(deterministic=True)
 
 
-def decode_group(data: bytes) -> GroupState:
+def decode_group(data: bytes) -> GroupRecord:
     message = pb.GroupState()
     parse_value(message, data, "group")
-    which = message.WhichOneof("type")
-    state: ClassicGroup | ConsumerGroup
-    if which == "classic":
-        state = _classic_from_pb(message.classic)
-    elif which == "consumer":
-        state = _consumer_from_pb(message.consumer)
-    else:
-        raise CorruptValue("group", "it is of no type")
-    return GroupState(group=message.group, state=state, empty_since_ms=message.empty_since_ms)
+    try:
+        state = _state_from_pb(message)
+    except ValueError as error:  # a number that this version has no name for
+        raise CorruptValue("group", str(error)) from error
+    return GroupRecord(group=message.group, state=state, empty_since_ms=message.empty_since_ms)
+
+
+def _state_from_pb(message: pb.GroupState) -> ClassicGroup | ConsumerGroup | ConsumerGroupMetadata:
+    match message.WhichOneof("type"):
+        case "classic":
+            return _classic_from_pb(message.classic)
+        case "consumer":
+            return _consumer_from_pb(message.consumer)
+        case "consumer_metadata":
+            metadata = message.consumer_metadata
+            return ConsumerGroupMetadata(
+                group_epoch=metadata.group_epoch,
+                assignment_epoch=metadata.assignment_epoch,
+                metadata_hash=metadata.metadata_hash,
+            )
+        case _:
+            raise CorruptValue("group", "it is of no type")
 
 
 def encode_committed(offset: CommittedOffset) -> bytes:
@@ -227,7 +269,7 @@ def _consumer_to_pb(group: ConsumerGroup) -> pb.ConsumerGroup:
         metadata_hash=group.metadata_hash,
     )
     for target in group.target:
-        message.target.add(member_id=target.member_id, partitions=_partitions_to_pb(target.partitions))
+        message.target.add(member_id=target.member_id, partitions=partitions_to_pb(target.partitions))
     for member in group.members:
         message.members.add(
             id=member.id,
@@ -242,8 +284,8 @@ def _consumer_to_pb(group: ConsumerGroup) -> pb.ConsumerGroup:
             subscribed=member.subscribed,
             regex=member.regex,
             assignor=member.assignor,
-            assigned=_partitions_to_pb(member.assigned),
-            pending_revocation=_partitions_to_pb(member.pending_revocation),
+            assigned=partitions_to_pb(member.assigned),
+            pending_revocation=partitions_to_pb(member.pending_revocation),
         )
     return message
 
@@ -253,7 +295,7 @@ def _consumer_from_pb(message: pb.ConsumerGroup) -> ConsumerGroup:
         group_epoch=message.group_epoch,
         assignment_epoch=message.assignment_epoch,
         target=tuple(
-            TargetAssignment(member_id=each.member_id, partitions=_partitions(each.partitions))
+            TargetAssignment(member_id=each.member_id, partitions=partitions_from_pb(each.partitions))
             for each in message.target
         ),
         members=tuple(_consumer_member(member) for member in message.members),
@@ -275,16 +317,16 @@ def _consumer_member(message: pb.ConsumerMember) -> ConsumerMember:
         subscribed=tuple(message.subscribed),
         regex=message.regex if message.HasField("regex") else None,
         assignor=message.assignor if message.HasField("assignor") else None,
-        assigned=_partitions(message.assigned),
-        pending_revocation=_partitions(message.pending_revocation),
+        assigned=partitions_from_pb(message.assigned),
+        pending_revocation=partitions_from_pb(message.pending_revocation),
     )
 
 
-def _partitions_to_pb(partitions: Iterable[TopicPartitions]) -> list[pb.TopicPartitions]:
+def partitions_to_pb(partitions: Iterable[TopicPartitions]) -> list[pb.TopicPartitions]:
     return [pb.TopicPartitions(topic_id=each.topic_id, partitions=each.partitions) for each in partitions]
 
 
-def _partitions(messages: Iterable[pb.TopicPartitions]) -> tuple[TopicPartitions, ...]:
+def partitions_from_pb(messages: Iterable[pb.TopicPartitions]) -> tuple[TopicPartitions, ...]:
     return tuple(
         TopicPartitions(topic_id=TopicId(each.topic_id), partitions=tuple(each.partitions))
         for each in messages

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
-from kafscale.storage.schema import SCHEMA, require_schema
+from kafscale.storage.schema import SCHEMA, UnreadableValue, require_schema
 from kafscale.store.v1 import store_pb2 as pb
 
 TAIL_MAX = 32
@@ -24,7 +24,7 @@ TAIL_TAG = b"\x42"  # field 8 of Head, length-delimited
 SEGMENTS_TAG = b"\x12"  # field 2 of Manifest
 
 
-class CorruptValue(Exception):
+class CorruptValue(UnreadableValue):
     """A stored value does not parse as what its key says it is."""
 
     def __init__(self, kind: str, cause: str) -> None:
@@ -164,6 +164,7 @@ def decode_head(data: bytes, before: Head | None = None) -> Head:
     to two dozen, and a reader of every commit would pay for all of them each time."""
     message = pb.Head()
     parse_value(message, data, "head")
+    checked_owner("head", message.owner, message.handoff_to)
     known = {seg.base: seg for seg in before.tail} if before is not None else {}
     return Head(
         epoch=message.epoch,
@@ -226,6 +227,13 @@ def decode_meta(data: bytes) -> Meta:
     )
 
 
+def check_meta(head: Head, meta: Meta) -> None:
+    """Raises CorruptValue for a meta that is not this head's, as both were at one revision: one that is gone, or an old
+    one that was put back. It lists too little, and a checkpoint on top of it would lose the rest for good."""
+    if head.tail and head.tail[0].base != meta.manifest_end:
+        raise CorruptValue("meta", f"it ends at {meta.manifest_end}, the head begins at {head.tail[0].base}")
+
+
 def encode_owner(record: OwnerRecord) -> bytes:
     return pb.Owner(
         schema=SCHEMA, epoch=record.epoch, owner=record.owner, handoff_to=record.handoff_to
@@ -235,6 +243,7 @@ def encode_owner(record: OwnerRecord) -> bytes:
 def decode_owner(data: bytes) -> OwnerRecord:
     message = pb.Owner()
     parse_value(message, data, "owner record")
+    checked_owner("owner record", message.owner, message.handoff_to)
     return OwnerRecord(epoch=message.epoch, owner=message.owner, handoff_to=message.handoff_to)
 
 
@@ -258,18 +267,42 @@ Stored = (
     | pb.ProducerSnapshot
     | pb.Slot
     | pb.GroupState
+    | pb.ConsumerMemberMetadata
+    | pb.ConsumerMemberAssignment
+    | pb.ConsumerMemberTarget
     | pb.CommittedOffset
+    | pb.GroupConfig
     | pb.JobRun
+    | pb.JobPlace
+    | pb.CompactionPass
+    | pb.TopicConfig
+    | pb.Live
+    | pb.NodeLease
+    | pb.ProducerIds
+    | pb.Cluster
 )
 
 
 def parse_value(message: Stored, data: bytes, kind: str) -> None:
-    """Fill `message`, or say what is wrong with the bytes."""
+    """Fill `message`, or raise UnreadableValue with what is wrong with the bytes."""
     try:
         message.ParseFromString(data)
     except DecodeError as error:
         raise CorruptValue(kind, str(error)) from error
     require_schema(f"this {kind}", message.schema)
+
+
+def checked_owner(kind: str, owner: str, handoff_to: str) -> None:
+    """Raises CorruptValue unless they are what owner fields hold: `{node_id}/{boot_id}` and a node id, or nothing."""
+    node_id, slash, boot_id = owner.partition("/")
+    if owner and not (_is_number(node_id) and slash and boot_id):
+        raise CorruptValue(kind, f"{owner!r} is no instance")
+    if handoff_to and not _is_number(handoff_to):
+        raise CorruptValue(kind, f"{handoff_to!r} is no node id")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def encode_segs(segs: Sequence[Seg], tag: bytes) -> bytes:

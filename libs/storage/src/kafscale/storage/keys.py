@@ -16,9 +16,13 @@ neighbour. Segments and indexes have the specification's names; everything else 
     e/{topic}                         highest leader epoch the name ever used; outlives the topic
     pid/next                          first producer id that no block holds yet
     cs/{slot}                         who coordinates the groups of the slot
-    g/{slot}/{group}                  a group: its generation or epoch, its members
+    g/{slot}/{group}                  a group: its generation or epoch; of a classic one its members
+    g/{slot}/{group}/{m|a|t}/{member} what a member of a consumer group said, what it has and should have
     c/{slot}/{group}/{topic_id}/{partition}   an offset that the group has committed
+    gc/{group}                        configs of a group
     job/{name}                        when a job of upkeep last ended well
+    job-place/{name}                  behind which log its next run goes on
+    pass/{topic_id}/{partition}       a pass of compaction that is not at its end
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NewType
 from urllib.parse import quote, unquote
+
+from kafscale.storage.schema import UnreadableValue
 
 TopicId = NewType("TopicId", bytes)
 SlotId = NewType("SlotId", int)
@@ -50,7 +56,7 @@ _LAG_SAMPLES = re.compile(
 )
 
 
-class UnknownKey(Exception):
+class UnknownKey(UnreadableValue):
     """A key under one of our prefixes that this version did not write."""
 
     def __init__(self, key: bytes | str) -> None:
@@ -183,6 +189,10 @@ class Keyspace:
     def group(self, slot: SlotId, group: str) -> bytes:
         return self.groups_prefix(slot) + quote(group, safe="").encode()
 
+    def beneath_group(self, group_key: bytes, kind: str = "", member_id: str = "") -> bytes:
+        """A key of a member, or the prefix of all of them."""
+        return group_key + b"/" + (f"{kind}/{quote(member_id, safe='')}".encode() if kind else b"")
+
     def groups_prefix(self, slot: SlotId | None = None) -> bytes:
         return self._etcd + b"g/" + _slot_part(slot)
 
@@ -195,13 +205,28 @@ class Keyspace:
         group_part = b"" if group is None else f"{quote(group, safe='')}/".encode()
         return self._etcd + b"c/" + _slot_part(slot) + group_part
 
+    def group_config(self, group: str) -> bytes:
+        return self.group_configs_prefix() + quote(group, safe="").encode()
+
+    def group_configs_prefix(self) -> bytes:
+        return self._etcd + b"gc/"
+
     def job_run(self, job: str) -> bytes:
         return self._etcd + b"job/" + quote(job, safe="").encode()
+
+    def job_place(self, job: str) -> bytes:
+        return self._etcd + b"job-place/" + quote(job, safe="").encode()
+
+    def compaction_pass(self, topic_id: TopicId, partition: int) -> bytes:
+        return self.compaction_passes_prefix(topic_id) + str(partition).encode()
+
+    def compaction_passes_prefix(self, topic_id: TopicId) -> bytes:
+        return self._etcd + b"pass/" + _topic_part(topic_id)
 
     # -- and back --------------------------------------------------------------------------------
 
     def parse_topic(self, key: bytes) -> str:
-        return unquote(self._rest(key, self.topics_prefix()).decode())
+        return unquote(_text(key, self._rest(key, self.topics_prefix())))
 
     def parse_head(self, key: bytes) -> tuple[TopicId, int]:
         return self._partition(key, self._heads)
@@ -214,7 +239,7 @@ class Keyspace:
 
     def parse_live(self, key: bytes) -> tuple[str, int, str]:
         """Role, node id, boot id."""
-        parts = self._rest(key, self.live_prefix()).decode().split("/")
+        parts = _text(key, self._rest(key, self.live_prefix())).split("/")
         if len(parts) != 3 or not parts[1].isdecimal():
             raise UnknownKey(key)
         return unquote(parts[0]), int(parts[1]), unquote(parts[2])
@@ -228,17 +253,25 @@ class Keyspace:
     def parse_slot_claim(self, key: bytes) -> SlotId:
         return _slot(key, self._rest(key, self.slot_claims_prefix()))
 
-    def parse_group(self, key: bytes) -> tuple[SlotId, str]:
-        slot, slash, group = self._rest(key, self.groups_prefix()).partition(b"/")
-        if not slash or b"/" in group:
+    def parse_in_group(self, key: bytes) -> tuple[SlotId, str, tuple[str, str] | None]:
+        """Slot, group, and of a key beneath the group's: kind and member id."""
+        slot, *parts = self._rest(key, self.groups_prefix()).split(b"/")
+        if len(parts) not in (1, 3):
             raise UnknownKey(key)
-        return _slot(key, slot), unquote(group.decode())
+        names = [unquote(_text(key, part)) for part in parts]
+        return _slot(key, slot), names[0], None if len(names) == 1 else (names[1], names[2])
+
+    def parse_group_config(self, key: bytes) -> str:
+        group = self._rest(key, self.group_configs_prefix())
+        if b"/" in group:
+            raise UnknownKey(key)
+        return unquote(_text(key, group))
 
     def parse_committed(self, key: bytes) -> tuple[SlotId, str, TopicId, int]:
         parts = self._rest(key, self.commits_prefix()).split(b"/", 2)
         if len(parts) != 3:
             raise UnknownKey(key)
-        return _slot(key, parts[0]), unquote(parts[1].decode()), *_partition_of(key, parts[2])
+        return _slot(key, parts[0]), unquote(_text(key, parts[1])), *_partition_of(key, parts[2])
 
     def _partition(self, key: bytes, prefix: bytes) -> tuple[TopicId, int]:
         return _partition_of(key, self._rest(key, prefix))
@@ -334,6 +367,13 @@ def _topic_part(topic_id: TopicId | None) -> bytes:
 
 def _slot_part(slot: SlotId | None) -> bytes:
     return b"" if slot is None else f"{slot:02d}/".encode()
+
+
+def _text(key: bytes, part: bytes) -> str:
+    try:
+        return part.decode()
+    except UnicodeDecodeError:
+        raise UnknownKey(key) from None
 
 
 def _slot(key: bytes, text: bytes) -> SlotId:

@@ -8,9 +8,10 @@ the list; the epochs that they told of are in a manifest without segments, `Meta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
 from kafscale.storage.heads import (
     SEGMENTS_TAG,
     CorruptValue,
@@ -21,7 +22,7 @@ from kafscale.storage.heads import (
     parse_value,
     seg_from_pb,
 )
-from kafscale.storage.schema import SCHEMA
+from kafscale.storage.schema import SCHEMA, require_schema
 from kafscale.store.v1 import store_pb2 as pb
 
 CHUNKS_MAX = 64
@@ -64,6 +65,113 @@ def decode_manifest(data: bytes) -> Manifest:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """Of the segments of a manifest. `created_ms`: of the newest commit, 0 without any."""
+
+    count: int = 0
+    bytes: int = 0
+    created_ms: int = 0
+
+    def plus(self, other: Digest) -> Digest:
+        return Digest(
+            count=self.count + other.count,
+            bytes=self.bytes + other.bytes,
+            created_ms=max(self.created_ms, other.created_ms),
+        )
+
+
+class ManifestPart:
+    """What of a manifest came with one block. Segments are built as they are asked for, as each is large."""
+
+    def __init__(self, message: pb.Manifest) -> None:
+        self._message = message
+
+    @property
+    def epochs(self) -> tuple[EpochStart, ...]:
+        """All of the manifest's, in its first part."""
+        return tuple(EpochStart(epoch=each.epoch, start=each.start) for each in self._message.epochs)
+
+    def segments(self, first: int = 0) -> Iterator[Seg]:
+        """Those that end behind `first`."""
+        return (seg_from_pb(seg) for seg in self._message.segments if seg.base + seg.last_delta >= first)
+
+    def digest(self) -> Digest:
+        segments = self._message.segments
+        return Digest(
+            count=len(segments),
+            bytes=sum([seg.size for seg in segments]),
+            created_ms=max([seg.created for seg in segments], default=0),
+        )
+
+
+class ManifestParts:
+    """Decodes a manifest that comes in blocks of any size, so that nobody need hold all of it."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._begun = False
+        self._end: int | None = None
+
+    def feed(self, block: bytes, *, last: bool) -> ManifestPart:
+        """What is whole by now. Raises CorruptValue as `decode_manifest` does, and UnknownSchema."""
+        data = self._rest + block
+        size = _whole_fields(data)
+        self._rest = data[size:]
+        if last and self._rest:
+            raise CorruptValue("manifest", "it is cut short")
+        message = pb.Manifest()
+        try:
+            message.ParseFromString(data[:size])
+        except DecodeError as error:
+            raise CorruptValue("manifest", str(error)) from error
+        if not self._begun and (size or last):
+            require_schema("this manifest", message.schema)
+            self._begun = True
+        for seg in message.segments:
+            if self._end is not None and seg.base != self._end:
+                raise CorruptValue("manifest", f"segment {seg.base} does not follow {self._end - 1}")
+            self._end = seg.base + seg.last_delta + 1
+        return ManifestPart(message)
+
+
+_VARINT, _BYTES = 0, 2
+"""The kinds of fields that a manifest has."""
+
+
+def _whole_fields(data: bytes) -> int:
+    """The length of the fields at the beginning that are there to their end."""
+    at = 0
+    while True:
+        tag, body = _varint(data, at)
+        if body is None:
+            return at
+        value, end = _varint(data, body)
+        if end is None:
+            return at
+        if tag & 7 == _BYTES:
+            end += value
+        elif tag & 7 != _VARINT:
+            raise CorruptValue("manifest", f"a field of kind {tag & 7}")
+        if end > len(data):
+            return at
+        at = end
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int | None]:
+    """The number and where it ends. None: it is not there to its end."""
+    value = shift = 0
+    for place in range(at, min(at + 10, len(data))):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place + 1
+        shift += 7
+    if len(data) >= at + 10:
+        raise CorruptValue("manifest", "a number without end")
+    return 0, None
+
+
 def epoch_starts(segments: Sequence[Seg]) -> tuple[EpochStart, ...]:
     """The first offset of each epoch within `segments`."""
     starts: list[EpochStart] = []
@@ -89,19 +197,26 @@ def merged(manifests: Sequence[Manifest]) -> Manifest:
     return Manifest(segments=segments, epochs=epoch_starts(segments))
 
 
-def plan_merge(chunks: Sequence[ManifestRef]) -> MergePlan | None:
+def plan_merge(chunks: Sequence[ManifestRef], apart: Collection[str] = ()) -> MergePlan | None:
     """The first run of `MERGE_WIDTH` neighbours of one level, or None when nothing need merge.
 
     Levels never rise along the list, as merging always takes the oldest of a level; so runs of at
     most MERGE_WIDTH - 1 per level remain and the list stays under CHUNKS_MAX for 32^2 chunks and
     more. Past that bound the lowest levels are merged early.
+
+    `apart`: keys of chunks that could not be merged. The list is merged around them, so each run that is set apart
+    costs MERGE_WIDTH refs, and what lies before it keeps at most CHUNKS_MAX.
     """
-    run = 0
+    run = loose = 0
     for position, chunk in enumerate(chunks):
-        run = run + 1 if position and chunks[position - 1].level == chunk.level else 1
+        if chunk.key in apart:
+            run = loose = 0
+            continue
+        loose += 1
+        run = run + 1 if run and chunks[position - 1].level == chunk.level else 1
         if run == MERGE_WIDTH:
             return MergePlan(first=position - run + 1, count=run, level=chunk.level + 1)
-    if len(chunks) < CHUNKS_MAX:
+    if loose < CHUNKS_MAX:
         return None
     return _early_merge(chunks)
 

@@ -3,8 +3,9 @@
 Law: a lease says only when it is polite to take over, never that it is safe. A node id has one holder
 at a time, an instance is one boot of one process, and both keys hang on one lease. A lease that is
 lost (etcd away, loop wedged) is granted again and the same boot registered again: its partitions are
-still fenced by their heads, so nothing else has to change. Only when another boot has taken the node
-id meanwhile is this process at its end.
+still fenced by their heads, so nothing else has to change. So is a registration that etcd refuses to
+renew, or whose keys no longer hang on its lease. Only when another boot has taken the node id meanwhile,
+or etcd refuses to register it again, is this process at its end.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
-from kafscale.storage.etcd import Compare, Delete, EtcdClient, EtcdRejected, EtcdUnknown, KeyValue, Put, Txn
+from kafscale.storage.etcd import (
+    Compare,
+    Delete,
+    EtcdClient,
+    EtcdError,
+    EtcdRejected,
+    EtcdUnknown,
+    KeyValue,
+    Put,
+    Range,
+    Txn,
+)
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.membership_keepalive import KeepaliveThread, Pace
 from kafscale.storage.membership_nodes import NodeIdTaken, choose_node_id
@@ -39,6 +51,7 @@ __all__ = [
     "NodeIdTaken",
     "Pace",
     "Registration",
+    "RegistrationRefused",
 ]
 
 TICK_S = 0.5
@@ -47,6 +60,16 @@ BACKOFF_MAX_S = 2.0
 THREAD_END_S = 3.0
 JOIN_TIMEOUT_S = 60.0
 """For the answers to our own writes; waiting for another holder of the id is not in it."""
+
+
+class RegistrationRefused(Exception):
+    """etcd took this instance once and refuses it now."""
+
+    def __init__(self, instance: Instance, place: str, rejected: EtcdRejected) -> None:
+        super().__init__(
+            f"etcd refuses to register {instance.role} {instance.node_id} again ({rejected}); see that the user "
+            f"of KAFSCALE_ETCD_USER has its password and may read and write under {place}, then start this again"
+        )
 
 
 class Registration:
@@ -61,6 +84,8 @@ class Registration:
         self._pace = pace
         self._loop = asyncio.get_running_loop()
         self._changing = asyncio.Lock()
+        self._in_doubt = False  # our keys may have been put by a try without an answer
+        self._trouble: Callable[[EtcdError], None] | None = None
         self._lost = asyncio.Event()
         self._left = asyncio.Event()
         self._keepalive: KeepaliveThread | None = None
@@ -83,12 +108,14 @@ class Registration:
         rack: str = "",
         http_address: str = "",
         pace: Pace | None = None,
+        trouble: Callable[[EtcdError], None] | None = None,
     ) -> Self:
         """Takes the node id (None: the lowest free one) and registers as STARTING.
 
-        Raises `NodeIdTaken` when a live process holds the id, `EtcdUnknown` or `TimeoutError` when
-        etcd does not answer. Serve on `address` before joining: a successor tells a dead holder from
-        a live one by whether its port answers.
+        Raises `NodeIdTaken` when a live process holds the id, `EtcdError` when etcd refuses, is full or does
+        not answer; then nothing of ours is left in it but what a lease ends. `trouble` is called later, when
+        registering again meets trouble of another kind than before. Serve on `address` before joining: a
+        successor tells a dead holder from a live one by whether its port answers.
         """
         pace = pace or Pace()
         boot_id = uuid.uuid4().hex
@@ -106,15 +133,23 @@ class Registration:
                 started_ms=started_ms,
             )
             registration = cls(etcd, keyspace, instance, pace)
-            async with asyncio.timeout(JOIN_TIMEOUT_S):
-                if await registration._register_surely():
-                    return registration
+            registration._trouble = trouble
+            if await registration._register_first():
+                return registration
             # Someone else was faster: look again who it is.
 
     async def run(self) -> None:
-        """Registers again whenever the lease is lost; returns after `leave`."""
+        """Registers again whenever the lease is lost; returns after `leave`.
+
+        Raises `NodeIdTaken` or `RegistrationRefused` when that cannot be.
+        """
         while not self._left.is_set():
-            await self._lost.wait()
+            try:
+                async with asyncio.timeout(self._pace.ttl_s):
+                    await self._lost.wait()
+            except TimeoutError:
+                if await self._holds_our_keys():
+                    continue
             if self._left.is_set():
                 return
             self.lost_count += 1
@@ -157,16 +192,54 @@ class Registration:
             why = "another process took it meanwhile"
             raise NodeIdTaken(self.instance.role, self.instance.node_id, why)
 
+    async def _holds_our_keys(self) -> bool:
+        """Whether both keys hang on the lease that is kept alive; True also while that cannot be read.
+
+        A late copy of a transaction whose answer was lost ties them to the lease before it: they would vanish
+        with that one while the keepalive goes on.
+        """
+        lease, node_key = self.lease_id, self._keyspace.node(self.instance.role, self.instance.node_id)
+        try:
+            found = await self._etcd.ranges((Range(node_key), Range(self._live_key())))
+        except EtcdError:
+            return True
+        return all(len(read.kvs) == 1 and read.kvs[0].lease == lease for read in found)
+
+    async def _register_first(self) -> bool:
+        """Like `_register`, asked again only while a try without an answer may have put our keys."""
+        backoff_s, deadline_s = BACKOFF_FIRST_S, time.monotonic() + JOIN_TIMEOUT_S
+        while True:
+            try:
+                return await self._register()
+            except EtcdError:
+                if not self._in_doubt or time.monotonic() > deadline_s:
+                    raise
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+
     async def _register_surely(self) -> bool:
-        """Until it is known whether we hold the node id, or we have left."""
-        backoff_s = BACKOFF_FIRST_S
+        """Until it is known whether we hold the node id, or we have left. Raises `RegistrationRefused`."""
+        backoff_s, said, refused_at_s = BACKOFF_FIRST_S, "", 0.0
         while not self._left.is_set():
             try:
                 return await self._register()
-            except EtcdUnknown:
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+            except EtcdRejected as rejected:
+                refused_at_s = refused_at_s or time.monotonic()
+                if time.monotonic() - refused_at_s > self._pace.ttl_s:
+                    place = self._keyspace.root().decode()
+                    raise RegistrationRefused(self.instance, place, rejected) from rejected
+                said = self._say(said, rejected.code.name, rejected)
+            except EtcdUnknown as unknown:
+                refused_at_s = 0.0
+                said = self._say(said, unknown.kind.value, unknown)
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
         return True
+
+    def _say(self, said: str, kind: str, error: EtcdError) -> str:
+        if kind != said and self._trouble is not None:
+            self._trouble(error)
+        return kind
 
     async def _register(self) -> bool:
         """Grants a lease and puts both keys; False when another boot holds the node id."""
@@ -177,7 +250,13 @@ class Registration:
             self._lost.clear()
             granted_at_s = time.monotonic()
             lease = self.lease_id = await self._etcd.lease_grant(self._pace.ttl_s)
-            revision = await self._put_keys(lease)
+            doubted, self._in_doubt = self._in_doubt, True
+            try:
+                revision = await self._put_keys(lease)
+            except EtcdRejected:
+                self._in_doubt = doubted
+                raise
+            self._in_doubt = False
             if revision is None:
                 await self._etcd.lease_revoke(lease)
                 return False

@@ -3,6 +3,10 @@
 A process whose loop is wedged serves nobody, so it must lose its lease although it lives: the thread
 sends only if the loop ticked lately. A thread of its own, because a busy loop that is merely late
 must not lose it. The thread uses gRPC's blocking stack; the asyncio one would need the loop.
+
+A keepalive that etcd refuses (the user's rights or password changed) is sent again under a new token. When a
+whole time to live has gone by and etcd still refuses, the lease counts as lost: registering again either
+succeeds or says what is wrong. An etcd that does not answer is only waited for.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ class Pace:
 
 
 class KeepaliveThread:
-    """`on_lost(lease)` is called from the thread when etcd says that the lease is gone."""
+    """`on_lost(lease)` is called from the thread, once, when etcd says that the lease is gone or refuses too long."""
 
     def __init__(self, access: Access, lease: int, on_lost: Callable[[int], None], pace: Pace) -> None:
         self._access = access
@@ -46,6 +50,7 @@ class KeepaliveThread:
         self._endpoint = 0
         self._token: str | None = None
         self._channel: grpc.Channel | None = None
+        self._refused = False  # by some endpoint, in the last round
         self._thread = threading.Thread(target=self._run, name="etcd-keepalive", daemon=True)
         self.renewed_at_s = time.monotonic()
         """Monotonic time at which the last keepalive that succeeded was sent."""
@@ -78,7 +83,8 @@ class KeepaliveThread:
             self._disconnect()
 
     def _renew(self) -> bool:
-        """False when the lease is gone. Each endpoint is tried once; a failure is tried again later."""
+        """False when the lease is to be given up. Each endpoint is tried once; a failure is tried again later."""
+        self._refused = False
         for _ in self._access.endpoints:
             sent_at_s = time.monotonic()
             try:
@@ -89,11 +95,12 @@ class KeepaliveThread:
             if remaining_s > 0:
                 self.renewed_at_s = sent_at_s
             return remaining_s > 0
-        return True
+        return not self._refused or time.monotonic() - self.renewed_at_s <= self._pace.ttl_s
 
     def _failed(self, error: grpc.RpcError) -> None:
         failure = self._classified(error)
-        if isinstance(failure, EtcdRejected) and failure.is_stale_token:
+        if isinstance(failure, EtcdRejected):
+            self._refused = True
             self._token = None
         self._endpoint = (self._endpoint + 1) % len(self._access.endpoints)
         self._disconnect()

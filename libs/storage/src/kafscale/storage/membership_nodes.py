@@ -8,12 +8,17 @@ a live holder renews it, a dead one does not. Only a dead one's lease is revoked
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from contextlib import suppress
 
 from kafscale.storage.etcd import EtcdClient, KeyValue
-from kafscale.storage.keys import Keyspace
+from kafscale.storage.keys import Keyspace, UnknownKey
 from kafscale.storage.membership_keepalive import Pace
 from kafscale.storage.membership_records import Instance, decode_live
+from kafscale.storage.schema import UnreadableValue
+
+log = logging.getLogger(__name__)
 
 NODE_ID_FIRST = 1
 NODE_ID_MAX = 0x7FFF_FFFF
@@ -45,6 +50,8 @@ async def choose_node_id(
     holder = await etcd.get(keyspace.node(role, node_id))
     if holder is None:
         return node_id
+    if not holder.lease:  # no boot puts it so
+        raise NodeIdTaken(role, node_id, f"its key {holder.key!r} has no lease and never ends: delete it")
     instance = await _newest(etcd, keyspace, role, node_id)
     if not await _port_refuses(instance) and await _renews(etcd, holder.lease, pace):
         where = "" if instance is None else f" at {instance.address or instance.http_address}"
@@ -55,14 +62,21 @@ async def choose_node_id(
 
 async def _lowest_free(etcd: EtcdClient, keyspace: Keyspace, role: str) -> int:
     taken = await etcd.prefix(keyspace.nodes_prefix(role), keys_only=True)
-    ids = {keyspace.parse_node(role, kv.key) for kv in taken.kvs}
+    ids = set()
+    for kv in taken.kvs:
+        with suppress(UnknownKey):  # no node of ours has it
+            ids.add(keyspace.parse_node(role, kv.key))
     return next(n for n in range(NODE_ID_FIRST, NODE_ID_MAX) if n not in ids)
 
 
 async def _newest(etcd: EtcdClient, keyspace: Keyspace, role: str, node_id: int) -> Instance | None:
     found = await etcd.prefix(keyspace.live_node_prefix(role, node_id))
     newest: KeyValue | None = max(found.kvs, key=lambda kv: kv.create_revision, default=None)
-    return None if newest is None else decode_live(newest, keyspace)
+    try:
+        return None if newest is None else decode_live(newest, keyspace)
+    except UnreadableValue as error:
+        log.error("a live record cannot be read, its lease says whether it lives: %s", error)
+        return None
 
 
 async def _port_refuses(instance: Instance | None) -> bool:

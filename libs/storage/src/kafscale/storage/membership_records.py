@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafscale.storage.etcd_ops import KeyValue
+from kafscale.storage.heads import CorruptValue, parse_value
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.schema import SCHEMA, require_schema
+from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1 import store_pb2
 
 
@@ -15,6 +16,9 @@ class InstanceState(Enum):
     STARTING = store_pb2.Live.STARTING
     READY = store_pb2.Live.READY
     DRAINING = store_pb2.Live.DRAINING
+
+
+_STATES = frozenset(state.value for state in InstanceState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +75,12 @@ def encode_live(instance: Instance) -> bytes:
 
 
 def decode_live(kv: KeyValue, keyspace: Keyspace) -> Instance:
-    record = store_pb2.Live.FromString(kv.value)
-    require_schema(f"the live record {kv.key.decode()}", record.schema)
+    """Raises UnreadableValue."""
     role, node_id, boot_id = keyspace.parse_live(kv.key)
+    record = store_pb2.Live()
+    parse_value(record, kv.value, f"live record of {role} {node_id}")
+    if record.state not in _STATES:
+        raise CorruptValue("live record", f"{record.state} is no state")
     return Instance(
         role=role,
         node_id=node_id,
@@ -90,10 +97,3 @@ def decode_live(kv: KeyValue, keyspace: Keyspace) -> Instance:
 
 def encode_node(boot_id: str) -> bytes:
     return store_pb2.NodeLease(schema=SCHEMA, boot_id=boot_id).SerializeToString()
-
-
-def decode_node(value: bytes) -> str:
-    """The boot id that holds the node id."""
-    record = store_pb2.NodeLease.FromString(value)
-    require_schema("the lease of a node id", record.schema)
-    return record.boot_id

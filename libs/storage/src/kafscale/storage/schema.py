@@ -1,12 +1,20 @@
-"""The version of a stored value's meaning. A reader that meets a higher one refuses with a sentence:
-guessing at a value that a newer KafScale wrote could lose records."""
+"""What can be wrong with a stored value, and the version of its meaning.
+
+The law: damage harms what the value is about, never a process. Whoever reads a stored value takes `UnreadableValue`
+for the world's failure. A reader that meets a higher schema refuses with a sentence: guessing at a value that a newer
+KafScale wrote could lose records. What happens to each kind of value is the table of docs/protocol/damage.md.
+"""
 
 from __future__ import annotations
 
 SCHEMA = 1
 
 
-class UnknownSchema(Exception):
+class UnreadableValue(Exception):
+    """Something is stored there, and this version cannot read it. It is never taken for absent."""
+
+
+class UnknownSchema(UnreadableValue):
     """A stored value was written by a newer KafScale, or by something else."""
 
     def __init__(self, what: str, found: int) -> None:

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from kafscale.storage.claims import Grounds, owner_gone, range_at, rendezvous
 from kafscale.storage.etcd import Compare, Put, Range, Txn, TxnResult
-from kafscale.storage.heads import parse_value
+from kafscale.storage.heads import checked_owner, parse_value
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1 import store_pb2 as pb
@@ -53,6 +53,7 @@ def encode_slot(slot: Slot) -> bytes:
 def decode_slot(data: bytes) -> Slot:
     message = pb.Slot()
     parse_value(message, data, "slot")
+    checked_owner("slot", message.owner, message.handoff_to)
     return Slot(epoch=message.epoch, owner=message.owner, handoff_to=message.handoff_to)
 
 

@@ -3,10 +3,14 @@
 A snapshot object holds, for each producer id, the newest committed batches below `offset`. With the
 batch headers of the committed segments from there on it gives back the owner's whole state, so
 nothing of it lives in etcd. Uniquely named, hence immutable.
+
+A snapshot's bytes are a head and one part for each producer, in any order: a part that did not change since the last
+snapshot is written again as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kafscale.storage.heads import parse_value
@@ -16,7 +20,7 @@ from kafscale.store.v1 import store_pb2 as pb
 BATCHES_MAX = 5
 """Kafka's number: a producer may have five requests in flight, each of which it may repeat."""
 EXPIRY_MS = 24 * 3_600_000
-"""Nobody need remember a producer that was silent for so long."""
+"""Nobody need remember a producer that was silent for so long: Kafka's default of `producer.id.expiration.ms`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +45,21 @@ class ProducerSnapshot:
     producers: tuple[ProducerEntry, ...] = ()
 
 
-def encode_snapshot(snapshot: ProducerSnapshot) -> bytes:
-    message = pb.ProducerSnapshot(schema=SCHEMA, offset=snapshot.offset)
-    for entry in snapshot.producers:
-        added = message.producers.add(producer_id=entry.producer_id, epoch=entry.epoch, last_ms=entry.last_ms)
-        for batch in entry.batches:
-            added.batches.add(
-                first_seq=batch.first_seq, last_seq=batch.last_seq, base=batch.base, ts=batch.ts
-            )
+def encode_producer(entry: ProducerEntry) -> bytes:
+    """The part of one producer."""
+    message = pb.ProducerSnapshot()
+    added = message.producers.add(producer_id=entry.producer_id, epoch=entry.epoch, last_ms=entry.last_ms)
+    for batch in entry.batches:
+        added.batches.add(first_seq=batch.first_seq, last_seq=batch.last_seq, base=batch.base, ts=batch.ts)
     return message.SerializeToString()
+
+
+def encode_snapshot(offset: int, parts: Iterable[bytes]) -> bytes:
+    """A snapshot that covers the committed batches below `offset`; `parts` as `encode_producer` makes them.
+
+    Protocol Buffers reads messages that were joined as one whose repeated fields are joined.
+    """
+    return pb.ProducerSnapshot(schema=SCHEMA, offset=offset).SerializeToString() + b"".join(parts)
 
 
 def decode_snapshot(data: bytes) -> ProducerSnapshot:

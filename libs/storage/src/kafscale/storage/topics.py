@@ -3,17 +3,23 @@
 A topic's record says only what was set; what was not set is Kafka's default, held here once. A view
 watches all of them, which is how a change of a config reaches running services. A topic that is
 being deleted stays in the view with its state until its name is free.
+
+A record that cannot be read is no absent one: its topic is not served, its name is not free, and nothing
+that belongs to it (offsets of groups, objects) may be taken for a deleted topic's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 
 from kafscale.storage.etcd import EtcdClient, KeyValue
-from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.schema import SCHEMA, require_schema
+from kafscale.storage.heads import CorruptValue, parse_value
+from kafscale.storage.keys import TOPIC_ID_BYTES, Keyspace, TopicId, UnknownKey
+from kafscale.storage.schema import SCHEMA
 from kafscale.storage.views import PrefixView
 from kafscale.store.v1 import store_pb2
 
@@ -23,6 +29,10 @@ DEFAULT_SEGMENT_BYTES = 1_073_741_824
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_CLEANUP_POLICY = "delete"
 DEFAULT_TIMESTAMP_TYPE = "CreateTime"
+DEFAULT_COMPRESSION_TYPE = "producer"
+DEFAULT_COMPRESSION_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
+UNCOMPRESSED = "uncompressed"
+COMPRESSION_TYPES = (DEFAULT_COMPRESSION_TYPE, UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd")
 DEFAULT_DELETE_RETENTION_MS = 86_400_000
 DEFAULT_DIRTY_RATIO_MIN = 0.5
 DEFAULT_MIN_COMPACTION_LAG_MS = 0
@@ -103,6 +113,15 @@ class Topic:
         return self.configs.get("message.timestamp.type", DEFAULT_TIMESTAMP_TYPE) == LOG_APPEND_TIME
 
     @property
+    def compression(self) -> tuple[str, int | None] | None:
+        """The codec that batches are stored in, and its level where it has levels. None: the producer's."""
+        codec = self.configs.get("compression.type", DEFAULT_COMPRESSION_TYPE)
+        if codec == DEFAULT_COMPRESSION_TYPE:
+            return None
+        level = DEFAULT_COMPRESSION_LEVELS.get(codec)
+        return codec, None if level is None else int(self.configs.get(f"compression.{codec}.level", level))
+
+    @property
     def linger_ms(self) -> int | None:
         """None: what the produce service is set to."""
         chosen = int(self.configs.get("kafscale.linger.ms", DEFAULT_LINGER_MS))
@@ -127,19 +146,42 @@ def encode_topic(topic: Topic) -> bytes:
 
 
 def decode_topic(name: str, value: bytes, mod_revision: int = 0) -> Topic:
-    record = store_pb2.TopicConfig.FromString(value)
-    require_schema(f"the record of topic {name!r}", record.schema)
-    return Topic(
-        name=name,
-        topic_id=TopicId(record.topic_id),
-        partitions=record.partitions,
-        configs=dict(record.configs),
-        state=TopicState(record.state),
-        epoch_floor=record.epoch_floor,
-        created_ms=record.created_at,
-        config_version=record.config_version,
-        mod_revision=mod_revision,
-    )
+    """Raises UnreadableValue, also for numbers in its configs that are none: their readers rely on them."""
+    kind = f"record of topic {name!r}"
+    record = store_pb2.TopicConfig()
+    parse_value(record, value, kind)
+    if len(record.topic_id) != TOPIC_ID_BYTES or record.partitions < 1:
+        raise CorruptValue(kind, f"{len(record.topic_id)} bytes of id, {record.partitions} partitions")
+    try:
+        topic = Topic(
+            name=name,
+            topic_id=TopicId(record.topic_id),
+            partitions=record.partitions,
+            configs=dict(record.configs),
+            state=TopicState(record.state),
+            epoch_floor=record.epoch_floor,
+            created_ms=record.created_at,
+            config_version=record.config_version,
+            mod_revision=mod_revision,
+        )
+        for read in _NUMBERS:
+            read(topic)
+    except ValueError as error:
+        raise CorruptValue(kind, str(error)) from error
+    return topic
+
+
+_NUMBERS: tuple[Callable[[Topic], float | None], ...] = (
+    attrgetter("retention_ms"),
+    attrgetter("retention_bytes"),
+    attrgetter("segment_bytes"),
+    attrgetter("max_message_bytes"),
+    attrgetter("delete_retention_ms"),
+    attrgetter("dirty_ratio_min"),
+    attrgetter("min_compaction_lag_ms"),
+    attrgetter("max_compaction_lag_ms"),
+    attrgetter("linger_ms"),
+)
 
 
 class TopicsView:
@@ -175,8 +217,20 @@ class TopicsView:
     def all(self) -> tuple[Topic, ...]:
         return tuple(self._by_name.values())
 
+    def is_damaged(self, name: str) -> bool:
+        """There is such a topic, and its record cannot be read."""
+        return bool(self.view.unreadable) and self._keyspace.topic(name) in self.view.unreadable
+
+    def damaged(self) -> tuple[str, ...]:
+        """The names of all such."""
+        names: list[str] = []
+        for key in self.view.unreadable:
+            with suppress(UnknownKey):
+                names.append(self._keyspace.parse_topic(key))
+        return tuple(names)
+
     def subscribe(self, listener: Callable[[str, Topic | None], None]) -> Callable[[], None]:
-        """`listener(name, topic)` after each change; None when the name is free again."""
+        """`listener(name, topic)` after each change; None when the topic is gone, or damaged."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

@@ -5,11 +5,15 @@ next revision; an update older than what is held is ignored. When the history is
 range is read again, and once a minute it is read again anyway, because etcd has lost watch events
 before (issue 18089). A range that lies before the revision already seen means that etcd was restored
 from a backup: only then does the copy go back, and the watch with it.
+
+A value that cannot be read harms its key alone: it is in `unreadable` instead of `items` until it changes, and the log
+says so once. It is not absent, and whoever acts on absence must look there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -24,6 +28,9 @@ from kafscale.storage.etcd import (
     WatchCompacted,
 )
 from kafscale.storage.keys import prefix_end
+from kafscale.storage.schema import UnreadableValue
+
+log = logging.getLogger(__name__)
 
 RECONCILE_S = 60.0
 BACKOFF_FIRST_S = 0.1
@@ -36,8 +43,8 @@ T = TypeVar("T")
 class PrefixView(Generic[T]):
     """`run` it in a task, wait for `ready`. Everything else is synchronous, and of this event loop.
 
-    `decode` turns a key and value into what is kept; None keeps the key out of `items`. What decode
-    raises ends `run`: a value of a newer version must stop the process, not be skipped.
+    `decode` turns a key and value into what is kept; None keeps the key out of `items`, UnreadableValue puts it into
+    `unreadable`. Anything else that it raises is our bug and ends `run`.
     """
 
     def __init__(
@@ -66,7 +73,10 @@ class PrefixView(Generic[T]):
         self._refreshes_begun = 0
         self._refreshes_done = 0
         self._following: asyncio.Timeout | None = None
+        self._unreadable: dict[bytes, UnreadableValue] = {}
         self.items: Mapping[bytes, T] = MappingProxyType(self._items)
+        self.unreadable: Mapping[bytes, UnreadableValue] = MappingProxyType(self._unreadable)
+        """Keys that exist, and why their values cannot be read."""
         self.revision = 0
         """Every change of the prefix up to here is in `items`."""
         self.resyncs = 0
@@ -88,7 +98,8 @@ class PrefixView(Generic[T]):
         return self._ready.is_set()
 
     def subscribe(self, listener: Callable[[bytes, T | None], None]) -> Callable[[], None]:
-        """Calls `listener(key, value)` after each change, None for a deletion. Returns the way out."""
+        """Calls `listener(key, value)` after each change, None for what is not in `items` any more. Returns the
+        way out."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -208,7 +219,7 @@ class PrefixView(Generic[T]):
         key, revision = kv.key, kv.mod_revision
         if self._revisions.get(key, 0) >= revision or self._absent.get(key, 0) >= revision:
             return
-        value = self._decode(kv)
+        value = self._decoded(kv)
         self._revisions[key] = revision
         if value is not None:
             self._items[key] = value
@@ -216,11 +227,23 @@ class PrefixView(Generic[T]):
             return
         self._tell(key, value)
 
+    def _decoded(self, kv: KeyValue) -> T | None:
+        try:
+            value = self._decode(kv)
+        except UnreadableValue as error:
+            self._unreadable[kv.key] = error
+            log.error("a stored value cannot be read: %r: %s", kv.key, error)
+            return None
+        if self._unreadable.pop(kv.key, None) is not None:
+            log.warning("a stored value can be read again: %r", kv.key)
+        return value
+
     def _remove(self, key: bytes, revision: int) -> None:
         self._absent[key] = max(revision, self._absent.get(key, 0))
         if self._revisions.get(key, revision + 1) > revision:
             return
         del self._revisions[key]
+        self._unreadable.pop(key, None)
         if self._items.pop(key, None) is not None:
             self._tell(key, None)
 

@@ -12,20 +12,25 @@ from kafscale.storage.objects.errors import (
 )
 from kafscale.storage.objects.memory import MemoryStore
 from kafscale.storage.objects.port import (
+    DELETES_MAX,
     NO_METADATA,
     Buffer,
     Condition,
+    Doomed,
     IfAbsent,
     IfMatch,
     Metadata,
     ObjectInfo,
     ObjectStore,
+    Outcome,
 )
 
 __all__ = [
+    "DELETES_MAX",
     "NO_METADATA",
     "Buffer",
     "Condition",
+    "Doomed",
     "IfAbsent",
     "IfMatch",
     "MemoryStore",
@@ -33,6 +38,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectNotFound",
     "ObjectStore",
+    "Outcome",
     "PreconditionFailed",
     "S3Config",
     "StoreConfig",

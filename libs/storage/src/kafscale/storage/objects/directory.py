@@ -15,7 +15,18 @@ from typing import Final
 
 from kafscale.storage.objects.disk_pool import DiskPool
 from kafscale.storage.objects.disk_tree import DiskTree
-from kafscale.storage.objects.port import NO_METADATA, Buffer, Condition, IfAbsent, Metadata, ObjectInfo
+from kafscale.storage.objects.port import (
+    DELETES_MAX,
+    NO_METADATA,
+    Buffer,
+    Condition,
+    Doomed,
+    IfAbsent,
+    Metadata,
+    ObjectInfo,
+    Outcome,
+)
+from kafscale.storage.objects.singly import delete_singly
 
 WRITE_THREADS: Final = 16
 READ_THREADS: Final = 4
@@ -80,6 +91,10 @@ class DirectoryStore:
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         return await self._writers.run(self._tree.delete, key, if_match)
+
+    async def delete_many(self, doomed: Sequence[Doomed]) -> list[Outcome]:
+        assert len(doomed) <= DELETES_MAX, len(doomed)
+        return await delete_singly(lambda key, etag: self.delete(key, if_match=etag), doomed)
 
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         scan = self._tree.scan(prefix, start_after)

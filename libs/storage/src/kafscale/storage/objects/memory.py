@@ -10,14 +10,18 @@ from types import MappingProxyType
 import xxhash
 from kafscale.storage.objects.errors import ObjectNotFound, PreconditionFailed, StoreFull
 from kafscale.storage.objects.port import (
+    DELETES_MAX,
     NO_METADATA,
     Buffer,
     Condition,
+    Doomed,
     IfAbsent,
     IfMatch,
     Metadata,
     ObjectInfo,
+    Outcome,
 )
+from kafscale.storage.objects.singly import delete_singly
 
 
 class MemoryStore:
@@ -93,6 +97,10 @@ class MemoryStore:
         del self._keys[bisect.bisect_left(self._keys, key)]
         self._bytes -= len(found[1])
         return True
+
+    async def delete_many(self, doomed: Sequence[Doomed]) -> list[Outcome]:
+        assert len(doomed) <= DELETES_MAX, len(doomed)
+        return await delete_singly(lambda key, etag: self.delete(key, if_match=etag), doomed)
 
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         after = max(prefix, start_after)

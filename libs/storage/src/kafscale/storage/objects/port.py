@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
+from kafscale.storage.objects.errors import StoreError
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Metadata: TypeAlias = Mapping[str, str]
 
@@ -30,6 +32,21 @@ class IfMatch:
 
 
 Condition: TypeAlias = IfAbsent | IfMatch | None
+
+DELETES_MAX: Final = 1_000
+"""Of one call of `delete_many`, as of one request of S3's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A key that is to be deleted if it has this etag. None: whatever it has."""
+
+    key: str
+    etag: str | None = None
+
+
+Outcome: TypeAlias = bool | StoreError
+"""Of one of many deletions: what `delete` answers, or what it raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +98,12 @@ class ObjectStore(Protocol):
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """False: it was not there. Raises PreconditionFailed when another etag is."""
+
+    async def delete_many(self, doomed: Sequence[Doomed]) -> list[Outcome]:
+        """Each as `delete` does, in the order given, at most DELETES_MAX; in as few requests as the store allows.
+
+        True also where the store does not say whether there was an object. One that failed holds up no other.
+        """
 
     def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """Every key with the prefix after `start_after`; keys of one folder come in order of their UTF-8 bytes.

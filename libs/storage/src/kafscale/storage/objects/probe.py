@@ -1,11 +1,13 @@
 """Ask a store, by a few requests, whether it keeps the conditions that commits stand on.
 
 Some S3 servers accept If-None-Match and If-Match and ignore them: every writer then wins. Such a store is
-refused. Only a DELETE's If-Match may be missing; the caller is told.
+refused. Only a DELETE's If-Match may be missing; the caller is told. Whether one request may delete many objects, and
+keeps a condition for each of them, is asked for itself: a server may do the one and not the other.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum, auto
 from typing import Final
 
 from kafscale.storage.objects.errors import (
@@ -14,7 +16,7 @@ from kafscale.storage.objects.errors import (
     StoreUnavailable,
     StoreUnsuitable,
 )
-from kafscale.storage.objects.port import Condition, IfAbsent, IfMatch, ObjectStore
+from kafscale.storage.objects.port import Condition, Doomed, IfAbsent, IfMatch, ObjectStore, Outcome
 
 _RACERS: Final = 2
 _METADATA: Final = {"kfs-epoch": "1", "kfs-attempt": "00ff"}
@@ -26,6 +28,32 @@ async def probe_conditions(store: ObjectStore, key: str) -> bool:
     try:
         await _probe_put(store, key)
         return await _probe_delete(store, key)
+    finally:
+        await store.delete(key)
+
+
+class Batches(Enum):
+    """How far DeleteObjects serves. PLAIN: it takes no notice of etags."""
+
+    NONE = auto()
+    PLAIN = auto()
+    CONDITIONAL = auto()
+
+
+async def probe_batches(
+    store: ObjectStore, key: str, delete: Callable[[Sequence[Doomed]], Awaitable[list[Outcome]]]
+) -> Batches:
+    """`delete` is one request. Leaves no object; any trouble only means that objects are deleted one by one."""
+    try:
+        etag = await store.put(key, [b"right"])
+        (wrong,) = await delete([Doomed(key, _WRONG.etag)])
+        if isinstance(wrong, PreconditionFailed):
+            (right,) = await delete([Doomed(key, etag)])
+            gone = right is True and await store.head(key) is None
+            return Batches.CONDITIONAL if gone else Batches.NONE
+        if wrong is True and await store.head(key) is None:
+            return Batches.PLAIN
+        return Batches.NONE
     finally:
         await store.delete(key)
 

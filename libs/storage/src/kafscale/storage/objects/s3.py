@@ -15,24 +15,38 @@ from kafscale.storage.objects.config import S3Config
 from kafscale.storage.objects.errors import (
     ObjectNotFound,
     PreconditionFailed,
+    StoreError,
     StoreRefused,
     StoreUnavailable,
 )
 from kafscale.storage.objects.port import (
+    DELETES_MAX,
     NO_METADATA,
     Buffer,
     Condition,
+    Doomed,
     IfAbsent,
     IfMatch,
     Metadata,
     ObjectInfo,
     ObjectStore,
+    Outcome,
 )
-from kafscale.storage.objects.probe import probe_conditions
-from kafscale.storage.objects.s3_errors import FAILURES, from_answer, from_exception
+from kafscale.storage.objects.probe import Batches, probe_batches, probe_conditions
+from kafscale.storage.objects.s3_deleting import QUERY as DELETE_QUERY
+from kafscale.storage.objects.s3_deleting import (
+    NotAnAnswer,
+    delete_body,
+    delete_headers,
+    fits,
+    parse_deleted,
+    quoted,
+)
+from kafscale.storage.objects.s3_errors import FAILURES, from_answer, from_code, from_exception
 from kafscale.storage.objects.s3_listing import NotAListing, Page, Query, list_query, parse_page
 from kafscale.storage.objects.s3_requests import Answer, ObjectRequests
 from kafscale.storage.objects.s3_session import open_session
+from kafscale.storage.objects.singly import delete_singly
 
 T = TypeVar("T")
 
@@ -42,13 +56,14 @@ _METADATA_PREFIX: Final = "x-amz-meta-"
 
 
 class S3Store:
-    """Connects with its first request. `conditional_delete` is known after `probe`."""
+    """Connects with its first request. `conditional_delete` and `batches` are known after `probe`."""
 
     def __init__(self, config: S3Config) -> None:
         self.billed = True
         self.linger_min_ms = config.linger_min_ms
         self.puts_per_s_max = config.puts_per_s_max
         self.conditional_delete = False
+        self.batches = Batches.NONE
         self._config = config
         self._requests: ObjectRequests | None = None
         self._connecting = asyncio.Lock()
@@ -68,7 +83,7 @@ class S3Store:
             case IfAbsent():
                 headers["if-none-match"] = "*"
             case IfMatch(etag):
-                headers["if-match"] = _quoted(etag)
+                headers["if-match"] = quoted(etag)
             case None:
                 pass
         try:
@@ -82,7 +97,7 @@ class S3Store:
     ) -> bytes:
         if end is not None and end <= start:  # the object and its etag are still asked for
             return (await self.get(key, if_match=if_match, start=start, end=start + 1))[:0]
-        headers = {} if if_match is None else {"if-match": _quoted(if_match)}
+        headers = {} if if_match is None else {"if-match": quoted(if_match)}
         if start or end is not None:
             headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
         try:
@@ -113,7 +128,7 @@ class S3Store:
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """S3 does not say whether an unconditional DELETE found anything: True then."""
         try:
-            await self._send("DELETE", key, {} if if_match is None else {"if-match": _quoted(if_match)})
+            await self._send("DELETE", key, {} if if_match is None else {"if-match": quoted(if_match)})
         except ObjectNotFound:
             return False
         except PreconditionFailed:
@@ -121,6 +136,51 @@ class S3Store:
                 return False
             raise
         return True
+
+    async def delete_many(self, doomed: Sequence[Doomed]) -> list[Outcome]:
+        """By one request where the probe found that this keeps the conditions as well as single requests do."""
+        assert len(doomed) <= DELETES_MAX, len(doomed)
+        together = [each for each in doomed if self._may_go_together(each)]
+        singly = [each for each in doomed if not self._may_go_together(each)]
+        found = dict(zip(together, await self._delete_together(together), strict=True))
+        found |= zip(singly, await delete_singly(self._delete_if, singly), strict=True)
+        return [found[each] for each in doomed]
+
+    def _may_go_together(self, doomed: Doomed) -> bool:
+        kept = self.batches is Batches.CONDITIONAL or (self.batches is Batches.PLAIN and doomed.etag is None)
+        return kept and fits(doomed)
+
+    async def _delete_together(self, doomed: Sequence[Doomed]) -> list[Outcome]:
+        if not doomed:
+            return []
+        body = delete_body(doomed)
+        try:
+            answer = await self._send("POST", "", delete_headers(body), [body], DELETE_QUERY)
+            said = parse_deleted(answer.body)
+        except StoreError as error:
+            return [error] * len(doomed)
+        except NotAnAnswer as strange:
+            return [StoreUnavailable("", str(strange))] * len(doomed)
+        return [await self._outcome(each.key, said) for each in doomed]
+
+    async def _outcome(self, key: str, said: Mapping[str, tuple[str, str] | None]) -> Outcome:
+        if key not in said:
+            return StoreUnavailable(key, "the answer to its deletion does not name it")
+        failure = said[key]
+        if failure is None:
+            return True
+        error = from_code(*failure, key=key, config=self._config)
+        if isinstance(error, ObjectNotFound):
+            return False
+        if isinstance(error, PreconditionFailed):
+            try:
+                return error if await self.head(key) is not None else False
+            except StoreError as open_question:
+                return open_question
+        return error
+
+    async def _delete_if(self, key: str, etag: str | None) -> bool:
+        return await self.delete(key, if_match=etag)
 
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         page = await self._list_page(list_query(prefix, start_after=start_after))
@@ -144,7 +204,9 @@ class S3Store:
         """The bucket is there, the credentials serve, and conditions are kept; see `probe.probe_conditions`."""
         await self._find_bucket()
         store: ObjectStore = self
-        self.conditional_delete = await probe_conditions(store, f"{_PROBE_PREFIX}{uuid.uuid4().hex}")
+        key = f"{_PROBE_PREFIX}{uuid.uuid4().hex}"
+        self.conditional_delete = await probe_conditions(store, key)
+        self.batches = await probe_batches(store, key, self._delete_together)
 
     async def _find_bucket(self) -> None:
         try:
@@ -194,10 +256,6 @@ class S3Store:
             if self._requests is None:
                 self._requests = ObjectRequests(self._config, await open_session(self._config))
             return self._requests
-
-
-def _quoted(etag: str) -> str:
-    return f'"{etag}"'
 
 
 def _etag(answer: Answer) -> str:

@@ -23,12 +23,24 @@ _CREDENTIALS: Final = frozenset(
     {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 )
 _LATER: Final = frozenset({"RequestTimeout", "SlowDown", "ConditionalRequestConflict", "OperationAborted"})
+_STATUS_OF: Final = {
+    "PreconditionFailed": 412,
+    "NoSuchKey": 404,
+    "AccessDenied": 403,
+    "ConditionalRequestConflict": 409,
+}
+"""What is not known here is not known: the same key may be asked to go again."""
 _FULL: Final = frozenset({"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"})
 
 
 def from_exception(error: Exception, *, key: str) -> StoreError:
     """The port's error for one of FAILURES."""
     return StoreUnavailable(key, f"{type(error).__name__}: {error}")
+
+
+def from_code(code: str, message: str, *, key: str, config: S3Config) -> StoreError:
+    """The port's error for what an answer says of one of many keys, where no status comes with it."""
+    return from_answer(_STATUS_OF.get(code, 500), code, message, key=key, config=config)
 
 
 def from_answer(status: int, code: str, message: str, *, key: str, config: S3Config) -> StoreError:

@@ -87,7 +87,7 @@ class ObjectRequests:
             credentials=await self._credentials(),
             now=datetime.now(UTC),
         )
-        data = ScatterBody(body) if method == "PUT" else None
+        data = ScatterBody(body) if method in ("PUT", "POST") else None
         async with self._session.request(
             method, url, headers=signed, data=data, allow_redirects=False, proxy=self._proxy
         ) as response:

@@ -315,18 +315,20 @@ class Slot(_message.Message):
     def __init__(self, schema: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., handoff_to: _Optional[str] = ...) -> None: ...
 
 class GroupState(_message.Message):
-    __slots__ = ("schema", "group", "empty_since_ms", "classic", "consumer")
+    __slots__ = ("schema", "group", "empty_since_ms", "classic", "consumer", "consumer_metadata")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     EMPTY_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     CLASSIC_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_METADATA_FIELD_NUMBER: _ClassVar[int]
     schema: int
     group: str
     empty_since_ms: int
     classic: ClassicGroup
     consumer: ConsumerGroup
-    def __init__(self, schema: _Optional[int] = ..., group: _Optional[str] = ..., empty_since_ms: _Optional[int] = ..., classic: _Optional[_Union[ClassicGroup, _Mapping]] = ..., consumer: _Optional[_Union[ConsumerGroup, _Mapping]] = ...) -> None: ...
+    consumer_metadata: ConsumerGroupMetadata
+    def __init__(self, schema: _Optional[int] = ..., group: _Optional[str] = ..., empty_since_ms: _Optional[int] = ..., classic: _Optional[_Union[ClassicGroup, _Mapping]] = ..., consumer: _Optional[_Union[ConsumerGroup, _Mapping]] = ..., consumer_metadata: _Optional[_Union[ConsumerGroupMetadata, _Mapping]] = ...) -> None: ...
 
 class ClassicGroup(_message.Message):
     __slots__ = ("generation", "protocol_type", "protocol", "leader", "phase", "members")
@@ -383,6 +385,62 @@ class ClassicProtocol(_message.Message):
     name: str
     metadata: bytes
     def __init__(self, name: _Optional[str] = ..., metadata: _Optional[bytes] = ...) -> None: ...
+
+class ConsumerGroupMetadata(_message.Message):
+    __slots__ = ("group_epoch", "assignment_epoch", "metadata_hash")
+    GROUP_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    METADATA_HASH_FIELD_NUMBER: _ClassVar[int]
+    group_epoch: int
+    assignment_epoch: int
+    metadata_hash: bytes
+    def __init__(self, group_epoch: _Optional[int] = ..., assignment_epoch: _Optional[int] = ..., metadata_hash: _Optional[bytes] = ...) -> None: ...
+
+class ConsumerMemberMetadata(_message.Message):
+    __slots__ = ("schema", "instance_id", "rack", "client_id", "client_host", "rebalance_timeout_ms", "subscribed", "regex", "assignor")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_HOST_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    instance_id: str
+    rack: str
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    subscribed: _containers.RepeatedScalarFieldContainer[str]
+    regex: str
+    assignor: str
+    def __init__(self, schema: _Optional[int] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., subscribed: _Optional[_Iterable[str]] = ..., regex: _Optional[str] = ..., assignor: _Optional[str] = ...) -> None: ...
+
+class ConsumerMemberAssignment(_message.Message):
+    __slots__ = ("schema", "member_epoch", "previous_epoch", "state", "assigned", "pending_revocation")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_REVOCATION_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    member_epoch: int
+    previous_epoch: int
+    state: ConsumerMember.State
+    assigned: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    pending_revocation: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, schema: _Optional[int] = ..., member_epoch: _Optional[int] = ..., previous_epoch: _Optional[int] = ..., state: _Optional[_Union[ConsumerMember.State, str]] = ..., assigned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., pending_revocation: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+
+class ConsumerMemberTarget(_message.Message):
+    __slots__ = ("schema", "partitions")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, schema: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
 
 class ConsumerGroup(_message.Message):
     __slots__ = ("group_epoch", "assignment_epoch", "target", "members", "metadata_hash")
@@ -471,6 +529,43 @@ class CommittedOffset(_message.Message):
     commit_ms: int
     expire_ms: int
     def __init__(self, schema: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., expire_ms: _Optional[int] = ...) -> None: ...
+
+class GroupConfig(_message.Message):
+    __slots__ = ("schema", "configs")
+    class ConfigsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    configs: _containers.ScalarMap[str, str]
+    def __init__(self, schema: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class JobPlace(_message.Message):
+    __slots__ = ("schema", "topic", "partition")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    topic: str
+    partition: int
+    def __init__(self, schema: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class CompactionPass(_message.Message):
+    __slots__ = ("schema", "next", "end", "left_ms")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    next: int
+    end: int
+    left_ms: int
+    def __init__(self, schema: _Optional[int] = ..., next: _Optional[int] = ..., end: _Optional[int] = ..., left_ms: _Optional[int] = ...) -> None: ...
 
 class JobRun(_message.Message):
     __slots__ = ("schema", "ended_ms")

@@ -1,0 +1,198 @@
+"""The keys of a consumer group's members, and a group put together again from all its keys.
+
+Pure. Each member has up to three keys beneath the group's, so that a step writes what it changed: what the member
+said of itself (`m`), what it has (`a`), what it should have (`t`, absent when that is nothing). They count only
+beneath a group key that holds `ConsumerGroupMetadata`: beneath any other they are what a write that was cut short has
+left. While that key's assignment epoch is behind its group epoch, targets of two epochs may stand side by side. Then
+none counts for more than a hint, and of a partition that two of them name one has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple
+
+from kafscale.storage.etcd import KeyValue
+from kafscale.storage.groups import (
+    ConsumerGroup,
+    ConsumerGroupMetadata,
+    ConsumerMember,
+    ConsumerMemberState,
+    GroupState,
+    TargetAssignment,
+    TopicPartitions,
+    decode_group,
+    partitions_from_pb,
+    partitions_to_pb,
+)
+from kafscale.storage.heads import CorruptValue, parse_value
+from kafscale.storage.keys import Keyspace, TopicId, UnknownKey
+from kafscale.storage.schema import SCHEMA
+from kafscale.store.v1 import store_pb2 as pb
+
+KEYS_PER_PAGE = 40
+"""Of one read of groups: a value may be as large as etcd takes (1.5 MiB), and an answer of etcd has 64 MiB."""
+
+
+class PartKind(Enum):
+    METADATA = "m"
+    ASSIGNMENT = "a"
+    TARGET = "t"
+
+
+class Part(NamedTuple):
+    """Names a key beneath a group's."""
+
+    kind: PartKind
+    member_id: str
+
+
+@dataclass(slots=True)
+class StoredGroup:
+    """The keys of one group as they were read. `record` is None when only keys of members were found."""
+
+    record: KeyValue | None = None
+    parts: dict[Part, bytes] = field(default_factory=dict)
+
+    @property
+    def is_of_one_value(self) -> bool:
+        """A classic group, or one that was written before members had keys: what stands beneath does not count."""
+        assert self.record is not None, "there is a group"
+        return not isinstance(decode_group(self.record.value).state, ConsumerGroupMetadata)
+
+    def assembled(self) -> GroupState:
+        """The group, whole. Raises CorruptValue and UnknownSchema."""
+        assert self.record is not None, "there is a group"
+        record = decode_group(self.record.value)
+        state = record.state
+        if isinstance(state, ConsumerGroupMetadata):
+            state = _consumer_group(state, self.parts)
+        return GroupState(group=record.group, state=state, empty_since_ms=record.empty_since_ms)
+
+
+def part_key(keyspace: Keyspace, group_key: bytes, part: Part) -> bytes:
+    return keyspace.beneath_group(group_key, part.kind.value, part.member_id)
+
+
+def stored_groups(
+    keyspace: Keyspace, kvs: Iterable[KeyValue], unknown: Callable[[KeyValue, Exception], None]
+) -> dict[str, StoredGroup]:
+    """By group id, what was read below the prefix of groups. `unknown` hears of keys that are no group's."""
+    found: dict[str, StoredGroup] = {}
+    for kv in kvs:
+        try:
+            _, name, beneath = keyspace.parse_in_group(kv.key)
+            part = None if beneath is None else Part(PartKind(beneath[0]), beneath[1])
+        except (UnknownKey, ValueError) as error:
+            unknown(kv, error)
+            continue
+        group = found.setdefault(name, StoredGroup())
+        if part is None:
+            group.record = kv
+        else:
+            group.parts[part] = kv.value
+    return found
+
+
+def encode_member_metadata(member: ConsumerMember) -> bytes:
+    return pb.ConsumerMemberMetadata(
+        schema=SCHEMA,
+        instance_id=member.instance_id,
+        rack=member.rack,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        subscribed=member.subscribed,
+        regex=member.regex,
+        assignor=member.assignor,
+    ).SerializeToString(deterministic=True)
+
+
+def encode_member_assignment(member: ConsumerMember) -> bytes:
+    return pb.ConsumerMemberAssignment(
+        schema=SCHEMA,
+        member_epoch=member.member_epoch,
+        previous_epoch=member.previous_epoch,
+        state=member.state.value,
+        assigned=partitions_to_pb(member.assigned),
+        pending_revocation=partitions_to_pb(member.pending_revocation),
+    ).SerializeToString(deterministic=True)
+
+
+def encode_target(partitions: Iterable[TopicPartitions]) -> bytes:
+    message = pb.ConsumerMemberTarget(schema=SCHEMA, partitions=partitions_to_pb(partitions))
+    return message.SerializeToString(deterministic=True)
+
+
+def _consumer_group(metadata: ConsumerGroupMetadata, parts: dict[Part, bytes]) -> ConsumerGroup:
+    """Raises CorruptValue for half a member: nobody writes one."""
+    ids = {kind: [part.member_id for part in parts if part.kind is kind] for kind in PartKind}
+    known = set(ids[PartKind.METADATA])
+    if known != set(ids[PartKind.ASSIGNMENT]) or not known.issuperset(ids[PartKind.TARGET]):
+        raise CorruptValue("group", "keys of a member are missing")
+    targets = [
+        TargetAssignment(member_id=member_id, partitions=_target(parts[Part(PartKind.TARGET, member_id)]))
+        for member_id in ids[PartKind.TARGET]
+    ]
+    is_behind = metadata.assignment_epoch < metadata.group_epoch
+    return ConsumerGroup(
+        group_epoch=metadata.group_epoch,
+        assignment_epoch=metadata.assignment_epoch,
+        metadata_hash=metadata.metadata_hash,
+        target=_disjoint(targets) if is_behind else tuple(targets),
+        members=tuple(
+            _member(
+                member_id,
+                parts[Part(PartKind.METADATA, member_id)],
+                parts[Part(PartKind.ASSIGNMENT, member_id)],
+            )
+            for member_id in ids[PartKind.METADATA]
+        ),
+    )
+
+
+def _disjoint(targets: Iterable[TargetAssignment]) -> tuple[TargetAssignment, ...]:
+    """Each partition with the first that has it."""
+    taken: dict[TopicId, set[int]] = {}
+    found = []
+    for target in targets:
+        mine = []
+        for topic in target.partitions:
+            others = taken.setdefault(topic.topic_id, set())
+            free = tuple(number for number in topic.partitions if number not in others)
+            others.update(free)
+            if free:
+                mine.append(replace(topic, partitions=free))
+        if mine:
+            found.append(replace(target, partitions=tuple(mine)))
+    return tuple(found)
+
+
+def _target(data: bytes) -> tuple[TopicPartitions, ...]:
+    message = pb.ConsumerMemberTarget()
+    parse_value(message, data, "target assignment")
+    return partitions_from_pb(message.partitions)
+
+
+def _member(member_id: str, said: bytes, has: bytes) -> ConsumerMember:
+    metadata, assignment = pb.ConsumerMemberMetadata(), pb.ConsumerMemberAssignment()
+    parse_value(metadata, said, "member")
+    parse_value(assignment, has, "assignment")
+    return ConsumerMember(
+        id=member_id,
+        instance_id=metadata.instance_id if metadata.HasField("instance_id") else None,
+        rack=metadata.rack if metadata.HasField("rack") else None,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+        subscribed=tuple(metadata.subscribed),
+        regex=metadata.regex if metadata.HasField("regex") else None,
+        assignor=metadata.assignor if metadata.HasField("assignor") else None,
+        member_epoch=assignment.member_epoch,
+        previous_epoch=assignment.previous_epoch,
+        state=ConsumerMemberState(assignment.state),
+        assigned=partitions_from_pb(assignment.assigned),
+        pending_revocation=partitions_from_pb(assignment.pending_revocation),
+    )
