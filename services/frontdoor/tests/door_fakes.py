@@ -88,8 +88,12 @@ class FakeTopics:
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.hidden: dict[str, Topic] = {}
+        self.damaged: set[str] = set()
         self.refreshes = 0
         self.fails: Exception | None = None
+
+    def is_damaged(self, name: str) -> bool:
+        return name in self.damaged
 
     def add(self, name: str, number: int, partitions: int, *, hidden: bool = False) -> Topic:
         topic = Topic(name=name, topic_id=topic_id(number), partitions=partitions)
@@ -244,10 +248,14 @@ class FakeTransport(asyncio.Transport):
         self.writes = 0
         self.reading = True
         self.closing = False
+        self.buffered = 0
+        """What of `out` the client has not taken: a test's to say."""
+        self.takes = True
+        self.address = "127.0.0.1"
         self.protocol: ClientConnection | None = None
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        return ("127.0.0.1", 5) if name == "peername" else default
+        return (self.address, 5) if name == "peername" else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -255,7 +263,12 @@ class FakeTransport(asyncio.Transport):
     def writelines(self, list_of_data: Sequence[Buffer]) -> None:  # type: ignore[override]
         assert not self.closing, "nothing is written after close"
         self.writes += 1
-        self.out += b"".join(map(bytes, list_of_data))
+        data = b"".join(map(bytes, list_of_data))
+        self.out += data
+        self.buffered += 0 if self.takes else len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
 
     def pause_reading(self) -> None:
         assert self.reading, "paused twice"

@@ -3,15 +3,19 @@
 import asyncio
 import gc
 import weakref
+from collections.abc import Sequence
 from struct import pack
 
 import pytest
 from door_harness import Cluster, FakeClient, settled, until
+from kafscale.frontdoor.pace import PaceLimits
 from kafscale.frontdoor.routes import BY_KEY, Backend, Status
 from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import (
     init_producer_id,
     metadata,
+    produce,
 )
 
 CONTROL = "control"
@@ -53,21 +57,70 @@ async def test_past_its_bound_of_requests_a_connection_is_not_read() -> None:
         assert len(client.answers) == 5
 
 
-async def test_while_requests_fill_the_memory_nobody_is_read_and_everybody_goes_on_after() -> None:
+async def test_while_requests_fill_the_memory_small_ones_go_on_and_all_do_after() -> None:
     async with Cluster.running(memory_bytes=16 << 20) as cluster:
         topic = cluster.topics.add("t", 1, 1)
         cluster.serve(Backend.PRODUCE, 1)
         cluster.own(topic, 0, 1)
-        full, other = cluster.client(), cluster.client()
-        full.produce(("t", 0, bytes(9 << 20)))
-        other.produce(("t", 0, b"small"))
-        assert (full.transport.reading, other.transport.reading) == (False, False)
+        full, large, small = cluster.client(), cluster.client(), cluster.client()
+        full.produce(("t", 0, bytes(7 << 20)))
+        large.produce(("t", 0, bytes(100 << 10)))
+        small.produce(("t", 0, b"small"))
+        assert [one.transport.reading for one in (full, large, small)] == [False, False, True]
         cluster.producer(1).sent[0].append()
         await settled()
-        assert (full.transport.reading, other.transport.reading) == (True, True)
-        cluster.producer(1).sent[1].append()
+        assert [one.transport.reading for one in (full, large, small)] == [True, True, True]
+        for sent in cluster.producer(1).sent[1:]:
+            sent.append()
         await settled()
         await until(lambda: cluster.door.gateway._budget.used_bytes == 0)
+
+
+async def test_half_frames_of_many_connections_leave_a_bystander_alone() -> None:
+    async with Cluster.running(memory_bytes=16 << 20) as cluster:
+        halves = [cluster.client() for _ in range(300)]
+        for half in halves:
+            half.feed(pack(">i", 90 << 20) + bytes(65_596))
+        bystander = cluster.client()
+        for _ in range(3):
+            bystander.feed(bystander.frame(18, 0, b""))
+            await settled()
+        assert len(bystander.answers) == 3
+        assert cluster.door.gateway._budget.used_bytes <= 16 << 20
+        assert sum(half.hung_up for half in halves) >= 200, "memory is for those that may still get done"
+
+
+async def test_large_requests_that_do_not_fit_together_are_taken_one_after_the_other() -> None:
+    """Honest and slow: each pauses in the middle, all of them together are six times what there is."""
+    async with Cluster.running(memory_bytes=16 << 20, socket_request_max_bytes=8 << 20) as cluster:
+        topic = cluster.topics.add("t", 1, 1)
+        cluster.serve(Backend.PRODUCE, 1)
+        cluster.own(topic, 0, 1)
+        clients = [cluster.client() for _ in range(6)]
+        message = joined(produce_of(bytes(7 << 20)))
+        left = {client: memoryview(client.frame(0, 9, message)) for client in clients}
+        bystander = cluster.client()
+        answered = 0
+        while left:
+            for client in [one for one in clients if one in left and one.transport.reading]:
+                client.feed(bytes(left[client][: 256 << 10]))
+                left[client] = left[client][256 << 10 :]
+                if not left[client]:
+                    del left[client]
+            bystander.feed(bystander.frame(18, 0, b""))
+            for sent in cluster.producer(1).sent[answered:]:
+                sent.append()
+                answered += 1
+            await settled()
+            assert cluster.door.gateway._budget.used_bytes <= 24 << 20
+        assert all(len(client.answers) == 1 for client in clients)
+        assert len(bystander.answers) == bystander.numbers
+
+
+def produce_of(records: bytes) -> Sequence[Buffer]:
+    entry = produce.ProduceRequestPartition(index=0, records=records)
+    topic = produce.ProduceRequestTopic(name="t", partition_data=[entry])
+    return produce.encode_request(produce.ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[topic]), 9)
 
 
 async def test_who_sends_to_an_instance_that_takes_nothing_is_not_read_until_it_does(
@@ -134,11 +187,55 @@ async def test_answers_that_were_ready_are_sent_before_junk_ends_the_connection(
 
 async def test_too_many_connections_are_turned_away_at_the_door() -> None:
     async with Cluster.running(max_connections=2) as cluster:
-        first, second, third = cluster.client(), cluster.client(), cluster.client()
-        assert [client.hung_up for client in (first, second, third)] == [False, False, True]
+        first, second = cluster.client(), cluster.client()
+        for one in (first, second):
+            one.feed(one.frame(18, 0, b""))
+        assert cluster.client().hung_up
+        assert [client.hung_up for client in (first, second)] == [False, False]
         await settled()
         first.leave()
         assert not cluster.client().hung_up
+
+
+async def test_a_connection_without_a_request_makes_room_for_a_new_one() -> None:
+    async with Cluster.running(max_connections=10, max_connections_per_ip=2) as cluster:
+        asked, silent = cluster.client(), cluster.client()
+        asked.feed(asked.frame(18, 0, b""))
+        new = cluster.client()
+        assert [client.hung_up for client in (asked, silent, new)] == [False, True, False]
+        await settled()
+        assert len(cluster.door.gateway.connections) == 2
+
+
+async def test_a_connection_that_asks_nothing_is_closed_and_one_that_asked_once_is_not() -> None:
+    async with Cluster.running(frontdoor_first_request_ms=1_000) as cluster:
+        silent, half, asked = cluster.client(), cluster.client(), cluster.client()
+        asked.feed(asked.frame(18, 0, b""))
+        half.feed(half.frame(18, 0, b"")[:9])
+        await until(lambda: silent.hung_up and half.hung_up)
+        assert not asked.hung_up
+
+
+async def test_a_client_that_takes_no_answers_is_closed_and_its_memory_is_free(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafscale.frontdoor.outlets.STUCK_MS", 300)
+    cluster.serve(Backend.FETCH, 1)
+    deaf, slow = cluster.client(), cluster.client()
+    for client in (deaf, slow):
+        client.transport.takes = False
+        client.fetch(("t", 0))
+    for sent in cluster.fetcher(1).sent:
+        sent.give(bytes(2 << 20))
+    await until(lambda: cluster.door.gateway._budget.used_bytes > 4 << 20)
+
+    def takes_a_little() -> bool:
+        slow.transport.buffered -= 1
+        return deaf.hung_up
+
+    await until(takes_a_little)
+    assert not slow.hung_up
+    await until(lambda: cluster.door.gateway._budget.used_bytes < 3 << 20)
 
 
 async def test_a_request_without_an_answer_in_time_is_refused_and_cancelled() -> None:
@@ -162,14 +259,26 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
 
 
 async def test_half_a_request_that_stands_still_ends_the_connection(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
 ) -> None:
-    monkeypatch.setattr("kafscale.frontdoor.client.MID_FRAME_IDLE_MS_MAX", 50)
+    cluster.door.gateway.pace = PaceLimits(quiet_ms_max=50)
     slow, whole = cluster.client(), cluster.client()
     slow.feed(slow.frame(18, 0, b"")[:7])
     whole.feed(whole.frame(18, 0, b""))
     await until(lambda: slow.hung_up)
     assert not whole.hung_up
+
+
+async def test_half_a_request_that_came_behind_whole_ones_has_its_time_as_well() -> None:
+    async with Cluster.running(frontdoor_requests_max=1) as cluster:
+        cluster.door.gateway.pace = PaceLimits(quiet_ms_max=50)
+        cluster.serve(Backend.ADMIN, 1)
+        client = cluster.client()
+        body = joined(metadata.encode_request(metadata.MetadataRequest(topics=[]), 9))
+        client.feed(client.frame(3, 9, body) + client.frame(18, 0, b"")[:7])
+        cluster.stream(Backend.ADMIN, 1, CONTROL).sent[0].reply(b"first")
+        await until(lambda: client.hung_up)
+        assert len(client.answers) == 1
 
 
 async def test_a_request_that_comes_byte_by_byte_is_answered(cluster: Cluster) -> None:

@@ -6,17 +6,20 @@ from functools import partial
 import pytest
 from door_fakes import FakeStream
 from door_harness import Cluster, FakeClient, settled, until
-from kafscale.frontdoor.forwarding import ATTEMPTS_MAX
+from kafscale.frontdoor.forwarding import LOSSES_MAX
 from kafscale.frontdoor.routes import BY_KEY, ROWS, Backend, Status
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import (
     alter_configs,
     api_versions,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_topic_partitions,
@@ -26,10 +29,12 @@ from kafscale.wire.schema import (
     init_producer_id,
     list_config_resources,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_for_leader_epoch,
 )
 
+INVALID_REQUEST = 42
 CONTROL = "control"
 
 
@@ -116,6 +121,10 @@ FORWARDED = [
     (33, 2, alter_configs.AlterConfigsRequest(), Backend.ADMIN),
     (44, 1, incremental_alter_configs.IncrementalAlterConfigsRequest(), Backend.ADMIN),
     (43, 2, elect_leaders.ElectLeadersRequest(), Backend.ADMIN),
+    (29, 3, describe_acls.DescribeAclsRequest(), Backend.ADMIN),
+    (30, 3, create_acls.CreateAclsRequest(), Backend.ADMIN),
+    (31, 3, delete_acls.DeleteAclsRequest(), Backend.ADMIN),
+    (46, 0, list_partition_reassignments.ListPartitionReassignmentsRequest(), Backend.ADMIN),
     (60, 2, describe_cluster.DescribeClusterRequest(), Backend.ADMIN),
     (74, 1, list_config_resources.ListConfigResourcesRequest(), Backend.ADMIN),
     (75, 0, describe_topic_partitions.DescribeTopicPartitionsRequest(), Backend.ADMIN),
@@ -134,6 +143,10 @@ SCHEMAS = {
     33: alter_configs,
     44: incremental_alter_configs,
     43: elect_leaders,
+    29: describe_acls,
+    30: create_acls,
+    31: delete_acls,
+    46: list_partition_reassignments,
     60: describe_cluster,
     74: list_config_resources,
     75: describe_topic_partitions,
@@ -184,6 +197,10 @@ EMPTY_ANSWERS = {
         41,
     ),
     43: (elect_leaders.ElectLeadersRequest(), 41),
+    29: (describe_acls.DescribeAclsRequest(), 41),
+    30: (create_acls.CreateAclsRequest(creations=[create_acls.CreateAclsRequestAclCreation()]), 41),
+    31: (delete_acls.DeleteAclsRequest(filters=[delete_acls.DeleteAclsRequestFilter()]), 41),
+    46: (list_partition_reassignments.ListPartitionReassignmentsRequest(), 41),
     60: (describe_cluster.DescribeClusterRequest(), 41),
     74: (list_config_resources.ListConfigResourcesRequest(), 41),
     75: (
@@ -199,7 +216,9 @@ def code_of(key: int, response: object) -> int:
     match key:
         case 3:
             return response.topics[0].error_code  # type: ignore[attr-defined, no-any-return]
-        case 10 | 22 | 43 | 60 | 74:
+        case 31:
+            return response.filter_results[0].error_code  # type: ignore[attr-defined, no-any-return]
+        case 10 | 22 | 29 | 43 | 46 | 60 | 74:
             return response.error_code  # type: ignore[attr-defined, no-any-return]
         case 19 | 75:
             return response.topics[0].error_code  # type: ignore[attr-defined, no-any-return]
@@ -280,25 +299,39 @@ async def test_an_instance_that_cannot_be_reached_yet_is_waited_for(
 ) -> None:
     """It is registered a moment before it can be reached: its first connections may fail."""
     client, stream = one_fetch_service_is_asked(cluster, monkeypatch)
-    for failures in range(3 * ATTEMPTS_MAX):
+    for failures in range(3 * LOSSES_MAX):
         await until(partial(was_asked, stream, failures + 1))
         stream.sent[-1].lose(sent=False)
-    await until(partial(was_asked, stream, 3 * ATTEMPTS_MAX + 1))
+    await until(partial(was_asked, stream, 3 * LOSSES_MAX + 1))
     assert not client.answers
     stream.sent[-1].reply(b"at last")
     await settled()
     assert client.answers[0].body == b"at last"
 
 
+async def test_what_is_too_large_for_a_stream_is_refused_for_good_and_asked_once(cluster: Cluster) -> None:
+    cluster.serve(Backend.ADMIN, 1, 2)
+    client = cluster.client()
+    topics = [metadata.MetadataRequestTopic(name="t")]
+    client.ask(3, 9, joined(metadata.encode_request(metadata.MetadataRequest(topics=topics), 9)))
+    streams = [cluster.stream(Backend.ADMIN, node, CONTROL) for node in (1, 2)]
+    (sent,) = [sent for stream in streams for sent in stream.sent]
+    sent.reply(status=ReplyStatus.TOO_LARGE)
+    await settled()
+    assert sum(len(stream.sent) for stream in streams) == 1
+    (topic,) = metadata.decode_response(client.answers[0].body, 9).topics
+    assert topic.error_code == INVALID_REQUEST
+
+
 async def test_a_question_that_every_instance_loses_is_given_up(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, stream = one_fetch_service_is_asked(cluster, monkeypatch)
-    for losses in range(ATTEMPTS_MAX):
+    for losses in range(LOSSES_MAX):
         await until(partial(was_asked, stream, losses + 1))
         stream.sent[-1].lose(sent=True)
     await until(lambda: bool(client.answers))
-    assert len(stream.sent) == ATTEMPTS_MAX
+    assert len(stream.sent) == LOSSES_MAX
 
 
 async def test_a_question_that_was_lost_is_asked_again_elsewhere(cluster: Cluster) -> None:

@@ -5,6 +5,7 @@ from door_fakes import Sent
 from door_harness import NODES, Cluster, FakeClient, settled, split_over_two, until
 from kafscale.frontdoor.handlers.fetch import max_wait_ms
 from kafscale.frontdoor.routes import Backend
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import fetch
 
 
@@ -232,3 +233,107 @@ async def test_a_long_poll_does_not_time_out_before_its_own_wait_is_over(cluster
     cluster.serve(Backend.FETCH, 1)
     cluster.client().fetch(("t", 0), max_wait_ms=30_000)
     assert cluster.fetcher(1).sent[0].meta.age_budget_ms > 30_000
+
+
+async def test_a_connection_has_one_fetch_at_a_time_until_it_has_taken_the_answer(cluster: Cluster) -> None:
+    cluster.serve(Backend.FETCH, 1)
+    client, other = cluster.client(), cluster.client()
+    client.transport.takes = False
+    for _ in range(3):
+        client.fetch(("t", 0))
+    sent = cluster.fetcher(1).sent
+    assert len(sent) == 1
+    sent[0].give(bytes(2 << 20))
+    await settled()
+    assert len(sent) == 1, "the first answer waits in the socket"
+    other.fetch(("t", 0))
+    assert len(sent) == 2, "others do not wait for it"
+    client.transport.buffered = 0
+    client.connection.resume_writing()
+    assert len(sent) == 3
+    client.transport.takes = True
+    sent[2].give(b"second")
+    await settled()
+    sent[3].give(b"third")
+    await settled()
+    assert [client.fetched(n)[0][3][:6] for n in (1, 2)] == [b"second", b"third"]
+
+
+async def test_answers_that_wait_behind_a_fetch_do_not_hold_it_up(cluster: Cluster) -> None:
+    """They leave after it: a fetch that waited for them would wait for itself."""
+    cluster.serve(Backend.FETCH, 1)
+    client, sent = cluster.client(), cluster.fetcher(1).sent
+    for _ in range(2):
+        client.fetch(("t", 0))
+        client.ask(ApiKey.API_VERSIONS, 0)
+    sent[0].give(b"first")
+    await settled()
+    assert len(sent) == 2
+    sent[1].give(b"second")
+    await settled()
+    assert [answer.correlation_id for answer in client.answers] == [1, 2, 3, 4]
+
+
+async def test_without_room_for_a_large_answer_a_small_one_is_asked_for() -> None:
+    async with Cluster.running(memory_bytes=64 << 20) as cluster:
+        cluster.serve(Backend.FETCH, 1)
+        for _ in range(5):
+            cluster.client().fetch(("t", 0), max_bytes=50 << 20)
+        asked = [sent.fetched.max_bytes for sent in cluster.fetcher(1).sent]
+        assert asked == [8 << 20, 8 << 20, 8 << 20, 1 << 20, 1 << 20]
+        assert all(sent.fetched.topics[0].topic == "t" for sent in cluster.fetcher(1).sent)
+        cluster.fetcher(1).sent[0].give(b"few")
+        await settled()
+        cluster.client().fetch(("t", 0), max_bytes=50 << 20, version=17)
+        assert cluster.fetcher(1).sent[-1].fetched.max_bytes == 8 << 20
+
+
+async def test_a_connection_at_the_end_of_the_log_reserves_no_memory_for_its_next_fetch() -> None:
+    async with Cluster.running(memory_bytes=64 << 20) as cluster:
+        cluster.serve(Backend.FETCH, 1)
+        client = cluster.client()
+        for records in (b"", bytes(600 << 10), b""):
+            client.fetch(("t", 0), max_bytes=50 << 20)
+            cluster.fetcher(1).sent[-1].give(records)
+            await settled()
+        asked = [sent.fetched.max_bytes for sent in cluster.fetcher(1).sent]
+        assert asked == [8 << 20, 1 << 20, 8 << 20]
+
+
+async def test_the_parts_of_a_split_fetch_together_ask_for_what_the_client_takes(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    cluster.client().fetch(("t", first), ("t", second), max_bytes=1_001)
+    assert [cluster.fetcher(node).sent[0].fetched.max_bytes for node in NODES] == [501, 501]
+
+
+async def test_a_fetch_that_is_lost_twice_goes_to_no_third_instance(cluster: Cluster) -> None:
+    """It may be what ended them."""
+    cluster.serve(Backend.FETCH, 1, 2, 3)
+    client = cluster.client()
+    client.fetch(("unknown", 0))
+    streams = [cluster.fetcher(node) for node in (1, 2, 3)]
+    for _ in range(2):
+        await until(lambda: any(not sent.future.done() for stream in streams for sent in stream.sent))
+        next(sent for stream in streams for sent in stream.sent if not sent.future.done()).lose(sent=True)
+    await until(lambda: bool(client.answers))
+    assert sum(len(stream.sent) for stream in streams) == 2
+
+
+async def test_a_split_fetch_that_is_lost_twice_goes_to_no_third_instance(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    cluster.serve(Backend.FETCH, *NODES, 3)
+    client = cluster.client()
+    client.fetch(("t", first), ("t", second))
+    streams = [cluster.fetcher(node) for node in (*NODES, 3)]
+    while not client.answers:
+        for sent in [one for stream in streams for one in stream.sent if not one.future.done()]:
+            sent.lose(sent=True)
+        await settled()
+    for partition in (first, second):
+        had = [s for s in streams if any(partition in partitions_of(sent) for sent in s.sent)]
+        assert len(had) == 2, "its own instance and one other"
+    assert {code for _, _, code, _ in client.fetched()} == {6}
+
+
+def partitions_of(sent: Sent) -> list[int]:
+    return [entry.partition for topic in sent.fetched.topics for entry in topic.partitions]

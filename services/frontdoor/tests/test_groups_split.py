@@ -193,14 +193,15 @@ async def test_a_client_that_leaves_withdraws_every_share(cluster: Cluster) -> N
     assert [sent.cancelled for node in (1, 2) for sent in sent_to(cluster, node)] == [True, True]
 
 
-async def test_a_group_named_twice_is_answered_twice(cluster: Cluster) -> None:
+@pytest.mark.parametrize("key", KEYS)
+async def test_a_group_named_twice_is_answered_once(cluster: Cluster, key: int) -> None:
     coordinators(cluster, g1=1, g2=2)
     client = cluster.client()
-    ask(client, 9, 9, request_of(9, [ONE, TWO, ONE]))
-    tell(sent_to(cluster, 1)[0], 3, 4)
-    tell(sent_to(cluster, 2)[0], 0)
+    ask(client, key, BY_KEY[key].version_max, request_of(key, [ONE, TWO, ONE, TWO]))
+    tell(sent_to(cluster, 1)[0], 3, groups=[ONE])
+    sent_to(cluster, 2)[0].reply(b"\xff")
     await settled()
-    assert entries_of(9, answered(client)) == [(ONE, 3), (TWO, 0), (ONE, 4)]
+    assert entries_of(key, answered(client)) == [(ONE, 3), (TWO, NOT_COORDINATOR)]
 
 
 @pytest.mark.parametrize("groups", [[], ["another"]])

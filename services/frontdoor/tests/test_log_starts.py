@@ -25,6 +25,8 @@ async def test_the_revision_of_a_deletion_goes_with_every_later_read(cluster: Cl
     sent.reply(b"done", revision=41)
     await settled()
     assert len(deleter.answers) == 1
+    cluster.fetcher(1).sent[0].give()
+    await settled()
     reader.fetch(("t", 0))
     reader.ask(LIST_OFFSETS, 7, *list_offsets.encode_request(list_offsets.ListOffsetsRequest(), 7))
     await settled()

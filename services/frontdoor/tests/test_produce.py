@@ -310,3 +310,15 @@ def test_the_offsets_of_a_failed_part_are_never_zero() -> None:
     assert failed(1, ErrorCode.REQUEST_TIMED_OUT) == produce.ProduceResponsePartition(
         index=1, error_code=7, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1
     )
+
+
+async def test_a_topic_whose_record_is_damaged_is_not_called_unknown(cluster: Cluster) -> None:
+    """A producer gives up a topic that is unknown for long; this one is there and may be mended."""
+    two_owners(cluster)
+    cluster.topics.damaged.add("bad")
+    client = cluster.client()
+    client.produce(("bad", 0, b"x"), ("t", 0, b"a"))
+    await settled()
+    cluster.producer(ONE).sent[0].append(offset=1)
+    await settled()
+    assert sorted(client.produced()) == [("bad", 0, 56, -1), ("t", 0, 0, 1)]

@@ -1,6 +1,9 @@
 """Records whose owner changes, leaves or dies: what is held, sent again, given up, and what never is."""
 
+import pytest
 from door_harness import Cluster, settled, until
+from kafscale.frontdoor.lanes import LaneKey
+from kafscale.frontdoor.produce_lanes import Producer
 from kafscale.frontdoor.routes import Backend
 from kafscale.runtime.stream.frame import ReplyStatus
 
@@ -198,3 +201,58 @@ async def test_a_deleted_topic_frees_what_its_lanes_hold(cluster: Cluster) -> No
     del cluster.topics.topics["t"]
     await until(lambda: bool(client.answers))
     assert client.produced() == [("t", 0, 3, -1)]
+
+
+async def test_a_change_of_owner_is_looked_at_by_those_who_hold_something_of_that_lane(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash thousands of lanes change owner while thousands of connections hold something."""
+    topic = cluster.topics.add("t", 1, 20)
+    clients = [cluster.client() for _ in range(20)]
+    for partition, client in enumerate(clients):
+        client.produce(("t", partition, b"held"))
+    sender = cluster.door.sender
+    assert sender.held_parts == 20
+    looked: list[int] = []
+    pump = sender._pump
+
+    def counted(producer: Producer, key: LaneKey | None = None) -> None:
+        looked.append(producer.caller.connection_id)
+        pump(producer, key)
+
+    monkeypatch.setattr(sender, "_pump", counted)
+    for partition in range(20):
+        cluster.own(topic, partition, ONE)
+    assert looked == [client.connection.caller.connection_id for client in clients]
+    cluster.serve(Backend.PRODUCE, ONE)
+    assert sorted(one.produced[0][1] for one in cluster.producer(ONE).sent) == list(range(20))
+    assert sender._holders == {}
+
+
+async def test_a_client_that_leaves_holds_no_lane(cluster: Cluster) -> None:
+    topic = cluster.topics.add("t", 1, 2)
+    gone, other = cluster.client(), cluster.client()
+    gone.produce(("t", 0, b"gone"), ("t", 1, b"gone"))
+    other.produce(("t", 1, b"other"))
+    gone.leave()
+    cluster.serve(Backend.PRODUCE, ONE)
+    cluster.own(topic, 0, ONE)
+    cluster.own(topic, 1, ONE)
+    await settled()
+    assert [one.produced for one in cluster.producer(ONE).sent] == [[("t", 1, b"other")]]
+    assert cluster.door.sender._holders == {}
+
+
+async def test_a_held_part_whose_owner_comes_back_without_being_reachable_is_tried_again(
+    cluster: Cluster,
+) -> None:
+    """The timer of the connection still runs after a look at one lane alone."""
+    topic = cluster.topics.add("t", 1, 1)
+    client = cluster.client()
+    client.produce(("t", 0, b"held"))
+    cluster.producer(ONE).fails = lambda _: True
+    cluster.serve(Backend.PRODUCE, ONE)
+    cluster.own(topic, 0, ONE)
+    assert cluster.producer(ONE).sent == []
+    cluster.producer(ONE).fails = lambda _: False
+    await until(lambda: len(cluster.producer(ONE).sent) == 1)

@@ -9,7 +9,7 @@ from kafscale.frontdoor.process_limits import allow_descriptors
 from kafscale.frontdoor.server import ROLE, bind_all, bind_for_workers, build
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.shared import build_workers
-from kafscale.runtime.logs import configure_logs
+from kafscale.runtime.logs import configure_logs, say_why_it_ends
 from kafscale.runtime.process import run_service
 from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings
 
@@ -34,7 +34,7 @@ def main() -> int:
             own_host=socket.gethostname(),
         )
     except ListenersWrong as wrong:
-        sys.stderr.write(f"{wrong}\n")
+        say_why_it_ends(str(wrong))
         return USAGE_EXIT_CODE
     return run_service(ROLE, settings, build_it, listeners=shown)
 

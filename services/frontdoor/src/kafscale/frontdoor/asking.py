@@ -24,6 +24,7 @@ from kafscale.wire.buffers import Buffer
 class Failure(Enum):
     UNSENT = auto()  # certainly not done
     LOST = auto()  # nobody knows
+    TOO_LARGE = auto()  # the question or its answer: the same again fails again
 
 
 Outcome = memoryview | Failure
@@ -98,5 +99,7 @@ def outcome_of(reply: Reply) -> Outcome:
             return Failure.LOST
         case ReplyStatus.EXPIRED | ReplyStatus.REFUSED | ReplyStatus.NO_REPLY:
             return Failure.UNSENT
+        case ReplyStatus.TOO_LARGE:
+            return Failure.TOO_LARGE
         case _ as never:
             assert_never(never)

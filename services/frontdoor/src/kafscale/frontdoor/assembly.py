@@ -9,18 +9,22 @@ from typing import Final, Literal
 
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.connection import Limits
+from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
-from kafscale.frontdoor.gateway import Bounds, Gateway, Handler, Refuse
+from kafscale.frontdoor.gateway import REQUESTS_SHARE, Bounds, Gateway, Handler, Refuse
 from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.handlers import (
     alter_configs,
     consumer_group_describe,
     consumer_group_heartbeat,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -38,6 +42,7 @@ from kafscale.frontdoor.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -50,6 +55,7 @@ from kafscale.frontdoor.handlers.api_versions import ApiVersionsHandler
 from kafscale.frontdoor.lanes import LaneLimits
 from kafscale.frontdoor.lookups import TopicLookups
 from kafscale.frontdoor.metrics import FrontdoorMetrics
+from kafscale.frontdoor.outlets import AnswerMemory
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Backend
@@ -81,6 +87,10 @@ FORWARDED: Final = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.POLICY,
     ApiKey.ELECT_LEADERS: elect_leaders.POLICY,
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources.POLICY,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.POLICY,
+    ApiKey.DESCRIBE_ACLS: describe_acls.POLICY,
+    ApiKey.CREATE_ACLS: create_acls.POLICY,
+    ApiKey.DELETE_ACLS: delete_acls.POLICY,
 }
 ONE_GROUP: Final = {
     ApiKey.JOIN_GROUP: join_group.POLICY,
@@ -171,9 +181,10 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
     lookups = TopicLookups(views.topics, means.clock, means.tasks)
     producing = produce.ProduceHandler(sender=sender, topics=views.topics, lookups=lookups, clock=means.clock)
     forwarder = Forwarder(routing=routing, clock=means.clock, acked=means.acked)
+    turns = FetchTurns(AnswerMemory(int(means.budget.bytes_max * (1 - REQUESTS_SHARE))))
     gateway = Gateway(
         handlers={
-            **handlers_of(producing, forwarder, routing, views),
+            **handlers_of(producing, forwarder, turns, views),
             **ops_handlers(means, views, forwarder, lookups),
             **group_handlers(settings, views, means, routing),
         },
@@ -182,6 +193,7 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
         bounds=bounds_of(settings),
         clock=means.clock,
         budget=means.budget,
+        turns=turns,
         metrics=FrontdoorMetrics(means.metrics),
         tracer=means.tracer,
         connection_base=connection_base(),
@@ -191,13 +203,13 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
 
 
 def handlers_of(
-    producing: produce.ProduceHandler, forwarder: Forwarder, routing: Routing, views: Views
+    producing: produce.ProduceHandler, forwarder: Forwarder, turns: FetchTurns, views: Views
 ) -> Mapping[int, Handler]:
     """One for each row that is served, but for those of groups and those cut by broker or owner."""
     return {
         ApiKey.API_VERSIONS: ApiVersionsHandler(),
         ApiKey.PRODUCE: producing,
-        ApiKey.FETCH: fetch.FetchHandler(forwarder=forwarder, routing=routing, topics=views.topics),
+        ApiKey.FETCH: fetch.FetchHandler(forwarder=forwarder, turns=turns, topics=views.topics),
         ApiKey.METADATA: metadata.MetadataHandler(forwarder=forwarder, front_doors=views.front_doors),
         **{key: partial(forwarder.forward, policy=policy) for key, policy in FORWARDED.items()},
     }
@@ -251,6 +263,9 @@ def bounds_of(settings: FrontdoorSettings) -> Bounds:
             unsent_bytes_max=settings.frontdoor_unsent_bytes_max,
         ),
         connections_max=settings.max_connections,
+        address_connections_max=settings.max_connections_per_ip,
+        address_memory_share=settings.frontdoor_address_memory_percent / 100,
+        first_request_ms_max=settings.frontdoor_first_request_ms,
         idle_ms_max=settings.connections_max_idle_ms,
         request_timeout_ms=settings.frontdoor_request_timeout_ms,
     )

@@ -13,11 +13,12 @@ from kafscale.frontdoor.connection import BadFrame, Connection, Event, FrameTooL
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
+from kafscale.frontdoor.memory import Holder
+from kafscale.frontdoor.outlets import SMALL_ANSWER_BYTES, Outlet, nobody
+from kafscale.frontdoor.pace import FramePace
 from kafscale.wire.buffers import Buffer
 
-WRITE_BUFFER_HIGH_BYTES: Final = 4 << 20
 LINGER_MS_MAX: Final = 5_000
-MID_FRAME_IDLE_MS_MAX: Final = 60_000
 EOF_GRACE_MS: Final = 1_000
 
 
@@ -25,41 +26,54 @@ class ClientConnection(asyncio.BufferedProtocol):
     def __init__(self, gateway: Gateway, listener: str) -> None:
         self._gateway = gateway
         self._listener = listener
-        self._machine = Connection(gateway.limits, scratch=gateway.scratch, silent=is_silent)
+        self._machine = Connection(gateway.bounds.connection, scratch=gateway.scratch, silent=is_silent)
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._ending = False
         self._closing_ms: int | None = None
         self._eof_ms: int | None = None
-        self._held_bytes = 0
         self._flush_asked = False
         self._paused_for = 0
-        self._last_ms = gateway.clock.now_ms()
+        now_ms = self._made_ms = self._last_ms = gateway.clock.now_ms()
+        self._has_asked = False
+        self._pace = FramePace()
+        self._holder = Holder("", wake=self._settle, end=self._make_room, touched_ms=now_ms)
         self.exchanges: dict[Slot, Exchange] = {}
-        self.caller = Caller(connection_id=0, listener=listener, peer="")
+        outlet = Outlet(end=self._make_room, now_ms=now_ms)
+        self.caller = Caller(connection_id=0, listener=listener, peer="", outlet=outlet)
 
     # ---- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        number = self._gateway.enter(self)
+        peername = transport.get_extra_info("peername")
+        self._holder.address = _address(peername)
+        number = self._gateway.enter(self, self._holder.address)
         if number is None:
             self._gateway.complaints.log("too many connections", listener=self._listener)
+            self._closing_ms = self._last_ms
             self._transport.abort()
             return
         self.caller.connection_id = number
-        self.caller.peer = _peer_text(transport.get_extra_info("peername"))
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+        self.caller.peer = _peer_text(peername)
+        self._transport.set_write_buffer_limits(high=SMALL_ANSWER_BYTES)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._machine.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        now_ms = self._last_ms = self._gateway.clock.now_ms()
+        now_ms = self._last_ms = self._holder.touched_ms = self._gateway.clock.now_ms()
         events = self._machine.buffer_updated(nbytes, now_ms)
+        self._note_frame(now_ms, new_frame=bool(events))
         if events:
             self._handle(events)
         self._settle()
+
+    def _note_frame(self, now_ms: int, *, new_frame: bool) -> None:
+        """Bytes came of the frame that is under way, or of a new one: then its turn and its time begin."""
+        self._pace.arrived(now_ms, new_frame=new_frame, under_way=self._machine.mid_frame)
+        if new_frame:
+            self._gateway.requests.next_frame(self._holder)
 
     def eof_received(self) -> bool:
         """The client sends no more. It may have left or only closed its half, which look the same from here:
@@ -82,6 +96,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._closing_ms is None:
             self._abandon()
         self._gateway.leave(self, self.caller)
+        self._gateway.let_go(self._holder, self.caller.outlet)
+        # They lead back here: else only the collector would free this connection.
+        self._holder.wake = self._holder.end = self.caller.outlet.end = nobody
 
     # ---- requests and answers
 
@@ -90,6 +107,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._closing_ms is not None:
                 return
             if isinstance(event, Request):
+                if not self._has_asked:
+                    self._has_asked = True
+                    self._gateway.has_asked(self)
                 self._gateway.dispatch(self, event)
             elif isinstance(event, FrameTooLarge):
                 self._complain("frame too large", "frame_too_large", size=event.size, size_max=event.size_max)
@@ -123,13 +143,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._flush_asked = False
         if self._transport is None or self._closing_ms is not None:
             return
-        buffers = self._machine.to_send()
-        if buffers:
-            self._transport.writelines(buffers)
-        events = self._machine.resume(self._gateway.clock.now_ms())
-        if events:
+        self._write(self._transport)
+        now_ms, was_mid_frame = self._gateway.clock.now_ms(), self._machine.mid_frame
+        events = self._machine.resume(now_ms)
+        if events or self._machine.mid_frame is not was_mid_frame:
+            self._note_frame(now_ms, new_frame=True)
             self._handle(events)
         self._settle()
+
+    def _write(self, transport: asyncio.Transport) -> None:
+        unsent_bytes = self._machine.unsent_bytes
+        buffers = self._machine.to_send()
+        if buffers:
+            self.caller.outlet.given_bytes += unsent_bytes - self._machine.unsent_bytes
+            transport.writelines(buffers)
 
     # ---- reading or not
 
@@ -137,27 +164,44 @@ class ClientConnection(asyncio.BufferedProtocol):
         """After anything has changed: memory, whether to read, whether this is the end."""
         if self._closing_ms is not None or self._transport is None:
             return
-        held_bytes = self._machine.held_bytes
-        if held_bytes != self._held_bytes:
-            delta_bytes, self._held_bytes = held_bytes - self._held_bytes, held_bytes
-            self._gateway.account(delta_bytes)
+        self._account(self._transport)
+        if self._ended:
+            return
         if self._ending:
+            self._gateway.next_fetch(self.caller)
             if self._machine.drained:
                 self._close()
             return
         wanted = self._machine.reading and not self._paused_for
-        if wanted and self._gateway.overloaded:
-            self._gateway.stall(self)
+        if wanted and not self._gateway.requests.admits(self._holder):
+            if self._reading:
+                self._gateway.metrics.stalls.inc()
             wanted = False
         if wanted != self._reading:
             self._reading = wanted
+            self._pace.reading(wanted, self._gateway.clock.now_ms())
             if wanted:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+        self._gateway.next_fetch(self.caller)
 
-    def has_room(self) -> None:
-        self._settle()
+    @property
+    def _ended(self) -> bool:
+        return self._closing_ms is not None or self._transport is None
+
+    def _account(self, transport: asyncio.Transport) -> None:
+        """What this connection holds; that may be its end, or that of others."""
+        machine, holder, outlet = self._machine, self._holder, self.caller.outlet
+        outlet.next_slot = machine.next_slot
+        if machine.held_bytes != holder.held_bytes or machine.mid_frame is not holder.under_way:
+            self._gateway.hold(holder, machine.held_bytes, under_way=machine.mid_frame)
+        unsent_bytes, buffered_bytes = machine.unsent_bytes, transport.get_write_buffer_size()
+        if unsent_bytes or buffered_bytes or outlet.waiting_bytes:
+            self._gateway.owe(self.caller, unsent_bytes=unsent_bytes, buffered_bytes=buffered_bytes)
+
+    def _make_room(self) -> None:
+        self.cut_off("its memory was needed", "memory")
 
     def pause_for(self, channel: Channel) -> None:
         self._paused_for += 1
@@ -173,14 +217,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The client cannot be answered: it is told so by the end of the connection."""
         self._complain("request without an answer", "bad_request", reason=reason)
 
-    def _complain(self, kind: str, label: str, **fields: object) -> None:
+    def _complain(self, kind: str, label: str, *, send: bool = True, **fields: object) -> None:
         if self._closing_ms is not None:
             return
         self._gateway.metrics.hung_up.labels(label).inc()
         caller = self.caller
         who = {"connection_id": caller.connection_id, "peer": caller.peer, "listener": self._listener}
         self._gateway.complaints.log(kind, **who, **fields)
-        self._close()
+        self._close(send=send)
+
+    def cut_off(self, kind: str, label: str) -> None:
+        """Like a complaint, and nothing more is sent: what it holds is free at once."""
+        transport = self._transport
+        self._complain(kind, label, send=False)
+        if transport is not None:
+            transport.abort()
 
     def end_soon(self) -> None:
         """Drain: no more requests are read, the open ones are answered."""
@@ -192,21 +243,19 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         self._settle()
 
-    def _close(self) -> None:
+    def _close(self, *, send: bool = True) -> None:
         """Sends the answers that are ready, gives up the rest."""
         assert self._transport is not None
         self._closing_ms = self._gateway.clock.now_ms()
-        buffers = self._machine.to_send()
-        if buffers:
-            self._transport.writelines(buffers)
+        if send:
+            self._write(self._transport)
         self._abandon()
         self._transport.close()
 
     def _abandon(self) -> None:
         self.caller.gone = True
         self._machine.closed()
-        self._gateway.account(-self._held_bytes)
-        self._held_bytes = 0
+        self._gateway.let_go(self._holder, self.caller.outlet)
         exchanges, self.exchanges = self.exchanges, {}
         for exchange in exchanges.values():
             exchange.unanswered = False
@@ -219,7 +268,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def sweep(self, now_ms: int, idle_ms_max: int) -> None:
+    def sweep(self, now_ms: int) -> None:
         if self._closing_ms is not None:
             if now_ms - self._closing_ms > LINGER_MS_MAX:
                 self.abort()
@@ -229,11 +278,24 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         for exchange in [e for e in self.exchanges.values() if e.deadline_ms <= now_ms]:
             self._expire(exchange)
-        quiet_ms = now_ms - self._last_ms
-        if self._machine.mid_frame and self._reading and quiet_ms > MID_FRAME_IDLE_MS_MAX:
-            self._complain("half a request", "idle", quiet_ms=quiet_ms)
-        elif quiet_ms > idle_ms_max and self._machine.drained:
-            self._gateway.metrics.hung_up.labels("idle").inc()
+        if self.caller.outlet.waiting_bytes:
+            self._settle()
+        if not self._ended:
+            self._sweep_time(now_ms)
+
+    def _sweep_time(self, now_ms: int) -> None:
+        """What the client may take its time for, and how much."""
+        machine, gateway = self._machine, self._gateway
+        pressed = machine.mid_frame and gateway.requests.is_pressed(self._holder)
+        wrong = self._pace.wrong(gateway.pace, now_ms, arrived_bytes=machine.arrived_bytes, pressed=pressed)
+        if wrong is not None:
+            self._complain(wrong, "half_request")
+        elif self.caller.outlet.is_stuck(now_ms):
+            self.cut_off("a client that takes no answers", "no_reader")
+        elif not self._has_asked and now_ms - self._made_ms > gateway.bounds.first_request_ms_max:
+            self._complain("no request", "no_request")
+        elif now_ms - self._last_ms > gateway.bounds.idle_ms_max and machine.drained:
+            gateway.metrics.hung_up.labels("idle").inc()
             self._close()
 
     @staticmethod
@@ -244,6 +306,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             exchange.hang_up("the request timed out")
         else:
             exchange.call.expire()
+
+
+def _address(peername: object) -> str:
+    return str(peername[0]) if isinstance(peername, tuple) and peername else ""
 
 
 def _peer_text(peername: object) -> str:

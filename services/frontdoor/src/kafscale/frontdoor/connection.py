@@ -1,7 +1,8 @@
 """One client connection, without its socket: bytes in, requests out; answers in, bytes out in request order.
 
 Laws: what comes out does not depend on how the bytes were cut. A frame's size is judged before a byte is
-allocated for it, and memory grows with what has arrived, not with what was promised. Answers leave in the
+allocated for it, and memory grows with what has arrived, not with what was promised: a frame never holds more
+than `GROWTH` times what of it is here. Answers leave in the
 order of their requests, whatever order they came in. `reading` is false while requests, their bytes or
 unsent bytes stand at their limits; what had already arrived then waits in here and comes out of `resume`.
 A silent request (acks=0) is in flight, but the answers behind it do not wait for it.
@@ -27,9 +28,12 @@ PLAIN_HEAD: Final = Struct(">ii")
 TAGGED_HEAD: Final = Struct(">iiB")
 HEADER_BYTES_MIN: Final = 8
 SCRATCH_BYTES: Final = 64 << 10
-FIRST_ALLOCATION_BYTES: Final = 64 << 10
-FIRST_GROWTH: Final = 16
+HEAD_BYTES_MAX: Final = 16 << 10
+"""The start of a frame waits in as many bytes as it has; only a longer one has a buffer with room for more."""
 GROWTH: Final = 4
+LARGE_BYTES: Final = 1 << 20
+LARGE_GROWTH: Final = 2
+STEP_BYTES_MAX: Final = 8 << 20
 NOT_KAFKA: Final = {
     b"GET ": "an HTTP request",
     b"POST": "an HTTP request",
@@ -82,14 +86,24 @@ Event = Request | FrameTooLarge | BadFrame
 class _Open:
     """A request in flight and, once it is known, its answer."""
 
-    __slots__ = ("answer", "correlation_id", "request_bytes", "silent", "tagged")
+    __slots__ = ("answer", "correlation_id", "request_bytes", "silent", "slot", "tagged")
 
-    def __init__(self, correlation_id: int, tagged: bool, silent: bool, request_bytes: int) -> None:
+    def __init__(
+        self, slot: Slot, correlation_id: int, tagged: bool, silent: bool, request_bytes: int
+    ) -> None:
+        self.slot = slot
         self.correlation_id = correlation_id
         self.tagged = tagged
         self.silent = silent
         self.request_bytes = request_bytes
         self.answer: list[Buffer] | None = None
+
+
+def room_for(arrived: int) -> int:
+    """What a frame is given when so much of it has arrived: few copies while it is small, little ahead after."""
+    if arrived < LARGE_BYTES:
+        return arrived * GROWTH
+    return min(arrived * LARGE_GROWTH, arrived + STEP_BYTES_MAX)
 
 
 def never_silent(_header: RequestHeader, _body: memoryview) -> bool:
@@ -147,8 +161,23 @@ class Connection:
     @property
     def held_bytes(self) -> int:
         """Everything that the client's bytes occupy here."""
-        arriving = 0 if self._frame is None else len(self._frame)
+        arriving = len(self._head) if self._frame is None else len(self._frame)
         return self._request_bytes + arriving + len(self._backlog)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Answers that wait for their turn or for the socket."""
+        return self._unsent_bytes
+
+    @property
+    def next_slot(self) -> Slot:
+        """The first one whose answer has not been given to the socket."""
+        return self._order[0].slot if self._order else Slot(self._next_slot)
+
+    @property
+    def arrived_bytes(self) -> int:
+        """What has come of the frame that is under way."""
+        return len(self._head) if self._frame is None else self._filled
 
     @property
     def mid_frame(self) -> bool:
@@ -166,7 +195,7 @@ class Connection:
         return memoryview(self._frame)[self._filled :]
 
     def _grow(self, frame: bytearray) -> None:
-        more = min(self._frame_size - self._filled, (GROWTH - 1) * self._filled)
+        more = min(self._frame_size - self._filled, room_for(self._filled) - self._filled)
         try:
             frame += bytes(more)
         except BufferError:
@@ -225,7 +254,7 @@ class Connection:
                     return events
             position += SIZE.size
             if end - position < size:
-                self._begin(size, data[position:])
+                self._begin(size, data[position - SIZE.size :])
                 return events
             events.append(self._complete(memoryview(bytes(data[position : position + size])), now_ms))
             if self._deaf:
@@ -248,7 +277,12 @@ class Connection:
         return None
 
     def _begin(self, size: int, start: memoryview) -> None:
-        self._frame = bytearray(min(size, max(FIRST_ALLOCATION_BYTES, FIRST_GROWTH * len(start))))
+        """`start`: what is here of the frame, its length included."""
+        if len(start) < HEAD_BYTES_MAX:
+            self._head = bytes(start)
+            return
+        start = start[SIZE.size :]
+        self._frame = bytearray(min(size, room_for(len(start))))
         self._frame[: len(start)] = start
         self._frame_size = size
         self._filled = len(start)
@@ -263,7 +297,7 @@ class Connection:
         slot = Slot(self._next_slot)
         self._next_slot += 1
         tagged = response_header_version(header.api_key, header.api_version) == 1
-        opened = _Open(header.correlation_id, tagged, silent, len(frame))
+        opened = _Open(slot, header.correlation_id, tagged, silent, len(frame))
         self._open[slot] = opened
         if not silent:
             self._order.append(opened)
@@ -287,7 +321,7 @@ class Connection:
         else:
             head = PLAIN_HEAD.pack(size, opened.correlation_id)
         opened.answer = [head, *body]
-        self._unsent_bytes += size + 4
+        self._unsent_bytes += size - 4 + len(head)
 
     def finish(self, slot: Slot) -> None:
         """A silent request has been dealt with."""

@@ -6,14 +6,18 @@ it is told through `call`, and must let go of everything it still has open at a 
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request
+from kafscale.frontdoor.outlets import Outlet
 from kafscale.frontdoor.routes import Backend, Row
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer
+
+if TYPE_CHECKING:
+    from kafscale.frontdoor.fetch_turns import FetchTurn
 
 
 class Call(Protocol):
@@ -43,12 +47,24 @@ class Door(Protocol):
 class Caller:
     """One client connection: who it is, and which instances its requests stay with."""
 
-    __slots__ = ("connection_id", "controls", "fetch_sessions", "gone", "listener", "peer", "principal")
+    __slots__ = (
+        "connection_id",
+        "controls",
+        "fetch_sessions",
+        "fetch_turn",
+        "gone",
+        "listener",
+        "outlet",
+        "peer",
+        "principal",
+    )
 
-    def __init__(self, *, connection_id: int, listener: str, peer: str) -> None:
+    def __init__(self, *, connection_id: int, listener: str, peer: str, outlet: Outlet | None = None) -> None:
         self.connection_id = connection_id
         self.listener = listener
         self.peer = peer
+        self.outlet = outlet or Outlet()
+        self.fetch_turn: FetchTurn | None = None
         self.principal = "User:ANONYMOUS"
         self.controls: dict[Backend, Channel] = {}
         self.fetch_sessions: dict[int, Channel] = {}

@@ -2,7 +2,8 @@
 
 Laws: the first part with something to say (records or an error) ends the wait: the others are asked again
 with a wait of zero, and what they then have is taken along. The answer names every partition asked for,
-in the order of the request. It obeys max_bytes, except that the first record set of the first partition
+in the order of the request. Each part is asked for its share of max_bytes, so that together they are no more than
+that. The answer obeys max_bytes, except that the first record set of the first partition
 that has one always goes through, or a consumer would stand still. A part whose instance is lost goes to
 another one, once: any of them can serve it. If that fails too, its partitions are NOT_LEADER_OR_FOLLOWER.
 """
@@ -130,7 +131,7 @@ class SplitFetch:
             replica_state=message.replica_state,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
-            max_bytes=message.max_bytes,
+            max_bytes=-(-message.max_bytes // len(self._parts)),
             isolation_level=message.isolation_level,
             session_epoch=SESSIONLESS_EPOCH,
             topics=topics,

@@ -3,14 +3,15 @@
 Laws: what an instance may have executed is sent to another one only when it is repeatable. Without an
 instance a request waits for one, `WAIT_MS_MAX` at most and never past its deadline; then the client gets
 the code that makes it try again. That an instance cannot be reached is such a wait too: it may be about to
-listen. At most `ATTEMPTS_MAX` times a request is taken by an instance that does not answer it.
+listen. A request whose instance was lost while it had it goes to one other at most (`LOSSES_MAX`): it may be what
+ends them. What is too large for a stream, as a request or as its answer, is refused and never repeated.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
@@ -25,7 +26,7 @@ from kafscale.wire.errors import ErrorCode, WireError
 
 WAIT_MS_MAX: Final = 3_000
 RETRY_S: Final = 0.05
-ATTEMPTS_MAX: Final = 5
+LOSSES_MAX: Final = 2
 Refuse = Callable[[memoryview, int, ErrorCode], Sequence[Buffer]]
 OnReply = Callable[[Exchange, Reply, Channel], None]
 
@@ -80,7 +81,7 @@ class Forwarded:
     """One request under way."""
 
     __slots__ = (
-        "_attempts",
+        "_losses",
         "_body",
         "_choose",
         "_exchange",
@@ -108,7 +109,7 @@ class Forwarded:
         self._policy = policy
         self._choose = choose
         self._on_reply = on_reply
-        self._attempts = 0
+        self._losses = 0
         self._tried: Channel | None = None
         self._failed: list[Channel] = []
         self._pending: PendingReply | None = None
@@ -120,7 +121,7 @@ class Forwarded:
         channel = self._choose()
         if channel in self._failed:
             channel = self._from.routing.pool(policy.backend).another(self._failed) or channel
-        if channel is None or self._attempts >= ATTEMPTS_MAX:
+        if channel is None or self._losses >= LOSSES_MAX:
             self._wait()
             return
         revision = self._from.acked.value if policy.carries_revision else 0
@@ -138,7 +139,7 @@ class Forwarded:
         """An instance may come or come back: a client that is told no at once only asks in a loop."""
         exchange = self._exchange
         until_ms = min(exchange.request.arrived_ms + WAIT_MS_MAX, exchange.deadline_ms)
-        if self._from.clock.now_ms() >= until_ms or self._attempts >= ATTEMPTS_MAX:
+        if self._from.clock.now_ms() >= until_ms or self._losses >= LOSSES_MAX:
             self._refuse(self._policy.unavailable)
             return
         self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.attempt)
@@ -151,15 +152,16 @@ class Forwarded:
         if isinstance(error, BackendLost) and not error.sent:
             self._try_another()
             return
-        self._attempts += 1
         if error is None:
             self._take_reply(future.result())
-        elif not isinstance(error, BackendLost):
+            return
+        if not isinstance(error, BackendLost):
             raise error
-        elif not self._policy.repeatable:
-            self._refuse(self._policy.unknown)
-        else:
+        self._losses += 1
+        if self._policy.repeatable:
             self._try_another()
+        else:
+            self._refuse(self._policy.unknown)
 
     def _take_reply(self, reply: Reply) -> None:
         assert self._tried is not None, "a reply comes from somewhere"
@@ -173,8 +175,12 @@ class Forwarded:
             case ReplyStatus.FAILED | ReplyStatus.EXPIRED | ReplyStatus.NO_REPLY:
                 failed = reply.status is ReplyStatus.FAILED and not self._policy.repeatable
                 self._refuse(self._policy.unknown if failed else self._policy.unavailable)
-            case _:
+            case ReplyStatus.TOO_LARGE:
+                self._refuse(ErrorCode.INVALID_REQUEST)
+            case ReplyStatus.REFUSED:
                 self._try_another()
+            case _ as never:
+                assert_never(never)
 
     def _try_another(self) -> None:
         """At once if there is one that has not failed us yet, else after a while."""

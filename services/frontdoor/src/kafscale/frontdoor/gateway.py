@@ -1,8 +1,8 @@
 """Everything the connections of one process share: dispatch by the table, deadlines, memory, flushing.
 
 Laws: every request gets a deadline when it arrives, and a sweep ends those that passed it. Answers of one
-turn of the event loop leave in one write per connection. While requests hold more than their share of the
-memory, no socket is read; reading goes on when a quarter of it is free again. What clients do wrong is
+turn of the event loop leave in one write per connection. Requests and answers have half of the memory each; who
+may be read, and who must go when it is full, is said by memory.py and outlets.py. What clients do wrong is
 logged once in a while, however often they do it.
 """
 
@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
 from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.fetch_turns import FetchTurns
+from kafscale.frontdoor.memory import Holder, RequestMemory, Tide
 from kafscale.frontdoor.metrics import FrontdoorMetrics
+from kafscale.frontdoor.outlets import Outlet
+from kafscale.frontdoor.pace import PaceLimits
+from kafscale.frontdoor.places import Places
 from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.frontdoor.routes import BY_KEY, Status
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.malloc import give_back
 from kafscale.runtime.tracing import Tracer
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
@@ -36,7 +42,7 @@ SWEEP_S: Final = 0.25
 IDLE_ROUNDS: Final = 4
 COMPLAINT_EVERY_MS: Final = 10_000
 REQUESTS_SHARE: Final = 0.5
-RESUME_SHARE: Final = 0.75
+FETCH: Final = int(ApiKey.FETCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +51,15 @@ class Bounds:
 
     connection: Limits
     connections_max: int
+    address_connections_max: int
+    address_memory_share: float
     idle_ms_max: int
+    first_request_ms_max: int
     request_timeout_ms: int
+
+
+def request_memory(budget: MemoryBudget, bounds: Bounds) -> RequestMemory:
+    return RequestMemory(int(budget.bytes_max * REQUESTS_SHARE), address_share=bounds.address_memory_share)
 
 
 class Leaver(Protocol):
@@ -83,6 +96,7 @@ class Gateway:
         bounds: Bounds,
         clock: Clock,
         budget: MemoryBudget,
+        turns: FetchTurns,
         metrics: FrontdoorMetrics,
         tracer: Tracer | None,
         connection_base: int,
@@ -94,17 +108,21 @@ class Gateway:
         self._refusals = refusals
         self._leavers = leavers
         self._budget = budget
-        self._request_bytes_max = int(budget.bytes_max * REQUESTS_SHARE)
         self._tracer = tracer
         self._log_requests = log_requests
-        self._bounds = bounds
         self._next_connection = connection_base
         self._dirty: list[ClientConnection] = []
-        self._stalled: set[ClientConnection] = set()
-        self.limits = bounds.connection
+        self._turns = turns
+        self._answers = turns.memory
+        self._places: Places[ClientConnection] = Places(
+            bounds.connections_max, bounds.address_connections_max
+        )
+        self.bounds = bounds
+        self.pace = PaceLimits(frame_ms_max=bounds.idle_ms_max)
         self.clock = clock
         self.metrics = metrics
         self.complaints = Complaints(clock)
+        self.requests = request_memory(budget, bounds)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[ClientConnection] = set()
         self.draining = False
@@ -112,9 +130,15 @@ class Gateway:
 
     # ---- connections
 
-    def enter(self, connection: "ClientConnection") -> int | None:
+    def enter(self, connection: "ClientConnection", address: str) -> int | None:
         """A number for the connection that no other of this cluster has; None: there are too many."""
-        if len(self.connections) >= self._bounds.connections_max or self.draining:
+        if self.draining:
+            self.metrics.hung_up.labels("too_many").inc()
+            return None
+        entered, displaced = self._places.enter(connection, address)
+        if displaced is not None:
+            displaced.cut_off("no place left for a connection without a request", "displaced")
+        if not entered:
             self.metrics.hung_up.labels("too_many").inc()
             return None
         self.connections.add(connection)
@@ -123,9 +147,14 @@ class Gateway:
         self._next_connection += 1
         return self._next_connection
 
+    def has_asked(self, connection: "ClientConnection") -> None:
+        """Its first whole request is here: its place is its own."""
+        self._places.settled(connection)
+
     def leave(self, connection: "ClientConnection", caller: Caller) -> None:
         self.connections.discard(connection)
-        self._stalled.discard(connection)
+        self._places.leave(connection)
+        self._turns.left(caller)
         self.metrics.connections.set(len(self.connections))
         for leaver in self._leavers:
             leaver.left(caller)
@@ -140,7 +169,7 @@ class Gateway:
         if row is None or handler is None:
             connection.hang_up(f"API key {header.api_key} is not served")
             return
-        deadline_ms = request.arrived_ms + self._bounds.request_timeout_ms
+        deadline_ms = request.arrived_ms + self.bounds.request_timeout_ms
         exchange = Exchange(connection, connection.caller, request, row, deadline_ms)
         connection.exchanges[request.slot] = exchange
         if self._tracer is not None:
@@ -166,6 +195,8 @@ class Gateway:
 
     def count(self, exchange: Exchange, out_bytes: int) -> None:
         """An exchange has ended with an answer or with silence."""
+        if exchange.request.header.api_key == FETCH:
+            self._turns.answered(exchange, out_bytes)
         stats = self.metrics.by_key[exchange.request.header.api_key]
         request = exchange.request
         stats.requests.value += 1
@@ -201,40 +232,56 @@ class Gateway:
 
     # ---- memory
 
-    @property
-    def overloaded(self) -> bool:
-        return self._budget.used_bytes >= self._request_bytes_max
+    def hold(self, holder: Holder, held_bytes: int, *, under_way: bool) -> None:
+        """What a connection's requests hold now."""
+        self.requests.hold(holder, held_bytes, under_way=under_way)
+        for victim in self.requests.victims():
+            victim.end()
+        self._sync()
 
-    def account(self, delta_bytes: int) -> None:
+    def owe(self, caller: Caller, *, unsent_bytes: int, buffered_bytes: int) -> None:
+        """What waits for a connection's client now."""
+        now_ms = self.clock.now_ms()
+        self._answers.update(
+            caller.outlet, unsent_bytes=unsent_bytes, buffered_bytes=buffered_bytes, now_ms=now_ms
+        )
+        for victim in self._answers.victims(now_ms):
+            victim.end()
+        self._sync()
+
+    def next_fetch(self, caller: Caller) -> None:
+        self._turns.taken(caller)
+
+    def let_go(self, holder: Holder, outlet: Outlet) -> None:
+        """The connection has ended, and everything that it held with it."""
+        self.requests.leave(holder)
+        self._answers.leave(outlet)
+        self._sync()
+
+    def _sync(self) -> None:
+        delta_bytes = self.requests.used_bytes + self._answers.used_bytes - self._budget.used_bytes
         if delta_bytes > 0:
             self._budget.force(delta_bytes)
         else:
             self._budget.release(-delta_bytes)
-            if self._stalled and self._budget.used_bytes <= RESUME_SHARE * self._request_bytes_max:
-                stalled, self._stalled = self._stalled, set()
-                for connection in stalled:
-                    connection.has_room()
-
-    def stall(self, connection: "ClientConnection") -> None:
-        """The connection would read but must not: it is told when there is room."""
-        if not self._stalled:
-            self.metrics.stalls.inc()
-        self._stalled.add(connection)
 
     # ---- time
 
     async def sweep(self) -> None:
         """Until cancelled. Connections with requests are looked at each time, idle ones now and then."""
         rounds = 0
+        tide = Tide(self.clock.now_ms())
         while True:
             await asyncio.sleep(SWEEP_S)
             self.metrics.held_bytes.set(self._budget.used_bytes)
             now_ms = self.clock.now_ms()
+            if tide.has_fallen(self._budget.used_bytes, now_ms):
+                give_back()
             rounds += 1
             everyone = rounds % IDLE_ROUNDS == 0
             for connection in tuple(self.connections):
                 if everyone or connection.exchanges:
-                    connection.sweep(now_ms, self._bounds.idle_ms_max)
+                    connection.sweep(now_ms)
 
     async def drain(self, timeout_ms: int) -> None:
         """Answers what is in flight and closes; what takes longer is cut off."""

@@ -7,14 +7,14 @@ COORDINATOR_NOT_AVAILABLE, after a loss NOT_COORDINATOR (which says nothing abou
 both it asks for the coordinator and comes again. What a coordinator answers passes unread. Calls of one
 connection take one lane of the stream to an instance, so they arrive in the order of the socket; when a slot
 moves between two of them, the old owner's fence keeps the first from taking effect after the second.
-A call that names several groups is cut by coordinator, and its answer joined in the order of the request;
-groups whose coordinator did not answer have the error in their own entry.
+A call that names several groups is cut by coordinator, and its answer joined in the order of the request, each
+group once; groups whose coordinator did not answer have the error in their own entry.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 import structlog
 from kafscale.frontdoor.asking import Failure, Outcome, Question, ask_once
@@ -38,13 +38,21 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codes:
-    """What a failure is called. Clients try again on both."""
+    """What a failure is called. Clients try again on both, and not on INVALID_REQUEST."""
 
     unsent: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
     lost: ErrorCode = ErrorCode.NOT_COORDINATOR
 
     def of(self, failure: Failure) -> ErrorCode:
-        return self.lost if failure is Failure.LOST else self.unsent
+        match failure:
+            case Failure.UNSENT:
+                return self.unsent
+            case Failure.LOST:
+                return self.lost
+            case Failure.TOO_LARGE:
+                return ErrorCode.INVALID_REQUEST
+            case _ as never:
+                assert_never(never)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,30 +210,28 @@ class Joining(Generic[Found]):
         self._codes = codes
 
     def answer(self, outcomes: Sequence[Outcome]) -> None:
+        """Each group once, where the request names it first."""
         groups = self._batch.groups
-        found: dict[int, Found] = {}
-        missing = dict.fromkeys(range(len(groups)), self._codes.unsent)
+        codes = dict.fromkeys(groups, self._codes.unsent)
+        found: dict[str, Found] = {}
         for places, outcome in zip(self._places, outcomes, strict=True):
-            missing.update(dict.fromkeys(places, self._codes.lost))
+            asked = [groups[place] for place in places]
             if isinstance(outcome, Failure):
-                missing.update(dict.fromkeys(places, self._codes.of(outcome)))
+                codes.update(dict.fromkeys(asked, self._codes.of(outcome)))
                 continue
-            entries = self._read(outcome)
-            for place in places:
-                # A group that stands twice in the request stands twice in the answer, in its order.
-                if own := entries.get(groups[place]):
-                    found[place] = own.pop(0)
-        for place, code in missing.items():
-            if place not in found:
+            codes.update(dict.fromkeys(asked, self._codes.lost))
+            told = self._read(outcome)
+            found.update((group, told[group]) for group in asked if group in told)
+        firsts = {group: place for place, group in reversed(list(enumerate(groups)))}
+        for group, code in codes.items():
+            if group not in found:
                 self._exchange.error = int(code)
-                found[place] = self._batch.unserved(place, code)
-        self._exchange.answer(self._batch.join([found[place] for place in range(len(groups))]))
+                found[group] = self._batch.unserved(firsts[group], code)
+        self._exchange.answer(self._batch.join([found[group] for group in codes]))
 
-    def _read(self, body: memoryview) -> dict[str, list[Found]]:
-        entries: dict[str, list[Found]] = {}
+    def _read(self, body: memoryview) -> dict[str, Found]:
         try:
-            for group, entry in self._batch.read(body):
-                entries.setdefault(group, []).append(entry)
+            return dict(self._batch.read(body))
         except WireError as error:
             log.error("a coordinator answered nonsense", reason=str(error))
-        return entries
+            return {}

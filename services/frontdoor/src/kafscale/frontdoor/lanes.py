@@ -70,8 +70,10 @@ class Resend(Generic[P, T]):
 class Lanes(Generic[P, T]):
     """All lanes of one connection that have something outstanding or held."""
 
-    def __init__(self, limits: LaneLimits) -> None:
+    def __init__(self, limits: LaneLimits, on_hold: Callable[[LaneKey, bool], None] | None = None) -> None:
+        """`on_hold` hears which lane begins to hold something, and which ends."""
         self._limits = limits
+        self._on_hold = on_hold
         self._epoch = LaneEpoch(0)
         self._lanes: dict[LaneKey, Lane[P, T]] = {}
         self._holding: dict[LaneKey, Lane[P, T]] = {}
@@ -80,6 +82,11 @@ class Lanes(Generic[P, T]):
     @property
     def held_count(self) -> int:
         return self._held
+
+    @property
+    def holding(self) -> tuple[LaneKey, ...]:
+        """The lanes that hold something."""
+        return tuple(self._holding)
 
     @property
     def full(self) -> bool:
@@ -123,11 +130,16 @@ class Lanes(Generic[P, T]):
             if lane is not None:
                 lane.retry_ms = min(lane.retry_ms, now_ms)
 
-    def due(self, resolve: Callable[[LaneKey], T | None], now_ms: int) -> list[Resend[P, T]]:
-        """What is to be sent again now. One without an owner is asked for again after the retry time."""
+    def due(
+        self, resolve: Callable[[LaneKey], T | None], now_ms: int, key: LaneKey | None = None
+    ) -> list[Resend[P, T]]:
+        """What is to be sent again now, of one lane or of any. One without an owner is asked for again after the
+        retry time."""
         resends: list[Resend[P, T]] = []
-        for key, lane in list(self._holding.items()):
-            if lane.outstanding or lane.retry_ms > now_ms:
+        wanted = tuple(self._holding) if key is None else (key,)
+        for key in wanted:
+            lane = self._holding.get(key)
+            if lane is None or lane.outstanding or lane.retry_ms > now_ms:
                 continue
             target = resolve(key)
             if target is None:
@@ -174,6 +186,7 @@ class Lanes(Generic[P, T]):
         if not lane.held:
             lane.retry_ms = retry_ms
             self._holding[part.key] = lane
+            self._says(part.key, holding=True)
         insort(lane.held, part, key=NUMBER)
         self._held += 1
 
@@ -184,6 +197,7 @@ class Lanes(Generic[P, T]):
         if dropped and not lane.held:
             key = dropped[0].key
             del self._holding[key]
+            self._says(key, holding=False)
             if not lane.outstanding:
                 del self._lanes[key]
         self._held -= len(dropped)
@@ -192,7 +206,12 @@ class Lanes(Generic[P, T]):
     def _release(self, key: LaneKey, lane: Lane[P, T], count: int) -> None:
         lane.held = []
         del self._holding[key]
+        self._says(key, holding=False)
         self._held -= count
+
+    def _says(self, key: LaneKey, *, holding: bool) -> None:
+        if self._on_hold is not None:
+            self._on_hold(key, holding)
 
     @staticmethod
     def _returned(lane: Lane[P, T]) -> None:

@@ -1,12 +1,9 @@
 """What the front door counts: requests, errors, time and bytes by API, and its connections."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from kafscale.frontdoor.routes import ROWS, Status
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
-
-REFUSED_REASONS: Final = ("too_many", "not_kafka", "frame_too_large", "bad_request", "no_answer", "idle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

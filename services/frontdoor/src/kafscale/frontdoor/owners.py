@@ -25,8 +25,8 @@ class OwnersView:
     def subscribe(self, listener: Callable[[LaneKey], None]) -> None:
         self._listeners.append(listener)
 
-    @staticmethod
-    def _decode(kv: KeyValue) -> OwnerRecord:
+    def _decode(self, kv: KeyValue) -> OwnerRecord:
+        self._keyspace.parse_owner(kv.key)  # raises UnknownKey: what is no partition's record is not kept
         return decode_owner(kv.value)
 
     def _changed(self, key: bytes, record: OwnerRecord | None) -> None:

@@ -35,9 +35,9 @@ class Producer:
 
     __slots__ = ("caller", "lanes", "numbers", "timer", "unplaced")
 
-    def __init__(self, caller: Caller, limits: LaneLimits) -> None:
+    def __init__(self, caller: Caller, lanes: Lanes[ProducePart, Channel]) -> None:
         self.caller = caller
-        self.lanes: Lanes[ProducePart, Channel] = Lanes(limits)
+        self.lanes = lanes
         self.numbers = 0
         self.unplaced: list[ProduceCall] = []
         self.timer: asyncio.TimerHandle | None = None
@@ -82,14 +82,29 @@ class LaneSender:
         self._acked = acked
         self._producers: dict[int, Producer] = {}
         self._holding: set[Producer] = set()
+        self._holders: dict[
+            LaneKey, dict[int, None]
+        ] = {}  # connections, by what they hold; in order of holding
         self.resent_parts = 0
         routing.subscribe(self._route_changed)
 
     def producer(self, caller: Caller) -> Producer:
         found = self._producers.get(caller.connection_id)
         if found is None:
-            found = self._producers[caller.connection_id] = Producer(caller, self._limits)
+            number = caller.connection_id
+            lanes: Lanes[ProducePart, Channel] = Lanes(self._limits, partial(self._hold_changed, number))
+            found = self._producers[number] = Producer(caller, lanes)
         return found
+
+    def _hold_changed(self, number: int, key: LaneKey, holding: bool) -> None:
+        """So that a change of owner is looked at by those who hold something of that lane, and by nobody else."""
+        if holding:
+            self._holders.setdefault(key, {})[number] = None
+            return
+        holders = self._holders[key]
+        del holders[number]
+        if not holders:
+            del self._holders[key]
 
     @property
     def held_parts(self) -> int:
@@ -101,6 +116,8 @@ class LaneSender:
         if producer is None:
             return
         self._holding.discard(producer)
+        for key in producer.lanes.holding:
+            self._hold_changed(caller.connection_id, key, holding=False)
         if producer.timer is not None:
             producer.timer.cancel()
             producer.timer = None
@@ -190,7 +207,7 @@ class LaneSender:
                 self._merge(producer, share, reply)
             case ReplyStatus.NO_REPLY if share.call.exchange.request.silent:
                 self._conclude_all(producer, share, ErrorCode.NONE)
-            case ReplyStatus.NO_REPLY | ReplyStatus.FAILED | ReplyStatus.EXPIRED:
+            case ReplyStatus.NO_REPLY | ReplyStatus.FAILED | ReplyStatus.EXPIRED | ReplyStatus.TOO_LARGE:
                 self._unknown(producer, share, f"a produce service answered {reply.status.name}")
             case _:
                 self._hold_all(producer, share)
@@ -257,35 +274,43 @@ class LaneSender:
 
     def _route_changed(self, key: LaneKey | None) -> None:
         now_ms = self._clock.now_ms()
-        for producer in tuple(self._holding):
+        if key is None:
+            for producer in tuple(self._holding):
+                producer.lanes.changed(now_ms)
+                self._pump(producer)
+            return
+        for number in tuple(self._holders.get(key, ())):
+            producer = self._producers[number]
             producer.lanes.changed(now_ms, key)
-            self._pump(producer)
+            self._pump(producer, key)
 
     def _tick(self, producer: Producer) -> None:
         producer.timer = None
         self._pump(producer)
 
-    def _pump(self, producer: Producer) -> None:
+    def _pump(self, producer: Producer, key: LaneKey | None = None) -> None:
+        """Of one lane: what waits for its time has its timer already."""
         if producer.caller.gone:
             return
         now_ms, lanes = self._clock.now_ms(), producer.lanes
         done: list[ProduceCall] = []
-        for part in lanes.expired(now_ms):
+        for part in lanes.expired(now_ms) if key is None else ():
             part.call.fail(part, NO_OWNER)
             done.append(part.call)
         gone: list[LaneKey] = []
-        for resend in lanes.due(partial(self._resolve, gone), now_ms):
+        for resend in lanes.due(partial(self._resolve, gone), now_ms, key):
             self._send_again(producer, resend, now_ms)
             done += [part.call for part in resend.parts]
-        for key in gone:
-            for part in lanes.held_in(key):
+        for lost in gone:
+            for part in lanes.held_in(lost):
                 lanes.withdraw(part)
                 part.call.fail(part, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 done.append(part.call)
         for call in done:
             if call.waiting == 0 and call.exchange.unanswered:
                 call.finish()
-        self._arm(producer)
+        if key is None or not lanes.held_count:
+            self._arm(producer)
 
     def _resolve(self, gone: list[LaneKey], key: LaneKey) -> Channel | None:
         if self._topics.by_id(key[0]) is None:

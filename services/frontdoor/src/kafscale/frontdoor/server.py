@@ -21,6 +21,7 @@ from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.slot_table import SlotsView
 from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership import LiveView
@@ -134,6 +135,10 @@ class Service:
             front_doors=self._front_doors,
         )
         self.door: FrontDoor = assemble(settings, views, means)
+        live = {f"live_{role.value}": view.view for role, view in self._live.items()}
+        watch_views(
+            means.metrics, topics=topics.view, owners=self._owners.view, slots=self._slots.view, **live
+        )
 
     async def load(self) -> None:
         """Returns when every view has been read once."""

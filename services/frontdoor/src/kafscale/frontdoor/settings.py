@@ -4,6 +4,7 @@ from typing import Final, Self
 
 from kafscale.frontdoor.listeners import ListenersWrong, parse
 from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.stream.frame import BODY_BYTES_MAX
 from pydantic import Field, model_validator
 
 MIB: Final = 1 << 20
@@ -18,8 +19,26 @@ class FrontdoorSettings(ServiceSettings):
         "",
         description="What clients are told to dial; behind one load balancer, its address. Default: `listeners`.",
     )
-    socket_request_max_bytes: int = Field(100 * MIB, ge=1024, description="Largest request.")
+    socket_request_max_bytes: int = Field(
+        100 * MIB, ge=1024, le=BODY_BYTES_MAX, description="Largest request."
+    )
     max_connections: int = Field(20_000, ge=1, description="Client connections of one process.")
+    max_connections_per_ip: int = Field(
+        10_000,
+        ge=1,
+        description="Client connections of one process from one address; behind a load balancer all have its address.",
+    )
+    frontdoor_first_request_ms: int = Field(
+        30_000,
+        ge=1_000,
+        description="A connection without a whole request for this long from its start is closed.",
+    )
+    frontdoor_address_memory_percent: int = Field(
+        50,
+        ge=1,
+        le=100,
+        description="Of the memory for large requests, what one address may hold; 100 behind a load balancer.",
+    )
     connections_max_idle_ms: int = Field(
         600_000, ge=1_000, description="A connection without a request for this long is closed."
     )

@@ -25,7 +25,7 @@ from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.collector import calm_collector
 from kafscale.runtime.http import exposition
 from kafscale.runtime.logs import configure_logs
-from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.loopwatch import LoopWatch, Watchdog
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.outside import connect_etcd
 from kafscale.runtime.own_tasks import OwnTasks
@@ -80,6 +80,10 @@ class Worker:
         # Ctrl-C reaches the whole group; the parent decides what it means.
         loop.add_signal_handler(signal.SIGINT, lambda: None)
         self._watch.start()
+        with Watchdog(self._watch, self._clock):
+            await self._run()
+
+    async def _run(self) -> None:
         etcd = connect_etcd(self._settings)
         keyspace = Keyspace(self._settings.namespace)
         tracer = open_tracer(ROLE, self._plan.instance, self._settings)

@@ -3,7 +3,8 @@
 One fetch instance may answer everything, so a request that only one is to get goes there as it came. Else
 it is split (see fetch_split.py). Sessions live in the instance that opened them: their requests follow it,
 and when it is gone the client gets FETCH_SESSION_ID_NOT_FOUND and begins anew. While no instance is there:
-NOT_LEADER_OR_FOLLOWER, on which consumers read the metadata again and come back.
+NOT_LEADER_OR_FOLLOWER, on which consumers read the metadata again and come back. A connection has one Fetch at
+a time (fetch_turns.py), and where memory is short it is asked for fewer bytes than the client would take.
 """
 
 from collections.abc import Callable
@@ -13,9 +14,9 @@ from typing import Final
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fetch_split import SplitFetch, Splitter, Wanted
+from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder, Policy
 from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.stream.frame import Reply
 from kafscale.storage.topics import TopicsView
 from kafscale.wire.buffers import Buffer
@@ -24,11 +25,13 @@ from kafscale.wire.schema import fetch as schema
 from kafscale.wire.schema.fetch import FetchRequest
 
 TOPIC_IDS_FROM: Final = 13
+MAX_BYTES_FROM: Final = 3
 SESSIONS_FROM: Final = 7
 REPLICA_STATE_FROM: Final = 15
 NO_SESSION: Final = 0
 SESSIONS_MAX: Final = 8
 WAIT_MS_MAX: Final = 300_000
+UNLIMITED: Final = 0x7FFFFFFF
 GRACE_MS: Final = 10_000
 
 
@@ -72,47 +75,72 @@ def max_wait_ms(body: memoryview, version: int) -> int:
     return min(max(wait_ms, 0), WAIT_MS_MAX)
 
 
+def max_bytes_at(version: int) -> int | None:
+    """Where a request says how large its answer may be: behind the wait and min_bytes. Before v3 it does not."""
+    if version < MAX_BYTES_FROM:
+        return None
+    return 8 if version >= REPLICA_STATE_FROM else 12
+
+
+def max_bytes(body: memoryview, version: int) -> int:
+    at = max_bytes_at(version)
+    return UNLIMITED if at is None else int.from_bytes(body[at : at + 4], "big", signed=True)
+
+
+def limited(body: memoryview, version: int, granted_bytes: int) -> list[Buffer]:
+    """The same request for an answer of so many bytes; before v3 its partitions' own limits must do."""
+    at = max_bytes_at(version)
+    if at is None or granted_bytes >= max_bytes(body, version):
+        return [body]
+    return [body[:at], granted_bytes.to_bytes(4, "big"), body[at + 4 :]]
+
+
 def session_of(body: memoryview) -> int:
     """Of a response: behind the throttle time and the error."""
     return int.from_bytes(body[6:10], "big", signed=True)
 
 
 class FetchHandler:
-    def __init__(self, *, forwarder: Forwarder, routing: Routing, topics: TopicsView) -> None:
+    def __init__(self, *, forwarder: Forwarder, turns: FetchTurns, topics: TopicsView) -> None:
         self._forwarder = forwarder
-        self._routing = routing
+        self._turns = turns
+        self._routing = forwarder.routing
         self._topics = topics
-        self._pool = routing.pool(Backend.FETCH)
+        self._pool = self._routing.pool(Backend.FETCH)
         self._splitter = Splitter(forwarder=forwarder, unserved=unserved, pool=self._pool)
 
     def __call__(self, exchange: Exchange) -> None:
-        request = exchange.request
-        wait_ms = max_wait_ms(request.body, exchange.version)
-        exchange.deadline_ms = request.arrived_ms + wait_ms + GRACE_MS
+        self._turns.begin(exchange, max_bytes(exchange.request.body, exchange.version), self._start)
+
+    def _start(self, exchange: Exchange, granted_bytes: int) -> None:
+        body, version = exchange.request.body, exchange.version
+        exchange.deadline_ms = self._forwarder.clock.now_ms() + max_wait_ms(body, version) + GRACE_MS
         if len(self._pool.ready) <= 1:
-            self._forward(exchange, self._any)
+            self._forward(exchange, self._any, granted_bytes)
             return
         try:
-            message = schema.decode_request(request.body, exchange.version)
+            message = schema.decode_request(body, version)
         except WireError as error:
             exchange.hang_up(str(error))
             return
         if message.session_id != NO_SESSION:
-            self._follow_session(exchange, message.session_id)
+            self._follow_session(exchange, message.session_id, granted_bytes)
             return
-        wanted = self._by_instance(message, exchange.version)
+        wanted = self._by_instance(message, version)
         if len(wanted) == 1:
             channel = next(iter(wanted))
-            self._forward(exchange, partial(self._this, channel))
+            self._forward(exchange, partial(self._this, channel), granted_bytes)
         elif wanted:
+            message.max_bytes = min(message.max_bytes, granted_bytes)
             split = SplitFetch(self._splitter, exchange, message, list(wanted.items()))
             exchange.call = split
             split.start()
         else:
-            self._forward(exchange, self._any)
+            self._forward(exchange, self._any, granted_bytes)
 
-    def _forward(self, exchange: Exchange, choose: Callable[[], Channel | None]) -> None:
-        self._forwarder.forward(exchange, POLICY, choose=choose, on_reply=self._remember_session)
+    def _forward(self, exchange: Exchange, choose: Callable[[], Channel | None], granted_bytes: int) -> None:
+        body = limited(exchange.request.body, exchange.version, granted_bytes)
+        self._forwarder.forward(exchange, POLICY, choose=choose, on_reply=self._remember_session, body=body)
 
     def _any(self) -> Channel | None:
         ready = self._pool.ready
@@ -121,7 +149,7 @@ class FetchHandler:
     def _this(self, channel: Channel) -> Channel | None:
         return channel if self._pool.has(channel) and channel.instance.is_ready else self._any()
 
-    def _follow_session(self, exchange: Exchange, session_id: int) -> None:
+    def _follow_session(self, exchange: Exchange, session_id: int, granted_bytes: int) -> None:
         channel = exchange.caller.fetch_sessions.get(session_id)
         if channel is None or not self._pool.has(channel):
             exchange.caller.fetch_sessions.pop(session_id, None)
@@ -129,7 +157,7 @@ class FetchHandler:
             exchange.error = response.error_code
             exchange.answer(schema.encode_response(response, exchange.version))
             return
-        self._forward(exchange, partial(self._this, channel))
+        self._forward(exchange, partial(self._this, channel), granted_bytes)
 
     @staticmethod
     def _remember_session(exchange: Exchange, reply: Reply, channel: Channel) -> None:

@@ -141,6 +141,8 @@ class ProduceHandler:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not believe:
                 code = ErrorCode.LEADER_NOT_AVAILABLE
+            elif call.version < TOPIC_IDS_FROM and self._topics.is_damaged(part.topic.name):
+                code = ErrorCode.KAFKA_STORAGE_ERROR
             elif call.version >= TOPIC_IDS_FROM and self._topic(part.topic, call.version) is None:
                 code = ErrorCode.UNKNOWN_TOPIC_ID
             call.fail(part, code)

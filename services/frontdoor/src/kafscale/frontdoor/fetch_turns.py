@@ -1,0 +1,89 @@
+"""One Fetch of a connection at a time: the next is sent on when the answer of the one before has been taken.
+
+Kafka does so with every request, by not reading the socket; here the others go on, since their answers are small.
+Law: of one connection there is at most one Fetch answer in memory, whatever it has asked for and however little
+of it it reads. How much may be asked for is the memory's to say (outlets.py).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.outlets import SMALL_ANSWER_BYTES, AnswerMemory
+
+Start = Callable[[Exchange, int], None]
+"""What sends a Fetch on, and how large its answer may be."""
+NEVER_MS: Final = 1 << 62
+HUNGRY_BYTES: Final = SMALL_ANSWER_BYTES // 2
+"""After an answer of this size the next is expected to be large; before the first one nobody knows."""
+
+
+class WaitingFetch:
+    """The work of a Fetch whose turn has not come: there is none."""
+
+    def abandon(self) -> None:
+        """Its connection forgets all of them together."""
+
+    def expire(self) -> None:
+        raise AssertionError("what waits for the client itself has no deadline")
+
+
+NONE_YET: Final = -1
+
+
+class FetchTurn:
+    """Of one connection."""
+
+    __slots__ = ("answered_slot", "last_bytes", "running", "waiting")
+
+    def __init__(self) -> None:
+        self.running: Exchange | None = None
+        self.answered_slot: int = NONE_YET
+        self.last_bytes: int | None = None
+        self.waiting: deque[tuple[Exchange, int, Start]] = deque()
+
+
+class FetchTurns:
+    def __init__(self, memory: AnswerMemory) -> None:
+        self.memory = memory
+
+    def begin(self, exchange: Exchange, wanted_bytes: int, start: Start) -> None:
+        """Starts it now or when it is its turn. `wanted_bytes`: the most that the client takes."""
+        caller = exchange.caller
+        turn = caller.fetch_turn
+        if turn is None:
+            turn = caller.fetch_turn = FetchTurn()
+        if turn.running is not None or turn.waiting or not caller.outlet.has_passed(turn.answered_slot):
+            exchange.deadline_ms = NEVER_MS
+            exchange.call = WaitingFetch()
+            turn.waiting.append((exchange, wanted_bytes, start))
+            return
+        self._start(turn, exchange, wanted_bytes, start)
+
+    def _start(self, turn: FetchTurn, exchange: Exchange, wanted_bytes: int, start: Start) -> None:
+        hungry = turn.last_bytes is None or turn.last_bytes >= HUNGRY_BYTES
+        granted_bytes = self.memory.grant(exchange.caller.outlet, wanted_bytes, hungry=hungry)
+        exchange.call = None
+        turn.running = exchange
+        start(exchange, granted_bytes)
+
+    def answered(self, exchange: Exchange, size: int) -> None:
+        """Its answer is in the connection's hands."""
+        turn = exchange.caller.fetch_turn
+        if turn is not None and turn.running is exchange:
+            turn.running = None
+            turn.answered_slot = exchange.request.slot
+            turn.last_bytes = size
+            self.memory.settle(exchange.caller.outlet)
+
+    def taken(self, caller: Caller) -> None:
+        """The connection has little left to send: the next one's turn, if there is one."""
+        turn = caller.fetch_turn
+        if turn is None or not turn.waiting or turn.running is not None:
+            return
+        if caller.outlet.has_passed(turn.answered_slot):
+            self._start(turn, *turn.waiting.popleft())
+
+    def left(self, caller: Caller) -> None:
+        caller.fetch_turn = None

@@ -1,0 +1,204 @@
+"""How connections share the memory that their requests take. Pure: it says who may be read and who must go.
+
+Laws: what counts is what is here, never what was announced. A connection that holds little (`SMALL_BYTES`) and
+one that holds much draw on separate parts, so that large requests never keep small ones from being read. When
+the part for large ones is full, only the oldest frame under way is read on, past the bound if it must be: so
+somebody always gets done. One address has at most its share of that part. Whole requests in flight end by their
+own deadlines, and until then back-pressure is enough; frames that stay unfinished are ended, the longest
+untouched first, before they fill their part.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+SMALL_BYTES: Final = 64 << 10
+SMALL_SHARE: Final = 0.25
+RESUME_SHARE: Final = 0.75
+UNFINISHED_SHARE: Final = 0.5
+"""Of the part for small ones, what unfinished frames may take."""
+LARGE_OVERRUN: Final = 4 / 3
+"""Of the part for large ones, what unfinished frames may take: each may pass the bound by one read."""
+
+TIDE_MS: Final = 30_000
+TIDE_BYTES: Final = 64 << 20
+
+
+class Holder:
+    """One connection. `touched_ms`: when bytes of it last came."""
+
+    __slots__ = ("address", "end", "held_bytes", "touched_ms", "under_way", "wake")
+
+    def __init__(
+        self, address: str, *, wake: Callable[[], None], end: Callable[[], None], touched_ms: int
+    ) -> None:
+        """`wake`: it may be read again, perhaps. `end`: its memory is needed, the connection must close."""
+        self.address = address
+        self.wake = wake
+        self.end = end
+        self.touched_ms = touched_ms
+        self.held_bytes = 0
+        self.under_way = False
+
+    @property
+    def is_large(self) -> bool:
+        return self.held_bytes >= SMALL_BYTES
+
+
+class Part:
+    """A bound on bytes. It is full from the bound on until a quarter is free again."""
+
+    __slots__ = ("bytes_max", "full", "stalled", "used_bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        self.full = False
+        self.stalled: dict[Holder, None] = {}
+
+    def add(self, delta_bytes: int) -> Iterable[Holder]:
+        """Those who waited and may be read again."""
+        self.used_bytes += delta_bytes
+        if self.used_bytes >= self.bytes_max:
+            self.full = True
+        elif self.full and self.used_bytes <= RESUME_SHARE * self.bytes_max:
+            self.full = False
+            woken, self.stalled = self.stalled, {}
+            return woken
+        return ()
+
+
+class RequestMemory:
+    def __init__(self, bytes_max: int, *, address_share: float) -> None:
+        small_bytes = int(bytes_max * SMALL_SHARE)
+        self._small = Part(small_bytes)
+        self._large = Part(bytes_max - small_bytes)
+        self._address_bytes_max = int(self._large.bytes_max * address_share)
+        self._addresses: dict[str, Part] = {}
+        self._unfinished: dict[Holder, None] = {}
+        self._queue: dict[Holder, None] = {}  # large frames under way, oldest first
+        self._unfinished_small_bytes = self._unfinished_large_bytes = 0
+
+    @property
+    def used_bytes(self) -> int:
+        return self._small.used_bytes + self._large.used_bytes
+
+    def hold(self, holder: Holder, held_bytes: int, *, under_way: bool) -> None:
+        """What the connection holds now; `under_way`: the last frame of it is not whole."""
+        oldest = self._oldest
+        woken = self._count(holder, held_bytes, under_way=under_way)
+        if under_way and held_bytes:
+            self._unfinished[holder] = None
+        else:
+            self._unfinished.pop(holder, None)
+        if under_way and holder.is_large:
+            self._queue.setdefault(holder)
+        else:
+            self._queue.pop(holder, None)
+        if self._oldest is not None and self._oldest is not oldest:
+            woken.append(self._oldest)
+        for one in woken:
+            one.wake()
+
+    def next_frame(self, holder: Holder) -> None:
+        """Its last frame is whole and the next one has begun, which goes to the end of the queue."""
+        if holder not in self._queue:
+            return
+        was_oldest = holder is self._oldest
+        del self._queue[holder]
+        self._queue[holder] = None
+        if was_oldest and self._oldest is not None and self._oldest is not holder:
+            self._oldest.wake()
+
+    def leave(self, holder: Holder) -> None:
+        for part in (self._small, self._large, self._addresses.get(holder.address)):
+            if part is not None:
+                part.stalled.pop(holder, None)
+        self.hold(holder, 0, under_way=False)
+
+    def admits(self, holder: Holder) -> bool:
+        """Whether the connection may be read; else it is woken when that may have changed."""
+        if holder is self._oldest:
+            return True
+        for part in self._parts(holder):
+            if part.full:
+                part.stalled[holder] = None
+                return False
+        return True
+
+    def is_pressed(self, holder: Holder) -> bool:
+        """Others wait for what this connection holds."""
+        return any(part.full for part in self._parts(holder))
+
+    def victims(self) -> list[Holder]:
+        """Who must go so that unfinished frames do not fill the memory for others; usually nobody."""
+        small, large = self._small, self._large
+        excess_small = self._unfinished_small_bytes - UNFINISHED_SHARE * small.bytes_max
+        if excess_small > 0 and small.used_bytes > small.bytes_max:
+            return self._stalest(excess_small + small.bytes_max // 8, large=False)
+        oldest = self._oldest
+        waiting_bytes = self._unfinished_large_bytes - (oldest.held_bytes if oldest else 0)
+        excess = waiting_bytes - LARGE_OVERRUN * large.bytes_max
+        return self._stalest(excess + large.bytes_max // 8, large=True) if excess > 0 else []
+
+    def _stalest(self, wanted_bytes: float, *, large: bool) -> list[Holder]:
+        """More than is needed, so that not every further byte has to look again."""
+        candidates = [one for one in self._unfinished if one.is_large is large and one is not self._oldest]
+        chosen: list[Holder] = []
+        for one in sorted(candidates, key=lambda one: one.touched_ms):
+            if wanted_bytes <= 0:
+                break
+            wanted_bytes -= one.held_bytes
+            chosen.append(one)
+        return chosen
+
+    @property
+    def _oldest(self) -> Holder | None:
+        return next(iter(self._queue), None)
+
+    def _parts(self, holder: Holder) -> tuple[Part, ...]:
+        if not holder.is_large:
+            return (self._small,)
+        address = self._addresses.get(holder.address)
+        return (self._large,) if address is None else (self._large, address)
+
+    def _count(self, holder: Holder, held_bytes: int, *, under_way: bool) -> list[Holder]:
+        """One sum per part: a part must not seem to have room between the old figure and the new one."""
+        small = large = 0
+        for sign, size, unfinished in (
+            (-1, holder.held_bytes, holder.under_way),
+            (1, held_bytes, under_way),
+        ):
+            if size >= SMALL_BYTES:
+                large += sign * size
+                self._unfinished_large_bytes += sign * size if unfinished else 0
+            else:
+                small += sign * size
+                self._unfinished_small_bytes += sign * size if unfinished else 0
+        holder.held_bytes, holder.under_way = held_bytes, under_way
+        woken = [*self._small.add(small), *self._large.add(large)]
+        if large:
+            address = self._addresses.setdefault(holder.address, Part(self._address_bytes_max))
+            woken += address.add(large)
+            if not address.used_bytes:
+                del self._addresses[holder.address]
+        return woken
+
+
+class Tide:
+    """Tells when memory that was needed once has not been needed for a while, and may go back to the system."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._since_ms = now_ms
+        self._before_bytes = 0
+        self._recent_bytes = 0
+
+    def has_fallen(self, used_bytes: int, now_ms: int) -> bool:
+        self._recent_bytes = max(self._recent_bytes, used_bytes)
+        if now_ms - self._since_ms < TIDE_MS:
+            return False
+        fallen = self._before_bytes - self._recent_bytes >= TIDE_BYTES
+        self._since_ms = now_ms
+        if fallen or self._recent_bytes > self._before_bytes:
+            self._before_bytes = self._recent_bytes
+        self._recent_bytes = used_bytes
+        return fallen

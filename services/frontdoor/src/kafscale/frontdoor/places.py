@@ -1,0 +1,66 @@
+"""How many connections there may be, in all and of one address: max.connections and max.connections.per.ip. Pure.
+
+Law: a connection that has not sent one whole request has its place until somebody else needs it: when there is
+none left, the oldest such one goes, of the same address if that address is what is full. Only when all others
+have asked for something is the newcomer turned away.
+"""
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+C = TypeVar("C", bound=Hashable)
+
+
+class Places(Generic[C]):
+    def __init__(self, connections_max: int, address_max: int) -> None:
+        self._connections_max = connections_max
+        self._address_max = address_max
+        self._addresses: dict[C, str] = {}
+        self._counts: dict[str, int] = {}
+        self._newcomers: dict[str, dict[C, None]] = {}
+        self._order: dict[C, None] = {}  # newcomers of all addresses, oldest first
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def enter(self, connection: C, address: str) -> tuple[bool, C | None]:
+        """Whether it has a place, and whose place that was: the other one has left, and must be closed."""
+        displaced: C | None = None
+        if self._counts.get(address, 0) >= self._address_max:
+            displaced = next(iter(self._newcomers.get(address, ())), None)
+        elif len(self._addresses) >= self._connections_max:
+            displaced = next(iter(self._order), None)
+        else:
+            self._add(connection, address)
+            return True, None
+        if displaced is None:
+            return False, None
+        self.leave(displaced)
+        self._add(connection, address)
+        return True, displaced
+
+    def settled(self, connection: C) -> None:
+        """It has sent a whole request."""
+        if connection in self._order:
+            del self._order[connection]
+            address = self._addresses[connection]
+            newcomers = self._newcomers[address]
+            del newcomers[connection]
+            if not newcomers:
+                del self._newcomers[address]
+
+    def leave(self, connection: C) -> None:
+        """Nothing when it has left already."""
+        if connection not in self._addresses:
+            return
+        self.settled(connection)
+        address = self._addresses.pop(connection)
+        self._counts[address] -= 1
+        if not self._counts[address]:
+            del self._counts[address]
+
+    def _add(self, connection: C, address: str) -> None:
+        self._addresses[connection] = address
+        self._counts[address] = self._counts.get(address, 0) + 1
+        self._order[connection] = None
+        self._newcomers.setdefault(address, {})[connection] = None

@@ -1,0 +1,77 @@
+"""The laws of answers that wait: all are counted, large ones are reserved, who takes nothing goes first."""
+
+from kafscale.frontdoor.outlets import SMALL_ANSWER_BYTES, STUCK_MS, AnswerMemory, Outlet
+
+MIB = 1 << 20
+
+
+def given(memory: AnswerMemory, size: int, now_ms: int, outlet: Outlet | None = None) -> Outlet:
+    """An answer of so many bytes has been given to a socket that takes nothing."""
+    outlet = outlet or Outlet(now_ms=now_ms)
+    outlet.given_bytes += size
+    memory.update(outlet, unsent_bytes=0, buffered_bytes=outlet.buffered_bytes + size, now_ms=now_ms)
+    return outlet
+
+
+def test_room_for_a_large_answer_is_reserved_and_without_room_a_small_one_is_asked_for() -> None:
+    memory = AnswerMemory(64 * MIB)
+    outlets = [Outlet() for _ in range(4)]
+    granted = [memory.grant(one, 50 * MIB, hungry=True) for one in outlets]
+    assert granted == [16 * MIB, 16 * MIB, 16 * MIB, SMALL_ANSWER_BYTES]
+    assert memory.used_bytes == 48 * MIB
+    memory.settle(outlets[0])
+    assert memory.grant(outlets[3], 10 * MIB, hungry=True) == 10 * MIB
+
+
+def test_who_had_little_to_read_reserves_nothing() -> None:
+    memory = AnswerMemory(64 * MIB)
+    assert memory.grant(Outlet(), 50 * MIB, hungry=False) == SMALL_ANSWER_BYTES
+    assert memory.grant(Outlet(), 1_000, hungry=True) == 1_000
+    assert memory.used_bytes == 0
+
+
+def test_what_waits_is_counted_until_it_is_taken_or_its_connection_ends() -> None:
+    memory = AnswerMemory(64 * MIB)
+    outlet = given(memory, 10 * MIB, 0)
+    memory.update(outlet, unsent_bytes=MIB, buffered_bytes=4 * MIB, now_ms=5)
+    assert memory.used_bytes == 5 * MIB
+    assert outlet.moved_ms == 5
+    memory.leave(outlet)
+    assert memory.used_bytes == 0
+
+
+def test_the_connection_that_has_taken_nothing_for_longest_goes_first_and_no_more_than_needed() -> None:
+    memory = AnswerMemory(64 * MIB)
+    old = [given(memory, 16 * MIB, now_ms) for now_ms in (0, 1_000, 2_000)]
+    small = given(memory, 1_000, 2_500)
+    assert memory.victims(10_000) == []
+    new = given(memory, 20 * MIB, 10_000)
+    assert memory.victims(10_000) == [old[0]]
+    memory.leave(old[0])
+    assert memory.victims(10_000) == []
+    assert (small.waiting_bytes, new.waiting_bytes) == (1_000, 20 * MIB)
+
+
+def test_who_has_just_taken_something_is_spared_while_there_is_any_room() -> None:
+    memory = AnswerMemory(64 * MIB)
+    readers = [given(memory, 17 * MIB, 10_000) for _ in range(4)]
+    assert memory.victims(10_500) == []
+    readers.append(given(memory, 17 * MIB, 10_500))
+    assert len(memory.victims(10_500)) == 2
+
+
+def test_who_takes_nothing_for_a_minute_is_stuck_and_who_takes_a_byte_is_not() -> None:
+    memory = AnswerMemory(64 * MIB)
+    outlet = given(memory, MIB, 0)
+    assert not outlet.is_stuck(STUCK_MS)
+    assert outlet.is_stuck(STUCK_MS + 1)
+    memory.update(outlet, unsent_bytes=0, buffered_bytes=MIB - 1, now_ms=STUCK_MS)
+    assert not outlet.is_stuck(STUCK_MS + 1)
+
+
+def test_who_waits_for_an_answer_of_ours_is_not_stuck() -> None:
+    """What is ready behind a request that is not answered yet cannot be taken."""
+    memory = AnswerMemory(64 * MIB)
+    outlet = Outlet()
+    memory.update(outlet, unsent_bytes=MIB, buffered_bytes=0, now_ms=0)
+    assert not outlet.is_stuck(10 * STUCK_MS)
