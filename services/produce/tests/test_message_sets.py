@@ -11,6 +11,7 @@ from kafscale.produce import message_sets
 from kafscale.produce.handlers import produce
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.topics import Topic
+from kafscale.wire.buffers import Steps, T
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.message_sets import message_sets_of
 from kafscale.wire.records import Codec, Record, build_batch
@@ -20,10 +21,18 @@ from produce_harness import Cluster, Node, batch, until
 OLD = (0, 1, 2)
 
 
+def finished(steps: Steps[T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value
+
+
 def messages(*values: bytes, magic: int, codec: Codec = Codec.NONE) -> bytes:
     records = [Record(timestamp=1_700_000_000_000, value=value) for value in values]
     sets = message_sets_of([build_batch(records, codec=codec)], magic, from_offset=0, bytes_max=1 << 30)
-    return b"".join(sets)
+    return b"".join(finished(sets))
 
 
 class Gate:

@@ -59,6 +59,22 @@ def test_what_was_handed_to_me_and_what_my_node_had_is_mine_whoever_is_preferred
         assert claimable(view, TOPIC, partition, old_boot) is Grounds.MINE
 
 
+@given(PARTITIONS, READY.filter(bool), st.integers(0, 5))
+def test_a_partition_promised_to_a_node_that_begins_to_drain_is_claimed_by_one_that_is_ready(
+    partition: int, ready: frozenset[int], promised: int
+) -> None:
+    """It lives until its drain ends, and will not claim: the partition must not wait for that."""
+    others = ready - {promised} | {6}
+    live = frozenset(f"{node}/x" for node in others | {promised})
+    record = OwnerRecord(epoch=5, handoff_to=str(promised))
+    views = {
+        node: Fleet(me=f"{node}/x", draining=node == promised, ready=others, live=live)
+        for node in others | {promised}
+    }
+    claimers = [node for node, view in views.items() if claimable(view, TOPIC, partition, record)]
+    assert claimers == [rendezvous(TOPIC, partition, others)]
+
+
 @given(PARTITIONS, READY, st.integers(0, 5), st.integers(0, 5))
 def test_a_live_owner_keeps_its_partition(partition: int, ready: frozenset[int], me: int, owner: int) -> None:
     view = fleet(me, ready | {owner})

@@ -10,7 +10,8 @@ import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.produce.log.model import PartitionId
-from kafscale.produce.log.producers import KnownBatch, ProducerTable
+from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.sequences import Repeat
 from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -51,7 +52,7 @@ async def test_a_batch_is_recognised_after_its_records_were_deleted(
     table = await recovered(log, store, keyspace)
     for producer in range(PRODUCERS):
         known = table.judge(producer, 0, 0, 1)
-        assert isinstance(known, KnownBatch)
+        assert isinstance(known, Repeat)
         assert known.base == 2 * producer
 
 
@@ -129,5 +130,5 @@ async def test_compaction_leaves_each_producer_its_last_sequence(
             assert table.judge(producer, 0, end, end) is ErrorCode.NONE
             assert table.judge(producer, 0, end + 1, end + 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             known = table.judge(producer, 0, end - count, end - 1)
-            assert isinstance(known, KnownBatch)
+            assert isinstance(known, Repeat)
             assert known.base == base

@@ -288,11 +288,16 @@ async def test_a_restarted_node_takes_its_old_partitions_back_without_being_aske
 async def test_checkpoints_move_the_tail_to_manifests_and_merge_them(cluster: Cluster) -> None:
     node = await cluster.node(node_id=2)
     topic = await cluster.topic()
-    count = 32 * 17 + 30  # a merge of 32 manifests needs as many checkpoints of 17 segments
-    for n in range(count):
-        await node.send(topic, 0, batch(b"%d" % n, pid=5, epoch=0, seq=n))
+    count = 0
     meta = await cluster.meta(topic)
-    assert any(chunk.level == 1 for chunk in meta.chunks)
+    # A merge of 32 manifests needs as many checkpoints of 17 segments; it is named by one that comes after it is done.
+    while not any(chunk.level == 1 for chunk in meta.chunks):
+        await node.send(topic, 0, batch(b"%d" % count, pid=5, epoch=0, seq=count))
+        count += 1
+        assert count < 60 * 17
+        if count > 32 * 17:
+            meta = await cluster.meta(topic)
+    assert count > 32 * 17
     assert len(meta.chunks) < 32
     assert len((await cluster.head(topic)).tail) <= 32
     assert await cluster.log(topic) == [b"%d" % n for n in range(count)]

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from kafscale.produce import opening
-from kafscale.produce.log.contents import SMALL_BYTES_MAX, Contents
+from kafscale.produce.log.contents import SMALL_BYTES_MAX, Opening
+from kafscale.produce.opening import LINE_MAX, LITTLE_BYTES_MAX
 from kafscale.produce.settings import ProduceSettings, limits_of
 from kafscale.storage.objects import MemoryStore
+from kafscale.storage.segment import walk_batches
 from kafscale.storage.topics import Topic, TopicState, encode_topic
+from kafscale.wire.compression import Compression
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Codec, Record, build_batch, has_valid_crc, read_batch_header
 from produce_harness import Cluster, Node, batch, until
@@ -36,16 +38,16 @@ async def change(cluster: Cluster, node: Node, topic: Topic, **other: object) ->
 class Gate:
     """Holds the thread that opens records, until the test lets it go."""
 
-    def __init__(self, read: Callable[[memoryview], Contents]) -> None:
-        self._read = read
+    def __init__(self, unpack: Callable[..., bool]) -> None:
+        self._unpack = unpack
         self._open = threading.Event()
         self.entered = threading.Event()
 
-    def read(self, record_set: memoryview) -> Contents:
+    def unpack(self, opening: Opening, *args: int) -> bool:
         if threading.current_thread() is not threading.main_thread():
             self.entered.set()
             assert self._open.wait(20), "the test never let go"
-        return self._read(record_set)
+        return self._unpack(opening, *args)
 
     def let_go(self) -> None:
         self._open.set()
@@ -53,8 +55,8 @@ class Gate:
 
 @contextmanager
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    found = Gate(opening.contents.read)
-    monkeypatch.setattr(opening.contents, "read", found.read)
+    found = Gate(Opening.unpack)
+    monkeypatch.setattr(Opening, "unpack", lambda opening, *args: found.unpack(opening, *args))
     try:
         yield found
     finally:
@@ -212,3 +214,159 @@ def test_the_writers_limits_are_the_topics() -> None:
     assert limits(kafscale_linger_ms="-1") == limits()
     # A batch that no partition may ever hold is too large, and not a matter of waiting for room.
     assert limits(max_message_bytes=str(4 << 20))[3] == 2 << 20
+
+
+def test_the_codec_of_the_limits_is_the_topics() -> None:
+    def compression(**configs: str) -> Compression | None:
+        named = {f"compression.{key.replace('_', '.')}": value for key, value in configs.items()}
+        topic = Topic(name="t", topic_id=b"1" * 16, partitions=1, configs=named)  # type: ignore[arg-type]
+        return limits_of(topic, ProduceSettings(), MemoryStore()).compression
+
+    assert compression() is None
+    assert compression(type="producer", zstd_level="7") is None
+    assert compression(type="uncompressed") == (Codec.NONE, None)
+    assert compression(type="snappy") == (Codec.SNAPPY, None)
+    assert compression(type="gzip") == (Codec.GZIP, -1)
+    assert compression(type="lz4", gzip_level="1") == (Codec.LZ4, 9)
+    assert compression(type="zstd", zstd_level="-5") == (Codec.ZSTD, -5)
+
+
+# --- compression.type -------------------------------------------------------------------------------
+
+
+async def stored_codecs(cluster: Cluster, topic: Topic) -> list[Codec]:
+    """Of each batch of the log."""
+    found = []
+    for segment in await cluster.segments(topic):
+        key = cluster.keyspace.segment_key(topic.name, 0, segment.base)
+        body = await cluster.store.get(key, if_match=segment.etag)
+        found += [read_batch_header(body, span.position).codec for span in walk_batches(body)]
+    return found
+
+
+async def test_a_change_of_the_codec_is_felt_by_the_next_batch(cluster: Cluster) -> None:
+    node = await cluster.node()
+    topic = await cluster.topic()
+    wanted = ["producer", "zstd", "gzip", "lz4", "snappy", "uncompressed"]
+    for number, name in enumerate(wanted):
+        await change(cluster, node, topic, configs={"compression.type": name})
+        answer = await node.send(topic, 0, batch(b"%d" % number, pid=7, epoch=0, seq=number))
+        assert answer.base_offset == number
+    assert await stored_codecs(cluster, topic) == [
+        Codec.NONE,
+        Codec.ZSTD,
+        Codec.GZIP,
+        Codec.LZ4,
+        Codec.SNAPPY,
+        Codec.NONE,
+    ]
+    assert await cluster.log(topic) == [b"%d" % number for number in range(len(wanted))]
+    again = await node.send(topic, 0, batch(b"1", pid=7, epoch=0, seq=1))
+    assert again.base_offset == 1, "a repeat is recognised by what the producer sent"
+
+
+async def test_requests_keep_their_order_behind_one_that_is_compressed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that have the codec already, and those of an idempotent producer."""
+    node = await cluster.node()
+    topic = await cluster.topic(compression_type="zstd")
+    await node.send(topic, 0, batch(b"warm"))
+    with gate(monkeypatch) as held:
+        values = [b"%d" % n * SMALL_BYTES_MAX for n in range(3)]
+        codecs = (Codec.GZIP, Codec.ZSTD, Codec.NONE)
+        sent = [
+            node.send(topic, 0, build_batch([Record(value=value)], codec=codec, producer_id=7, producer_epoch=0,
+                                            base_sequence=n))
+            for n, (value, codec) in enumerate(zip(values, codecs, strict=True))
+        ]  # fmt: skip
+        await until(held.entered.is_set)
+        held.let_go()
+        assert [answer.base_offset for answer in await asyncio.gather(*sent)] == [1, 2, 3]
+    assert await cluster.log(topic) == [b"warm", *values]
+    assert await stored_codecs(cluster, topic) == [Codec.ZSTD] * 4
+
+
+async def test_what_a_batch_takes_as_it_is_stored_counts_until_it_is_answered(cluster: Cluster) -> None:
+    node = await cluster.node(memory_bytes=16 << 20)
+    topic = await cluster.topic(compression_type="uncompressed", max_message_bytes=str(32 << 20))
+    small = build_batch([Record(value=bytes(4 << 20))], codec=Codec.ZSTD)
+    assert (await node.send(topic, 0, small)).error is ErrorCode.NONE
+    large = build_batch([Record(value=bytes(20 << 20))], codec=Codec.ZSTD)
+    refused = await node.send(topic, 0, large)
+    assert refused.error is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert "no memory" in (refused.parts[0].error_message or "")
+    assert node.runtime.budget.used_bytes == 0
+    assert (await node.send(topic, 0, small)).base_offset == 1
+
+
+async def test_a_line_of_batches_to_be_opened_has_a_bound(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await cluster.node()
+    topic = await cluster.topic(cleanup_policy="compact")
+    await node.send(topic, 0, keyed(b"warm"))
+    with gate(monkeypatch) as held:
+        sent = [node.send(topic, 0, keyed(b"%d" % n, codec=Codec.GZIP)) for n in range(LINE_MAX + 2)]
+        await until(held.entered.is_set)
+        refused = [await answer for answer in sent[LINE_MAX:]]
+        assert [answer.error for answer in refused] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+        held.let_go()
+        assert [(await answer).base_offset for answer in sent[:LINE_MAX]] == list(range(1, LINE_MAX + 1))
+
+
+async def test_what_is_small_does_not_wait_behind_what_is_large(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two partitions with bombs hold the one large place and wait for it; a third is served meanwhile."""
+    node = await cluster.node()
+    topic = await cluster.topic(cleanup_policy="compact", partitions=3)
+    for number in range(3):
+        await node.send(topic, number, keyed(b"warm"))
+    bomb = keyed(bytes(LITTLE_BYTES_MAX + 1), codec=Codec.ZSTD)
+    entered, open_again = threading.Event(), threading.Event()
+    unpack = Opening.unpack
+
+    def slow(opening: Opening, *args: int) -> bool:
+        if not args:  # with all the room there is
+            entered.set()
+            assert open_again.wait(20), "the test never let go"
+        return unpack(opening, *args)
+
+    monkeypatch.setattr(Opening, "unpack", slow)
+    try:
+        large = [node.send(topic, number, bomb) for number in (0, 1)]
+        await until(entered.is_set)
+        async with asyncio.timeout(10):
+            assert (await node.send(topic, 2, keyed(b"a", codec=Codec.GZIP))).base_offset == 1
+        assert not any(answer.done() for answer in large)
+    finally:
+        open_again.set()
+    assert [(await answer).base_offset for answer in large] == [1, 1]
+
+
+async def test_a_request_that_is_given_up_is_opened_no_further(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await cluster.node()
+    topic = await cluster.topic(cleanup_policy="compact")
+    await node.send(topic, 0, keyed(b"warm"))
+    looked = 0
+    clock = node.service.ownership.tools.clock
+    steps = Opening.steps
+
+    def endless(opening: Opening) -> Iterator[None]:
+        nonlocal looked
+        while True:
+            looked += 1
+            yield
+
+    monkeypatch.setattr(Opening, "steps", endless)
+    late = node.send(topic, 0, keyed(b"a", codec=Codec.GZIP), timeout_ms=50)
+    async with asyncio.timeout(20):
+        assert (await late).error is ErrorCode.REQUEST_TIMED_OUT
+    seen, sent_ms = looked, clock.now_ms()
+    await until(lambda: clock.now_ms() > sent_ms + 20)
+    assert 0 < seen == looked
+    monkeypatch.setattr(Opening, "steps", steps)
+    assert (await node.send(topic, 0, keyed(b"b", codec=Codec.GZIP))).base_offset == 1

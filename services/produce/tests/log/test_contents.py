@@ -7,22 +7,33 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.produce.log.contents import FAULTS_MAX, SMALL_BYTES_MAX, Contents, is_small, read
-from kafscale.produce.log.model import RecordFault
-from kafscale.wire.batches import pack_batch, read_batch_header
-from kafscale.wire.compression import compress
+from kafscale.produce.log.contents import FAULTS_MAX, RECORDS_MAX, SMALL_BYTES_MAX, Contents, Opening, opened
+from kafscale.produce.log.model import Limits, Part, PutObject, RecordFault
+from kafscale.produce.log.producers import ProducerTable
+from kafscale.storage.segment import walk_batches
+from kafscale.wire.batches import pack_batch, read_batch_header, split_batches
+from kafscale.wire.compression import Compression, compress, decompress
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.records import HEADER_SIZE, Codec, Record, build_batch
+from kafscale.wire.records import HEADER_SIZE, Codec, Record, build_batch, has_valid_crc, records_in
 from msgspec.structs import replace as replace_fields
-from writer_desk import QUICK, Desk
+from writer_desk import HEAD, QUICK, Desk
 
 KEYED = Record(key=b"k", value=b"v")
 KEYLESS = Record(value=b"v")
 COMPACTED = replace(QUICK, keys_required=True)
 
 
-def records(*wanted: Record, codec: Codec = Codec.NONE) -> memoryview:
-    return memoryview(build_batch(wanted, codec=codec))
+def opening(record_set: memoryview, limits: Limits = COMPACTED) -> Opening:
+    """Of a set that is sound from the outside, whatever its size."""
+    return Opening(split_batches(record_set), limits)
+
+
+def read(record_set: memoryview) -> Contents:
+    return opened(opening(record_set))
+
+
+def records(*wanted: Record, codec: Codec = Codec.NONE, **fields: int) -> memoryview:
+    return memoryview(build_batch(wanted, codec=codec, **fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -77,10 +88,58 @@ def test_what_a_client_can_split_is_too_large_and_not_broken() -> None:
     assert rejection.error is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_what_is_wrong_from_the_outside_is_not_opened() -> None:
-    broken = bytearray(records(KEYLESS))
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_what_is_decided_from_the_outside_is_not_opened(
+    codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Size, checksum, sequence, repeats, room, the number of records: all of it comes before a codec is asked."""
+    monkeypatch.setattr(Opening, "unpack", lambda *_: pytest.fail("it was opened"))
+    good = records(KEYED, codec=codec)
+    broken = bytearray(good)
     broken[-1] ^= 1
-    assert read(memoryview(broken)) == Contents(None)
+    known = ProducerTable()
+    known.record(7, 0, 0, 0, 0, 0, wall_ms=0, committed=1)
+    many = pack_batch(
+        replace_fields(
+            read_batch_header(good), records_count=RECORDS_MAX // 2 + 1, last_offset_delta=RECORDS_MAX // 2
+        ),
+        bytes(good[HEADER_SIZE:]),
+    )
+    small = replace(COMPACTED, max_message_bytes=len(good) - 1)
+    full = replace(COMPACTED, held_bytes_max=len(good) - 1)
+    refused = [
+        (small, good, ErrorCode.MESSAGE_TOO_LARGE),
+        (full, good, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (COMPACTED, memoryview(broken), ErrorCode.CORRUPT_MESSAGE),
+    ]
+    if codec is Codec.ZSTD:
+        refused.append((COMPACTED, memoryview(bytes(many) * 2), ErrorCode.MESSAGE_TOO_LARGE))
+    for limits, record_set, error in refused:
+        desk = Desk(limits)
+        assert desk.writer.opens(record_set, True) is None
+        desk.append(1, record_set)
+        assert desk.error(1) is error
+    desk = Desk(COMPACTED, replace(HEAD, next=1), known)
+    for seq in (0, 5):
+        record_set = records(KEYED, codec=codec, producer_id=7, producer_epoch=0, base_sequence=seq)
+        assert desk.writer.opens(record_set, True) is None
+    assert desk.writer.opens(good, True) is not None
+
+
+def test_more_than_is_asked_for_does_not_come_out_and_is_tried_again_with_more_room() -> None:
+    large = opening(records(Record(key=b"k", value=bytes(2 << 20)), codec=Codec.ZSTD))
+    assert not large.unpack(1 << 20)
+    assert large.bytes_held == 0
+    assert large.unpack(3 << 20)
+    assert large.bytes_held > 2 << 20
+    assert opened(large) == Contents()
+
+
+def test_what_comes_out_of_all_batches_of_a_set_is_bounded_together() -> None:
+    one = records(Record(key=b"k", value=bytes(40 << 20)), codec=Codec.ZSTD)
+    rejection = read(memoryview(bytes(one) * 2)).rejection
+    assert rejection is not None
+    assert rejection.error is ErrorCode.MESSAGE_TOO_LARGE
 
 
 @given(body=st.binary(min_size=1, max_size=120), codec=st.sampled_from(list(Codec)), compressed=st.booleans())
@@ -91,10 +150,10 @@ def test_no_bytes_behind_a_sound_header_raise_anything(body: bytes, codec: Codec
 
 
 def test_only_few_records_that_are_not_compressed_are_small() -> None:
-    assert is_small(records(KEYED))
-    assert not is_small(records(KEYED, codec=Codec.GZIP))
-    assert not is_small(records(Record(key=b"k", value=bytes(SMALL_BYTES_MAX))))
-    assert not is_small(memoryview(bytes(records(KEYED)) + bytes(records(KEYED, codec=Codec.LZ4))))
+    assert opening(records(KEYED)).is_small
+    assert not opening(records(KEYED, codec=Codec.GZIP)).is_small
+    assert not opening(records(Record(key=b"k", value=bytes(SMALL_BYTES_MAX)))).is_small
+    assert not opening(memoryview(bytes(records(KEYED)) + bytes(records(KEYED, codec=Codec.LZ4)))).is_small
 
 
 def test_the_writer_of_a_compacted_topic_refuses_and_goes_on() -> None:
@@ -118,11 +177,124 @@ def test_the_writer_believes_what_was_read_for_it() -> None:
     assert 2 not in desk.replies
 
 
-def test_a_writer_says_whether_it_opens_records_as_its_topic_is_now() -> None:
-    desk = Desk()
-    assert not desk.writer.opens_records
+def test_a_writer_says_what_is_to_be_opened_as_its_topic_is_now() -> None:
+    desk, plain = Desk(), records(KEYLESS)
+    assert desk.writer.opens(plain, True) is None
     desk.writer.configure(COMPACTED, desk.now())
-    assert desk.writer.opens_records
+    assert desk.writer.opens(plain, True) is not None
     desk.writer.configure(QUICK, desk.now())
-    desk.write(1, records(KEYLESS))
+    desk.write(1, plain)
     assert desk.error(1) is ErrorCode.NONE
+
+
+# --- compression.type --------------------------------------------------------------------------------
+
+SENT = [
+    Record(key=b"k%d" % n, value=b"value " * n, timestamp=1_000 + n, headers=(("h", b"x"),))
+    for n in range(40)
+]
+
+
+def stored(limits: Limits, record_set: memoryview) -> bytes:
+    """What a writer puts into its segment."""
+    desk = Desk(limits)
+    desk.append(1, record_set)
+    desk.tick()
+    (segment,) = [put for put in desk.pop(PutObject) if put.part is Part.SEGMENT]
+    body = b"".join(segment.body)
+    (span,) = walk_batches(body)
+    return body[span.position : span.position + span.size]
+
+
+@pytest.mark.parametrize("wanted", list(Codec))
+@pytest.mark.parametrize("sent", list(Codec))
+def test_a_topic_stores_the_codec_that_it_wants_and_the_producers_records(sent: Codec, wanted: Codec) -> None:
+    """Only codec, length and checksum differ from what was sent; a batch that has the codec is kept as it is."""
+    came = records(*SENT, codec=sent, producer_id=7, producer_epoch=3, base_sequence=9)
+    batch = stored(replace(QUICK, compression=Compression(wanted)), came)
+    header, before = read_batch_header(batch), read_batch_header(came)
+    assert header.codec is wanted
+    assert has_valid_crc(header, batch)
+    assert list(records_in(batch)) == list(records_in(came))
+    body = decompress(wanted, batch[HEADER_SIZE:])
+    assert body == decompress(sent, came[HEADER_SIZE:])
+    same = replace_fields(
+        header,
+        batch_length=before.batch_length,
+        crc=before.crc,
+        attributes=before.attributes,
+        partition_leader_epoch=before.partition_leader_epoch,
+    )
+    assert same == before
+    if sent is wanted:
+        assert batch[HEADER_SIZE:] == bytes(came[HEADER_SIZE:])
+
+
+def test_without_a_wish_of_the_topic_batches_are_kept_as_they_came() -> None:
+    for codec in Codec:
+        came = records(*SENT, codec=codec)
+        assert Desk().writer.opens(came, True) is None
+        assert stored(QUICK, came)[HEADER_SIZE:] == bytes(came[HEADER_SIZE:])
+
+
+def test_the_logs_time_is_put_on_a_batch_that_was_compressed_anew() -> None:
+    limits = replace(QUICK, compression=Compression(Codec.ZSTD), log_append_time=True)
+    batch = stored(limits, records(*SENT, codec=Codec.GZIP))
+    header = read_batch_header(batch)
+    assert header.is_log_append_time
+    assert header.codec is Codec.ZSTD
+    assert has_valid_crc(header, batch)
+    assert {record.timestamp for record in records_in(batch)} == {header.max_timestamp}
+
+
+def test_what_is_too_large_as_the_topic_stores_it_is_refused() -> None:
+    came = records(Record(value=bytes(100_000)), codec=Codec.ZSTD)
+    for codec, error in ((Codec.NONE, ErrorCode.MESSAGE_TOO_LARGE), (Codec.GZIP, ErrorCode.NONE)):
+        desk = Desk(replace(QUICK, compression=Compression(codec), max_message_bytes=50_000))
+        if error:
+            desk.append(1, came)
+        else:
+            desk.write(1, came)
+        assert desk.error(1) is error
+
+
+def test_a_batch_that_claims_more_records_than_come_out_of_it_is_not_stored_open() -> None:
+    came = records(*SENT, codec=Codec.ZSTD)
+    header = replace_fields(read_batch_header(came), records_count=100_000, last_offset_delta=99_999)
+    desk = Desk(replace(QUICK, compression=Compression(Codec.NONE)))
+    desk.append(1, memoryview(pack_batch(header, bytes(came[HEADER_SIZE:]))))
+    assert desk.error(1) is ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_that_does_not_decompress_is_corrupt() -> None:
+    came = records(*SENT, codec=Codec.ZSTD)
+    broken = memoryview(pack_batch(read_batch_header(came), bytes(came[HEADER_SIZE:-9])))
+    desk = Desk(replace(QUICK, compression=Compression(Codec.LZ4)))
+    desk.append(1, broken)
+    assert desk.error(1) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_of_several_batches_each_keeps_its_sequences() -> None:
+    sets = [records(*SENT[:2], codec=codec, producer_id=7, producer_epoch=0, base_sequence=2 * n)
+            for n, codec in enumerate((Codec.GZIP, Codec.ZSTD, Codec.NONE))]  # fmt: skip
+    desk = Desk(replace(QUICK, compression=Compression(Codec.ZSTD)))
+    desk.append(1, memoryview(b"".join(map(bytes, sets))))
+    desk.tick()
+    (segment,) = [put for put in desk.actions if isinstance(put, PutObject) and put.part is Part.SEGMENT]
+    body = b"".join(segment.body)
+    headers = [read_batch_header(body, span.position) for span in walk_batches(body)]
+    assert [(h.codec, h.base_offset, h.base_sequence) for h in headers] == [
+        (Codec.ZSTD, 2 * n, 2 * n) for n in range(3)
+    ]
+    desk.upload()
+    desk.commit()
+    desk.append(2, memoryview(b"".join(map(bytes, sets))))
+    assert (desk.error(2), desk.replies[2].base_offset) == (ErrorCode.NONE, 0)
+
+
+def test_a_compacted_topic_looks_for_keys_before_it_compresses() -> None:
+    limits = replace(COMPACTED, compression=Compression(Codec.GZIP))
+    desk = Desk(limits)
+    desk.append(1, records(KEYED, KEYLESS, codec=Codec.ZSTD))
+    assert desk.error(1) is ErrorCode.INVALID_RECORD
+    assert read_batch_header(stored(limits, records(KEYED, codec=Codec.ZSTD))).codec is Codec.GZIP

@@ -3,10 +3,19 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.produce.log.producers import SEQUENCE_MASK, KnownBatch, ProducerTable, sequence_after
-from kafscale.storage.snapshots import BATCHES_MAX, EXPIRY_MS, decode_snapshot, encode_snapshot
+from kafscale.produce.log.producer_budget import ProducerBudget
+from kafscale.produce.log.producers import (
+    BATCH_BYTES,
+    PRODUCER_BYTES,
+    STEP_PRODUCERS,
+    ProducerBounds,
+    ProducerTable,
+)
+from kafscale.produce.log.sequences import SEQUENCE_MASK, Repeat, sequence_after
+from kafscale.storage.snapshots import BATCHES_MAX, EXPIRY_MS, decode_snapshot
 from kafscale.wire.batches import BatchHeader
 from kafscale.wire.errors import ErrorCode
+from writer_truth import read_back, taken
 
 PID = 7
 COMMITTED = 1 << 40
@@ -50,13 +59,13 @@ def test_a_gap_is_out_of_order() -> None:
 
 def test_a_repeat_gets_the_original_offset() -> None:
     known = table_of(header(0, 0, 3), header(10, 3, 2)).judge(PID, 0, 3, 4)
-    assert isinstance(known, KnownBatch)
+    assert isinstance(known, Repeat)
     assert known.base == 10
 
 
 def test_the_repeat_of_neighbouring_batches_in_one_request_gets_the_first_offset() -> None:
     known = table_of(header(0, 0, 3), header(3, 3, 2), header(5, 5)).judge(PID, 0, 0, 4)
-    assert isinstance(known, KnownBatch)
+    assert isinstance(known, Repeat)
     assert known.base == 0
 
 
@@ -68,7 +77,7 @@ def test_a_batch_that_overlaps_a_known_one_is_out_of_order_and_not_dropped() -> 
 
 def test_a_repeat_older_than_the_last_five_is_called_a_duplicate() -> None:
     table = table_of(*(header(n, n) for n in range(7)))
-    assert isinstance(table.judge(PID, 0, 2, 2), KnownBatch)
+    assert isinstance(table.judge(PID, 0, 2, 2), Repeat)
     assert table.judge(PID, 0, 1, 1) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
 
@@ -96,16 +105,16 @@ def test_sequences_wrap_after_the_greatest() -> None:
     assert table.judge(PID, 0, 0, 0) is ErrorCode.NONE
     inside = table_of(header(0, SEQUENCE_MASK, 3))
     assert inside.judge(PID, 0, 2, 2) is ErrorCode.NONE
-    assert isinstance(inside.judge(PID, 0, SEQUENCE_MASK, 1), KnownBatch)
+    assert isinstance(inside.judge(PID, 0, SEQUENCE_MASK, 1), Repeat)
 
 
 def test_all_batches_in_flight_and_five_committed_ones_are_remembered() -> None:
     table = ProducerTable()
     for n in range(20):
         table.record(PID, 0, n, n, n, 0, wall_ms=0, committed=10)
-    assert isinstance(table.judge(PID, 0, 5, 5), KnownBatch)
+    assert isinstance(table.judge(PID, 0, 5, 5), Repeat)
     assert table.judge(PID, 0, 4, 4) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-    snapshot = table.snapshot(10)
+    snapshot = taken(table, 10)
     assert [batch.base for batch in snapshot.producers[0].batches] == [5, 6, 7, 8, 9]
 
 
@@ -113,34 +122,179 @@ def test_a_snapshot_leaves_out_what_is_not_committed() -> None:
     table = table_of(header(0, 0))
     table.record(PID, 1, 0, 0, 1, 0, wall_ms=0, committed=1)
     table.record(8, 0, 0, 0, 2, 0, wall_ms=0, committed=1)
-    snapshot = table.snapshot(1)
+    snapshot = taken(table, 1)
     assert [(entry.producer_id, entry.epoch) for entry in snapshot.producers] == [(PID, 0)]
 
 
 def test_replay_passes_over_what_the_snapshot_covers() -> None:
-    table = ProducerTable.restore(table_of(header(0, 0), header(1, 1)).snapshot(2))
+    table = ProducerTable.restore(taken(table_of(header(0, 0), header(1, 1)), 2))
     table.replay([header(1, 1), header(2, 2), header(3, -1, pid=-1)], wall_ms=0)
-    assert [batch.base for batch in table.snapshot(9).producers[0].batches] == [0, 1, 2]
+    assert [batch.base for batch in taken(table, 9).producers[0].batches] == [0, 1, 2]
 
 
 def test_a_producer_silent_for_a_day_is_forgotten_only_with_a_snapshot() -> None:
     table = ProducerTable()
     table.record(PID, 0, 0, 0, 0, 0, wall_ms=1_000, committed=0)
     table.record(8, 0, 0, 0, 1, 0, wall_ms=EXPIRY_MS, committed=0)
-    kept = table.expired(table.snapshot(2), wall_ms=1_000 + EXPIRY_MS)
+    work = table.begin_snapshot(2, wall_ms=1_000 + EXPIRY_MS)
+    assert [entry.producer_id for entry in read_back(work).producers] == [8]
     assert table.judge(PID, 0, 5, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    table.forget(kept)
+    table.forget(work)
     assert table.judge(PID, 0, 5, 5) is ErrorCode.NONE
     assert table.judge(8, 0, 5, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_how_long_a_producer_is_remembered_is_a_setting() -> None:
+    table = ProducerTable(ProducerBounds(expiration_ms=60_000))
+    table.record(PID, 0, 0, 0, 0, 0, wall_ms=0, committed=0)
+    assert table.remembered(59_999) == [PID]
+    assert table.remembered(60_000) == []
+    assert taken(table, 1, wall_ms=60_000).producers == ()
 
 
 def test_a_producer_heard_of_since_the_snapshot_is_not_forgotten() -> None:
     table = ProducerTable()
     table.record(PID, 0, 0, 0, 0, 0, wall_ms=0, committed=0)
-    kept = table.expired(table.snapshot(1), wall_ms=EXPIRY_MS)
+    work = table.begin_snapshot(1, wall_ms=EXPIRY_MS)
+    assert read_back(work).producers == ()
     table.record(PID, 0, 1, 1, 1, 0, wall_ms=EXPIRY_MS, committed=1)
-    table.forget(kept)
+    table.forget(work)
     assert table.judge(PID, 0, 5, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [batch.base for batch in taken(table, 2, EXPIRY_MS).producers[0].batches] == [0, 1]
+
+
+def test_a_snapshot_that_failed_forgets_nobody() -> None:
+    table = ProducerTable()
+    table.record(PID, 0, 0, 0, 0, 0, wall_ms=0, committed=0)
+    work = table.begin_snapshot(1, wall_ms=EXPIRY_MS)
+    assert work.left_out == [PID]
+    table.abandon(work)
+    assert [entry.producer_id for entry in taken(table, 1).producers] == [PID]
+
+
+def test_a_snapshot_is_made_a_step_at_a_time_while_the_table_goes_on() -> None:
+    """And is of the moment at which it was begun: what producers sent since, and who was forgotten, changes nothing
+    of what was committed below it."""
+    table = ProducerTable()
+    count = 3 * STEP_PRODUCERS
+    for n in range(count):
+        table.record(n, 0, 0, 0, n, 0, wall_ms=0, committed=n)
+    table.committed(count)
+    work = table.begin_snapshot(count, wall_ms=0)
+    base = count
+    for _ in work.steps():
+        for _more in range(7):  # more than are kept, all of them committed at once
+            table.record(count - 1, 0, base, base, base, 0, wall_ms=0, committed=base + 1)
+            base += 1
+    data = work.data()
+    assert data is not None
+    snapshot = decode_snapshot(data)
+    assert {entry.producer_id: entry.batches[-1].base for entry in snapshot.producers} == {
+        n: n for n in range(count)
+    }
+    table.forget(work)
+    last = {e.producer_id: [b.base for b in e.batches] for e in taken(table, base).producers}[count - 1]
+    assert last == list(range(base - BATCHES_MAX, base))
+    table.record(count - 1, 0, base, base, base, 0, wall_ms=0, committed=base + 1)
+    assert len(table._producers[count - 1].batches) == BATCHES_MAX, "what the snapshot kept has gone"
+
+
+def test_only_what_changed_is_made_anew_for_a_snapshot() -> None:
+    table = table_of(*(header(n, 0, pid=n) for n in range(5 * STEP_PRODUCERS)))
+    first = table.begin_snapshot(5 * STEP_PRODUCERS, wall_ms=0)
+    assert len(list(first.steps())) == 5
+    table.forget(first)
+    table.replay([header(5 * STEP_PRODUCERS, 1, pid=0)], wall_ms=0)
+    second = table.begin_snapshot(5 * STEP_PRODUCERS + 1, wall_ms=0)
+    assert list(second.steps()) == []
+    assert len(decode_snapshot(second.data() or b"").producers) == 5 * STEP_PRODUCERS
+
+
+def bounded(ids_max: int = 3) -> ProducerTable:
+    return ProducerTable(ProducerBounds(ids_max=ids_max))
+
+
+def test_past_its_bound_a_table_forgets_who_was_silent_longest() -> None:
+    table = bounded()
+    table.replay([header(n, 0, pid=n) for n in range(3)], wall_ms=0)
+    table.replay([header(3, 1, pid=0), header(4, 0, pid=9)], wall_ms=0)
+    assert [pid in table for pid in (0, 1, 2, 9)] == [True, False, True, True]
+    assert {entry.producer_id for entry in taken(table, 5).producers} == {0, 2, 9}
+
+
+def test_a_forgotten_producer_is_unknown_and_nothing_of_it_is_called_written() -> None:
+    """As in Kafka when the state of a producer has expired: its batch is appended, and its offset is the real one."""
+    table = bounded()
+    table.replay([header(n, 0, pid=n) for n in range(4)], wall_ms=0)
+    assert table.judge(0, 0, 0, 0) is ErrorCode.NONE
+    assert table.judge(0, 0, 7, 7) is ErrorCode.NONE
+    table.record(0, 0, 7, 7, 9, 0, wall_ms=0, committed=9)
+    assert table.judge(0, 0, 6, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_producer_with_a_batch_on_its_way_is_never_forgotten() -> None:
+    """Its repeat would be appended beside it."""
+    table = bounded()
+    for n in range(3):
+        assert table.make_room(n)
+        table.record(n, 0, 0, 0, n, 0, wall_ms=0, committed=0)
+    assert not table.make_room(3)
+    assert table.make_room(0), "who is known needs no place"
+    table.committed(1)
+    assert table.make_room(3), "the oldest batch is committed"
+    assert [pid in table for pid in range(3)] == [False, True, True]
+
+
+def test_who_is_about_to_append_is_not_the_one_to_be_forgotten() -> None:
+    table = ProducerTable()
+    table.join(ProducerBudget(bytes_max=2 * (PRODUCER_BYTES + BATCH_BYTES)))
+    table.replay([header(n, 0, pid=n) for n in range(2)], wall_ms=0)
+    assert table.make_room(0)
+    assert [pid in table for pid in (0, 1)] == [True, False]
+
+
+def test_of_a_snapshot_with_too_many_the_newest_are_restored() -> None:
+    whole = table_of(*(header(n, 0, pid=100 - n) for n in range(10)))
+    table = ProducerTable.restore(taken(whole, 10), ProducerBounds(ids_max=3))
+    assert {pid for pid in range(101) if pid in table} == {91, 92, 93}
+    table.replay([header(10, 0, pid=5)], wall_ms=0)
+    assert {pid for pid in range(101) if pid in table} == {91, 92, 5}
+
+
+def test_a_table_counts_its_bytes() -> None:
+    table = bounded(10)
+    table.replay([header(n, n // 3, pid=n % 3) for n in range(60)], wall_ms=0)
+    assert table.bytes == 3 * (PRODUCER_BYTES + BATCHES_MAX * BATCH_BYTES)
+    assert ProducerTable.restore(taken(table, 60)).bytes == table.bytes
+    table.evict(3)
+    assert table.bytes == 0
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from(["append", "commit", "take", "fail"])), max_size=60
+    ),
+    ids_max=st.integers(1, 6),
+)
+def test_whatever_happened_a_snapshot_holds_what_the_table_knows(
+    steps: list[tuple[int, str]], ids_max: int
+) -> None:
+    """Made of old and new parts, it equals the one that is made of nothing but the table."""
+    table, end, committed, sequences = bounded(ids_max), 0, 0, dict.fromkeys(range(6), 0)
+    for pid, step in steps:
+        if step == "append" and table.make_room(pid):
+            table.record(pid, 0, sequences[pid], sequences[pid], end, 0, wall_ms=0, committed=committed)
+            end, sequences[pid] = end + 1, sequences[pid] + 1
+        elif step == "commit":
+            committed = end
+            table.committed(committed)
+        else:
+            work = table.begin_snapshot(committed, wall_ms=0)
+            entries = [table.entry(number, committed) for number in table.remembered(0)]
+            expected = {entry.producer_id: entry for entry in entries if entry is not None}
+            assert {entry.producer_id: entry for entry in read_back(work).producers} == expected
+            (table.forget if step == "take" else table.abandon)(work)
+        assert len(table) <= ids_max
 
 
 @given(
@@ -157,13 +311,12 @@ def test_snapshot_and_replay_give_the_table_that_the_whole_log_gives(
         offset, seq = offset + count, sequence_after(seq, count)
     covered = headers[cut].base_offset if cut < len(headers) else offset
     whole = table_of(*headers)
-    stored = decode_snapshot(encode_snapshot(table_of(*headers[:cut]).snapshot(covered)))
-    again = ProducerTable.restore(stored)
+    again = ProducerTable.restore(taken(table_of(*headers[:cut]), covered))
     again.replay(headers, wall_ms=0)
-    assert again.snapshot(offset) == whole.snapshot(offset)
-    assert len(whole.snapshot(offset).producers[0].batches) == min(BATCHES_MAX, len(counts))
+    assert taken(again, offset) == taken(whole, offset)
+    assert len(taken(whole, offset).producers[0].batches) == min(BATCHES_MAX, len(counts))
     for candidate in headers[-BATCHES_MAX:]:
         last = sequence_after(candidate.base_sequence, candidate.last_offset_delta)
         known = again.judge(PID, 0, candidate.base_sequence, last)
-        assert isinstance(known, KnownBatch)
+        assert isinstance(known, Repeat)
         assert known.base == candidate.base_offset

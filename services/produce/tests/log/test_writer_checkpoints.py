@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from kafscale.produce.log.model import (
     Checkpointed,
     CommitHead,
@@ -13,9 +14,14 @@ from kafscale.produce.log.model import (
     StepDownReason,
     TakeCheckpoint,
 )
+from kafscale.produce.settings import ProduceSettings, limits_of
 from kafscale.storage.heads import TAIL_MAX, EpochStart
+from kafscale.storage.keys import TopicId
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
 from writer_desk import QUICK, Desk, numbered
+from writer_truth import read_back
 
 S3 = Limits(linger_min_ms=5)
 META = MetaWrite(expected_revision=0, value=b"")
@@ -39,7 +45,7 @@ def test_a_tail_of_more_than_24_asks_for_a_checkpoint_once() -> None:
     assert [seg.base for seg in plan.manifest.segments] == list(range(17))
     assert plan.manifest.epochs == (EpochStart(epoch=3, start=0),)
     assert plan.snapshot.offset == 25
-    assert plan.snapshot.producers[0].batches[-1].last_seq == 24
+    assert read_back(plan.snapshot).producers[0].batches[-1].last_seq == 24
 
 
 def test_a_checkpoint_trims_the_tail_in_its_turn_and_commits_go_on_meanwhile() -> None:
@@ -148,17 +154,16 @@ def test_a_hand_over_does_not_wait_for_a_checkpoint_that_fails() -> None:
     assert desk.writer.state is State.DRAINED
 
 
-def test_in_a_compacted_topic_all_but_the_newest_segment_leave_a_tail_after_a_minute() -> None:
+def test_in_a_compacted_topic_all_but_the_newest_segment_leave_a_tail_once_it_is_quiet() -> None:
     desk = desk_with_tail(1, COMPACTED)
     desk.tick(120_000)
     assert not desk.pop(TakeCheckpoint), "the newest segment is never compacted"
     desk.write(1, numbered(1))
-    desk.tick(30_000)
+    desk.tick(999)
     desk.write(2, numbered(2))
-    desk.tick(29_999)
+    desk.tick(999)
     assert not desk.pop(TakeCheckpoint)
-    deadline_ms = desk.writer.next_deadline()
-    assert deadline_ms == desk.now().mono_ms + 1
+    assert desk.writer.next_deadline() == desk.now().mono_ms + 1
     desk.tick(1)
     plan = desk.one(TakeCheckpoint)
     assert plan.manifest is not None
@@ -167,10 +172,28 @@ def test_in_a_compacted_topic_all_but_the_newest_segment_leave_a_tail_after_a_mi
     desk.commit()
     assert [seg.base for seg in desk.writer.head.tail] == [2]
     desk.write(3, numbered(3))
-    desk.tick(59_999)
-    assert not desk.pop(TakeCheckpoint), "a checkpoint a minute at most"
+    desk.tick(9_999)
+    assert not desk.pop(TakeCheckpoint), "not more often than every ten seconds"
     desk.tick(1)
     desk.one(TakeCheckpoint)
+
+
+def test_in_a_compacted_topic_that_is_never_quiet_they_leave_it_after_the_time_that_they_may_rest() -> None:
+    desk = desk_with_tail(1, replace(COMPACTED, tail_rest_ms=5_000))
+    for number in range(1, 10):
+        desk.write(number, numbered(number))
+        assert not desk.pop(TakeCheckpoint), number
+        desk.tick(600)
+    desk.one(TakeCheckpoint)
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "rest_ms"), [("1", 1_000), ("5000", 5_000), ("120000", 60_000), (None, 60_000)]
+)
+def test_a_compacted_topic_rests_no_longer_than_its_compaction_lag(lag_ms: str | None, rest_ms: int) -> None:
+    configs = {"cleanup.policy": "compact"} | ({"max.compaction.lag.ms": lag_ms} if lag_ms else {})
+    topic = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1, configs=configs)
+    assert limits_of(topic, ProduceSettings(), MemoryStore()).tail_rest_ms == rest_ms
 
 
 def test_elsewhere_a_short_tail_rests() -> None:

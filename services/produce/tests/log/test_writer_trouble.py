@@ -16,6 +16,7 @@ from kafscale.produce.log.model import (
     StepDownReason,
     SteppedDown,
 )
+from kafscale.produce.log.producers import ProducerBounds, ProducerTable
 from kafscale.storage.heads import Head
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.wire.errors import ErrorCode
@@ -235,6 +236,33 @@ def test_an_older_producer_epoch_is_refused_at_once() -> None:
     desk.append(1, one_batch(producer_id=7, producer_epoch=2, base_sequence=0))
     desk.append(2, numbered(1))
     assert desk.error(2) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_repeat_of_a_committed_batch_and_one_in_flight_waits_for_the_second() -> None:
+    """Two batches that were sent apart are offered again in one record set."""
+    desk = Desk()
+    desk.write(1, numbered(0))
+    desk.append(2, numbered(1))
+    desk.tick()
+    desk.append(3, memoryview(bytes(numbered(0)) + bytes(numbered(1))))
+    assert 3 not in desk.replies, "half of it is not committed"
+    desk.upload()
+    desk.commit()
+    assert (desk.error(3), desk.replies[3].base_offset) == (ErrorCode.NONE, 0)
+
+
+def test_a_batch_of_a_new_producer_is_refused_where_all_that_are_known_have_batches_on_their_way() -> None:
+    desk = Desk(producers=ProducerTable(ProducerBounds(ids_max=2)))
+    for token in (1, 2, 3):
+        desk.append(token, numbered(0, pid=token))
+    assert desk.error(3) is ErrorCode.NOT_ENOUGH_REPLICAS
+    desk.append(4, one_batch())
+    desk.tick()
+    desk.upload()
+    desk.commit()
+    assert [desk.error(token) for token in (1, 2, 4)] == [ErrorCode.NONE] * 3
+    desk.write(5, numbered(0, pid=3))
+    assert (desk.error(5), desk.replies[5].base_offset) == (ErrorCode.NONE, 3)
 
 
 def test_log_append_time_never_goes_back_and_repeats_tell_the_original_one() -> None:

@@ -56,7 +56,7 @@ class Desk:
             PartitionId(topic="t", topic_id=TopicId(bytes(16)), partition=0),
             head,
             self.revision,
-            producers=producers or ProducerTable(),
+            producers=ProducerTable() if producers is None else producers,
             log_start=0,
             limits=limits,
             names=Keyspace(),

@@ -6,18 +6,17 @@ own. A flaw is a world whose writers, shell or stores differ in exactly one deci
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kafscale.produce.log.answers import Answers
 from kafscale.produce.log.flight import Flight, Waiter
 from kafscale.produce.log.model import CommitHead, FoundObject, Instant, Part, PutObject, Reply
-from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.producers import ProducerTable, SnapshotWork
 from kafscale.produce.log.resolve import Outcome
 from kafscale.produce.log.uploading import Claimant, Uploads
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.heads import Head
-from kafscale.storage.snapshots import ProducerSnapshot
 from kafscale.wire.errors import ErrorCode
 from writer_shell import Owner
 from writer_truth import Truth
@@ -169,8 +168,17 @@ class NoReplay(World):
 class _AheadTable(ProducerTable):
     __slots__ = ()
 
-    def snapshot(self, below: int) -> ProducerSnapshot:
-        return replace(super().snapshot(1 << 62), offset=below)
+    def begin_snapshot(self, below: int, wall_ms: int) -> SnapshotWork:
+        work = super().begin_snapshot(below, wall_ms)
+        work.__class__ = _AheadWork
+        return work
+
+
+class _AheadWork(SnapshotWork):
+    __slots__ = ()
+
+    def steps(self) -> Iterator[None]:
+        return self._table.renew_parts(1 << 62)
 
 
 class SnapshotAhead(World):

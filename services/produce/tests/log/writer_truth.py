@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.producers import ProducerTable, SnapshotWork
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, Head, Meta, Seg
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.segment import find_position, parse_index, verify_segment, walk_batches
-from kafscale.storage.snapshots import ProducerSnapshot
+from kafscale.storage.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.testkit.models import ModelS3
 from kafscale.wire.records import BatchHeader, read_batch_header, records_in
 from writer_clients import Violation, ensure
@@ -140,9 +140,24 @@ class Truth:
         """A recovered table is the one that the whole log gives."""
         whole = ProducerTable()
         whole.replay(self.headers, 0)
-        mine, theirs = (_newest(t.snapshot(len(self.values))) for t in (whole, table))
+        mine, theirs = (_newest(taken(t, len(self.values))) for t in (whole, table))
         if mine != theirs:
             raise Violation(f"recovered {theirs}, the log says {mine}")
+
+
+def taken(table: ProducerTable, below: int, wall_ms: int = 0) -> ProducerSnapshot:
+    """What a snapshot of this table holds, read back from its bytes; it is not made durable."""
+    work = table.begin_snapshot(below, wall_ms)
+    snapshot = read_back(work)
+    table.abandon(work)
+    return snapshot
+
+
+def read_back(work: SnapshotWork) -> ProducerSnapshot:
+    for _ in work.steps():
+        pass
+    data = work.data()
+    return ProducerSnapshot(offset=work.offset) if data is None else decode_snapshot(data)
 
 
 def _newest(snapshot: ProducerSnapshot) -> object:

@@ -150,7 +150,9 @@ class World(Shell):
                 ref = ref_to(name, plan.manifest)
                 meta = replace(meta, chunks=(*meta.chunks, ref), manifest_end=ref.last + 1)
             snap = KEYS.snapshot_key(owner.truth.topic_id, 0, plan.snapshot.offset, self._uuid())
-            self.s3.put(snap, (encode_snapshot(plan.snapshot),), None, {})
+            for _ in plan.snapshot.steps():
+                pass
+            self.s3.put(snap, (plan.snapshot.data() or encode_snapshot(plan.snapshot.offset, ()),), None, {})
             write = MetaWrite(expected_revision=revision, value=encode_meta(meta))
             owner.writer.checkpoint_ready(plan.plan, snap, write, self.now())
         self._drain(owner)

@@ -1,8 +1,9 @@
-"""The objects of a checkpoint: manifest, merges of old manifests, producer snapshot.
+"""The objects of a checkpoint: manifest and producer snapshot.
 
 The law: meta's revision is read before any upload begins, and every object has a fresh name. The
 transaction that refers to them compares that revision, so a collector of orphans that raised it in
-between makes the transaction fail instead of leaving a reference to a deleted object.
+between makes the transaction fail instead of leaving a reference to a deleted object. What `merging` has
+merged meanwhile goes into the same list of manifests, by a law of its own.
 """
 
 from __future__ import annotations
@@ -12,26 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
-from kafscale.produce.log.model import MetaWrite, PartitionId, TakeCheckpoint
-from kafscale.storage.etcd import EtcdClient, EtcdError
-from kafscale.storage.heads import ManifestRef, Meta, decode_meta, encode_meta
+from kafscale.produce.log.model import MetaWrite, PartitionId, StepDownReason, TakeCheckpoint
+from kafscale.produce.log.producers import SnapshotWork
+from kafscale.produce.merging import Merges
+from kafscale.produce.pieces import Pieces
+from kafscale.storage.etcd import EtcdClient, EtcdError, Range
+from kafscale.storage.heads import ManifestRef, Meta, check_meta, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.manifests import (
-    Manifest,
-    decode_manifest,
-    encode_manifest,
-    merged,
-    plan_merge,
-    ref_to,
-)
+from kafscale.storage.manifests import Manifest, encode_manifest, ref_to
 from kafscale.storage.objects import IfAbsent, ObjectStore, StoreError
-from kafscale.storage.snapshots import ProducerSnapshot, encode_snapshot
+from kafscale.storage.schema import UnreadableValue
 
 log = structlog.get_logger(__name__)
 
 OBJECT_TIMEOUT_S = 20.0
-MERGES_MAX = 4
-"""Per checkpoint; each merge lifts 32 chunks one level, so one per level is all there can be."""
 DROPS_AT_ONCE_MAX = 4
 
 
@@ -48,66 +43,71 @@ class Checkpointer:
     """Shared by the partitions of an instance."""
 
     def __init__(
-        self, etcd: EtcdClient, store: ObjectStore, keyspace: Keyspace, fresh_id: Callable[[], bytes]
+        self,
+        etcd: EtcdClient,
+        store: ObjectStore,
+        keyspace: Keyspace,
+        fresh_id: Callable[[], bytes],
+        pieces: Pieces,
+        merges: Merges,
     ) -> None:
         self._etcd = etcd
         self._store = store
         self._keyspace = keyspace
         self._fresh_id = fresh_id
+        self._pieces = pieces
+        self._merges = merges
         self._drops = asyncio.Semaphore(DROPS_AT_ONCE_MAX)
 
-    async def upload(self, id_: PartitionId, plan: TakeCheckpoint) -> Uploaded | None:
-        """None when etcd or the store failed: nothing refers to what was uploaded."""
+    async def upload(self, id_: PartitionId, plan: TakeCheckpoint) -> Uploaded | StepDownReason | None:
+        """None when etcd or the store failed: nothing refers to what was uploaded. DAMAGED: meta cannot be read,
+        and without it the tail fills up until nothing can be committed any more."""
         try:
             async with asyncio.timeout(OBJECT_TIMEOUT_S * 2):
                 return await self._upload(id_, plan)
         except (EtcdError, StoreError, TimeoutError) as error:
             log.warning("checkpoint failed", topic=id_.topic, partition=id_.partition, error=repr(error))
             return None
+        except UnreadableValue as error:
+            log.error("meta cannot be read", topic=id_.topic, partition=id_.partition, why=str(error))
+            return StepDownReason.DAMAGED
 
     async def _upload(self, id_: PartitionId, plan: TakeCheckpoint) -> Uploaded:
-        read = await self._etcd.range(self._keyspace.meta(id_.topic_id, id_.partition))
+        place = (id_.topic_id, id_.partition)
+        heads, read = await self._etcd.ranges(
+            [Range(self._keyspace.head(*place)), Range(self._keyspace.meta(*place))]
+        )
         meta = decode_meta(read.kvs[0].value) if read.kvs else Meta()
         revision = read.kvs[0].mod_revision if read.kvs else 0
+        if heads.kvs:
+            check_meta(decode_head(heads.kvs[0].value), meta)
         snap_key = await self._put_snapshot(id_, plan.snapshot)
         if plan.manifest is not None:
             meta = await self._extend(id_, meta, plan.manifest)
         write = MetaWrite(expected_revision=revision, value=encode_meta(meta))
         return Uploaded(snap_key=snap_key, meta=write, log_start=meta.log_start)
 
-    async def _put_snapshot(self, id_: PartitionId, snapshot: ProducerSnapshot) -> str:
-        if not snapshot.producers:
+    async def _put_snapshot(self, id_: PartitionId, snapshot: SnapshotWork) -> str:
+        await self._pieces.run(snapshot.steps())
+        data = snapshot.data()
+        if data is None:
             return ""  # nothing to remember: recovery starts from an empty table at the same offset
         key = self._keyspace.snapshot_key(
             id_.topic_id, id_.partition, snapshot.offset, self._fresh_id().hex()
         )
-        await self._store.put(key, (encode_snapshot(snapshot),), condition=IfAbsent())
+        await self._store.put(key, (data,), condition=IfAbsent())
         return key
 
     async def _extend(self, id_: PartitionId, meta: Meta, manifest: Manifest) -> Meta:
-        known = {}
-        ref = await self._put_manifest(id_, manifest, level=0)
-        known[ref.key] = manifest
-        chunks = [*meta.chunks, ref]
-        for _ in range(MERGES_MAX):
-            merge = plan_merge(chunks)
-            if merge is None:
-                break
-            old = chunks[merge.first : merge.first + merge.count]
-            whole = merged([known.get(chunk.key) or await self._get_manifest(chunk) for chunk in old])
-            ref = await self._put_manifest(id_, whole, level=merge.level)
-            known[ref.key] = whole
-            chunks[merge.first : merge.first + merge.count] = [ref]
-        return replace(meta, chunks=tuple(chunks), manifest_end=manifest.segments[-1].end)
+        ref = await self._put_manifest(id_, manifest)
+        chunks = (*self._merges.into(id_, meta).chunks, ref)
+        return replace(meta, chunks=chunks, manifest_end=manifest.segments[-1].end)
 
-    async def _put_manifest(self, id_: PartitionId, manifest: Manifest, *, level: int) -> ManifestRef:
+    async def _put_manifest(self, id_: PartitionId, manifest: Manifest) -> ManifestRef:
         first = manifest.segments[0].base
         key = self._keyspace.manifest_key(id_.topic_id, id_.partition, first, self._fresh_id().hex())
         await self._store.put(key, (encode_manifest(manifest),), condition=IfAbsent())
-        return ref_to(key, manifest, level)
-
-    async def _get_manifest(self, ref: ManifestRef) -> Manifest:
-        return decode_manifest(await self._store.get(ref.key))
+        return ref_to(key, manifest)
 
     async def drop_snapshot(self, key: str) -> None:
         """Delete a snapshot that a committed head no longer names. Best effort: a collector follows."""

@@ -35,6 +35,8 @@ class ProduceMetrics:
         self.claims_lost = counter("claims_lost_total")
         self.handoffs = counter("handoffs_total")
         self.checkpoints = counter("checkpoints_total")
+        self.merges_failed = counter("manifest_merges_failed_total")
+        self.damage_met = counter("damaged_partitions_total")
         self.put_seconds = histogram("put_seconds")
         self.commits = CommitMetrics(metrics)
         self.flush_seconds = histogram("flush_seconds")

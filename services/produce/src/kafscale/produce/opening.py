@@ -1,69 +1,110 @@
-"""Requests to append, and their records opened beside the event loop where the topic wants them read first.
+"""Requests to append whose records must be opened first (`log.contents`), in their order and beside the event loop.
 
-Small ones are read here, a turn of the loop for each; the others in a thread, few at a time, because each may
-hold as many bytes as `wire.compression` lets out of a batch. What waits is bounded by admission, and is answered
-in its turn when its deadline has passed. Nothing is decided here: see `log.contents`.
+The law: what the records of one client cost is paid by requests of the same kind. Codecs work in threads of their own;
+what Python has to look at is done in pieces, one for each turn of the loop (`pieces`). Record sets that hold little if
+they are open (nearly all) have many places, those that may hold as much as `wire.compression` lets out of a batch have
+one: so memory is bounded, and what is small does not wait behind what is large. A request that is given up, by its
+client or by its deadline, is opened no further.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
-from kafscale.produce.log import contents
-from kafscale.produce.log.contents import Contents
-from kafscale.produce.log.model import Reply
+from kafscale.produce.log.batches import Rejection
+from kafscale.produce.log.contents import Contents, Opening, opened
 from kafscale.produce.log.writer import PartitionWriter
+from kafscale.produce.pieces import Pieces
+from kafscale.produce.requests import Request
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import Clock
+from kafscale.wire.errors import ErrorCode
 
-OPENED_AT_ONCE_MAX = 2
-"""Of the whole instance."""
+T = TypeVar("T")
 
+LITTLE_BYTES_MAX = 1 << 20
+"""What comes out of a record set that is opened in one of the many places."""
+LITTLE_AT_ONCE_MAX = 16
+LARGE_AT_ONCE_MAX = 1
+THREADS = LARGE_AT_ONCE_MAX + 1
+LINE_MAX = 1_000
+"""Requests that wait for one partition; each is in the memory budget, this bounds their number."""
 
-class Waiter(Protocol):
-    """A request that waits for the answers of its partitions; `slot` names one of them."""
-
-    def settle(self, slot: int, reply: Reply) -> None: ...
-
-    @property
-    def abandoned(self) -> bool: ...  # nobody reads the answer any more
-
-
-class Request(NamedTuple):
-    """An append that is not answered yet."""
-
-    token: int
-    waiter: Waiter
-    slot: int
-    records: memoryview | None
-    deadline_ms: int
-    zstd_allowed: bool
+NO_PLACE = Contents(Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "Too many batches wait to be opened."))
 
 
 class Opener:
-    def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(OPENED_AT_ONCE_MAX)
+    """Shared by the partitions of an instance."""
+
+    def __init__(self, pieces: Pieces, budget: MemoryBudget, clock: Clock) -> None:
+        self._pieces = pieces
+        self._budget = budget
+        self._clock = clock
+        self._little = asyncio.Semaphore(LITTLE_AT_ONCE_MAX)
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="opener")
 
     async def open_all(
         self, line: deque[Request], writer: PartitionWriter, feed: Callable[[Request, Contents | None], None]
     ) -> None:
         """Feeds a partition's requests in their order until the line is empty; more may come meanwhile.
 
-        One stays in the line while it is read. What came before the config changed only waits for the order.
+        One stays in the line while it is opened. What came before the config changed only waits for the order.
         """
         while line:
+            await asyncio.sleep(0)
+            if not line:
+                return  # the writer stopped meanwhile, and all were refused
             request, found = line[0], None
-            if writer.opens_records and request.records and not request.waiter.abandoned:
-                found = await self._read(request.records)
-                if not line:
-                    return  # the writer stopped meanwhile, and all were refused
+            if not self._given_up(request):
+                opening = writer.opens(request.records, request.zstd_allowed)
+                if opening is not None:
+                    found = await self._open(opening, request)
+                    if not line:
+                        return
             line.popleft()
             feed(request, found)
 
-    async def _read(self, record_set: memoryview) -> Contents:
-        if contents.is_small(record_set):
-            await asyncio.sleep(0)
-            return contents.read(record_set)
-        async with self._slots:
-            return await asyncio.to_thread(contents.read, record_set)
+    async def _open(self, opening: Opening, request: Request) -> Contents | None:
+        """None: it was given up."""
+        if opening.is_small:
+            return opened(opening)
+        async with self._little:
+            if self._given_up(request):
+                return None
+            if await self._in_thread(partial(opening.unpack, LITTLE_BYTES_MAX)):
+                return await self._finish(opening, request)
+        async with self._large:
+            if self._given_up(request):
+                return None
+            await self._in_thread(opening.unpack)
+            return await self._finish(opening, request)
+
+    async def _finish(self, opening: Opening, request: Request) -> Contents | None:
+        held = opening.bytes_held
+        self._budget.force(held)
+        try:
+            await self._pieces.run(self._while_wanted(opening.steps(), request))
+            if self._given_up(request):
+                return None
+            await self._in_thread(opening.pack)
+            return opening.contents()
+        finally:
+            self._budget.release(held)
+
+    def _while_wanted(self, steps: Iterator[None], request: Request) -> Iterator[None]:
+        for _ in steps:
+            if self._given_up(request):
+                return
+            yield
+
+    def _given_up(self, request: Request) -> bool:
+        return request.given_up(self._clock.now_ms())
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)

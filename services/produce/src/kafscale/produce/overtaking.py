@@ -4,7 +4,9 @@ Pure. A producer without history in a partition may start at any sequence. If th
 pipelined batches is refused (no memory, no room in the store, an epoch reset) and the next one taken,
 the repeat of the first looks like an old duplicate, which clients count as success: a lost record.
 The law: after a refusal, a producer that the partition does not know must offer that same batch
-again before any other of its epoch is taken. It holds over writers, as the refusal often ends one.
+again before any other of its epoch is taken. It holds over writers, as the refusal often ends one, and for
+KEPT_MS: being refused for this law's sake alone is no new refusal, else a producer whose client has given the first
+batch up would be refused for ever.
 """
 
 from __future__ import annotations
@@ -62,13 +64,13 @@ class RefusedFirsts:
         self._first[key, producer_id] = (epoch, sequence, now_ms)
         self._trim(now_ms)
 
-    def is_behind(self, key: Key, records: memoryview | None, known: Known) -> bool:
+    def is_behind(self, key: Key, records: memoryview | None, known: Known, now_ms: int) -> bool:
         """Must this batch wait for one that was refused before it?"""
         if not self._first or records is None or len(records) < HEADER_SIZE:
             return False
         producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
         before = self._first.get((key, producer_id))
-        if before is None or before[0] != epoch or producer_id in known:
+        if before is None or before[0] != epoch or producer_id in known or now_ms - before[2] >= KEPT_MS:
             return False
         return _is_after(sequence, before[1])
 

@@ -19,17 +19,18 @@ from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.partition import Partition, Phase, Tools
-from kafscale.produce.penalties import DESERVING, Penalties
+from kafscale.produce.penalties import DAMAGE_MS, DESERVING, PENALTY_MS, Penalties
 from kafscale.produce.placement import Fleet, claimable
 from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Settled
 from kafscale.storage.claims import Won, build_claim, build_release, node_of, read_claim
-from kafscale.storage.etcd import EtcdClient, EtcdError
-from kafscale.storage.heads import OwnerRecord, decode_head
+from kafscale.storage.etcd import EtcdClient, EtcdError, Range
+from kafscale.storage.heads import OwnerRecord, check_meta, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.membership import LiveView
 from kafscale.storage.objects import StoreError
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, TopicsView
 from kafscale.storage.views import PrefixView
 from kafscale.wire.errors import ErrorCode
@@ -38,6 +39,8 @@ log = structlog.get_logger(__name__)
 
 CLAIM_TRIES_MAX = 8
 LOAD_GIVE_UP_MS = 60_000
+LOOKS_MAX = 8
+"""At a meta that moves on while the log is loaded from what it named."""
 RETRY_FIRST_MS = 50
 RETRY_MAX_MS = 1_000
 HOLD_MAX_MS = 2_500
@@ -179,6 +182,10 @@ class Ownership:
             else:
                 await self._load(partition, won)
                 self._metrics.recovery_seconds.observe((self._clock.now_ms() - started_ms) / 1000)
+        except UnreadableValue as error:
+            log.exception("committed data is damaged", partition=repr(partition), why=str(error))
+            self._penalize(partition, StepDownReason.DAMAGED)
+            self._give_up(partition, StepDownReason.DAMAGED.error)
         finally:
             self._acquiring.discard(partition)
             if done is not None:
@@ -221,6 +228,10 @@ class Ownership:
         if isinstance(outcome, Won):
             self._metrics.claims.labels(why.name.lower()).inc()
             return outcome
+        if outcome.head_lost:
+            raise LogDamaged(
+                repr(claim.txn.compare[0].key), "it is gone, and what was written with it is not"
+            )
         self._metrics.claims_lost.inc()
         await world.topics.wait_revision(outcome.topic_revision, VIEW_WAIT_S)
         return NotWon.AGAIN
@@ -230,19 +241,42 @@ class Ownership:
         give_up_ms = self._clock.now_ms() + LOAD_GIVE_UP_MS
         while partition.phase is Phase.LOADING:
             try:
-                producers = await self._recovery.producers(partition.id, won.head, won.meta)
-            except LogDamaged as error:
-                log.exception("committed data is damaged", partition=repr(partition), key=error.key)
-                self._penalties.add(partition.key, ErrorCode.KAFKA_STORAGE_ERROR, self._clock.now_ms())
-                return self._give_up(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+                producers = await self._recovered(partition.id, won)
             except (StoreError, EtcdError, TimeoutError) as error:
                 log.warning("log not loaded yet", partition=repr(partition), error=repr(error))
                 if self._clock.now_ms() > give_up_ms:
                     return self._give_up(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 await asyncio.sleep(RETRY_MAX_MS / 1000)
                 continue
+            if producers is None:
+                return self._give_up(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return self._serve(partition, won, producers)
         return None
+
+    async def _recovered(self, id_: PartitionId, won: Won) -> ProducerTable | None:
+        """None: the head is another's by now, and what it named was his to drop. Raises LogDamaged only for what
+        the head and the meta of now name."""
+        for left in reversed(range(LOOKS_MAX)):
+            try:
+                check_meta(won.head, won.meta)
+                return await self._recovery.producers(id_, won.head, won.meta)
+            except LogDamaged:
+                now = await self._look_again(id_, won)
+                if now is None:
+                    return None
+                if now == won or not left:
+                    raise
+                won = now
+        raise AssertionError("the last look returns or raises")
+
+    async def _look_again(self, id_: PartitionId, won: Won) -> Won | None:
+        keys, place = self.world.keyspace, (id_.topic_id, id_.partition)
+        heads, metas = await self.world.etcd.ranges([Range(keys.head(*place)), Range(keys.meta(*place))])
+        if not heads.kvs or heads.kvs[0].mod_revision != won.revision:
+            return None
+        if not metas.kvs:
+            return won
+        return replace(won, meta=decode_meta(metas.kvs[0].value), meta_revision=metas.kvs[0].mod_revision)
 
     def _serve(self, partition: Partition, won: Won, producers: ProducerTable) -> None:
         topic = self.world.topics.by_id(partition.id.topic_id)
@@ -283,8 +317,14 @@ class Ownership:
 
     def stepped_down(self, partition: Partition, reason: StepDownReason) -> None:
         if reason in DESERVING:
-            self._penalties.add(partition.key, reason.error, self._clock.now_ms())
+            self._penalize(partition, reason)
         self._forget(partition)
+
+    def _penalize(self, partition: Partition, reason: StepDownReason) -> None:
+        is_damaged = reason is StepDownReason.DAMAGED
+        self._metrics.damage_met.inc(is_damaged)
+        penalty_ms = DAMAGE_MS if is_damaged else PENALTY_MS
+        self._penalties.add(partition.key, reason.error, self._clock.now_ms(), penalty_ms)
 
     def _forget(self, partition: Partition) -> None:
         if self.partitions.get(partition.key) is partition:
@@ -345,7 +385,10 @@ class Ownership:
                         slots.release()
 
     def _unattended(self, topic: Topic, number: int) -> bool:
-        if topic.state is not TopicState.ACTIVE or (topic.topic_id, number) in self.partitions:
+        key = (topic.topic_id, number)
+        if topic.state is not TopicState.ACTIVE or key in self.partitions:
+            return False
+        if self._penalties.error(key, self._clock.now_ms()) is not None:
             return False
         record = self.record(topic.topic_id, number)
         if record is None:

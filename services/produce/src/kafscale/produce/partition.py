@@ -20,7 +20,7 @@ from typing import Any, assert_never
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.governor import Governor
-from kafscale.produce.head_txn import head_txn
+from kafscale.produce.head_txn import head_txn, refused
 from kafscale.produce.log.contents import Contents
 from kafscale.produce.log.model import (
     Action,
@@ -40,19 +40,21 @@ from kafscale.produce.log.model import (
     SteppedDown,
     TakeCheckpoint,
 )
+from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.opening import Opener, Request, Waiter
-from kafscale.produce.overtaking import REPEATED, RefusedFirsts
+from kafscale.produce.opening import LINE_MAX, NO_PLACE, Opener
+from kafscale.produce.overtaking import RefusedFirsts
 from kafscale.produce.pump import Pump
+from kafscale.produce.requests import Request, Requests, Waiter
 from kafscale.produce.segment_spans import SegmentSpans
 from kafscale.produce.shared_fills import SharedFills
+from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.tracing import Span
-from kafscale.storage.claims import head_in
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import (
     ObjectNotFound,
@@ -92,6 +94,8 @@ class Tools:
     checkpointer: Checkpointer
     pump: Pump
     refused_firsts: RefusedFirsts
+    producer_budget: ProducerBudget
+    budget: MemoryBudget
     clock: Clock
     metrics: ProduceMetrics
     tasks: asyncio.TaskGroup
@@ -120,17 +124,16 @@ class Partition:
         self.held_since_ms = 0  # of the oldest held request; 0: none
         self._tools = tools
         self.key = (id_.topic_id, id_.partition)
+        self._spans = SegmentSpans()
+        self._requests = Requests(self.key, tools.refused_firsts, tools.budget, self._spans)
         self._held: deque[Request] = deque()
-        self._waiting: dict[int, Request] = {}
         self._fills = SharedFills(tools.shared)
         self._unread: deque[Request] = deque()  # in order; the first is being opened
-        self._behind: list[int] = []  # to be refused, in the next drive
+        self._behind: list[Request] = []  # to be refused, in the next drive
         self.producers = ProducerTable()
         self.loaded = asyncio.Event()  # or given up: what is to be known of the log is known
-        self._token = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
-        self._spans = SegmentSpans()
 
     def __repr__(self) -> str:
         return f"{self.id.topic}/{self.id.partition}"
@@ -138,7 +141,7 @@ class Partition:
     @property
     def idle(self) -> bool:
         """Nobody waits for an answer."""
-        return not self._waiting
+        return not len(self._requests)
 
     # --- requests --------------------------------------------------------------------------
 
@@ -154,20 +157,14 @@ class Partition:
         span: Span | None = None,
     ) -> None:
         """Take the next request in order; `waiter` hears of it later, never from within this call."""
-        self._token = token = self._token + 1
-        request = Request(token, waiter, slot, records, deadline_ms, zstd_allowed)
-        self._waiting[token] = request
-        if span is not None:
-            self._spans.waits(token, span)
+        request = self._requests.take(waiter, slot, records, deadline_ms, zstd_allowed, span)
         if self.writer is None:
             if not self._held:
                 self.held_since_ms = now.mono_ms
             self._held.append(request)
             return
-        if self.writer.opens_records or self._unread:
-            self._line_up(self.writer, request)
-            return
-        self._feed(self.writer, request, now)
+        if not self._line_up(self.writer, request, now):
+            self._feed(self.writer, request, now)
         self._tools.pump.touch(self)
 
     def serve(self, writer: PartitionWriter, producers: ProducerTable) -> None:
@@ -176,27 +173,32 @@ class Partition:
         self.phase = Phase.SERVING
         self.writer = writer
         self.producers = producers
+        producers.join(self._tools.producer_budget)
         self.loaded.set()
         self.held_since_ms = 0
         held, self._held = self._held, deque()
+        now = self._tools.now()
         for request in held:
-            if writer.opens_records:
-                self._line_up(writer, request)
-            else:
+            if not self._line_up(writer, request, now):
                 self._feed_late(writer, request)
         self._tools.pump.touch(self)
 
-    def _line_up(self, writer: PartitionWriter, request: Request) -> None:
-        """Records are opened first, or those of an earlier request are: take turns."""
+    def _line_up(self, writer: PartitionWriter, request: Request, now: Instant) -> bool:
+        """Whether it waits for its turn: its records are opened first, or those of an earlier request are."""
+        if not self._unread and writer.opens(request.records, request.zstd_allowed) is None:
+            return False
+        if len(self._unread) >= LINE_MAX:
+            self._feed(writer, request, now, NO_PLACE)
+            return True
         self._unread.append(request)
         if len(self._unread) == 1:
             opener = self._tools.opener
             self._tools.begin(opener.open_all(self._unread, writer, partial(self._feed_late, writer)))
+        return True
 
     def _feed_late(self, writer: PartitionWriter, request: Request, contents: Contents | None = None) -> None:
-        """What nobody waits for any more must not be appended late."""
         now = self._tools.now()
-        if request.waiter.abandoned or request.deadline_ms < now.mono_ms:
+        if request.given_up(now.mono_ms):
             self._answer(Reply(token=request.token, error=ErrorCode.REQUEST_TIMED_OUT))
         else:
             self._feed(writer, request, now, contents)
@@ -205,9 +207,11 @@ class Partition:
     def _feed(
         self, writer: PartitionWriter, request: Request, now: Instant, contents: Contents | None = None
     ) -> None:
-        if self._tools.refused_firsts.is_behind(self.key, request.records, self.producers):
-            self._behind.append(request.token)
+        if self._requests.is_behind(request, self.producers, now):
+            self._behind.append(request)
             return
+        if contents is not None:
+            contents = self._requests.hold(request, contents)
         writer.append(
             request.token,
             request.records,
@@ -241,8 +245,10 @@ class Partition:
         if writer is None:
             return
         behind, self._behind = self._behind, []
-        for token in behind:
-            self._answer(Reply(token=token, error=ErrorCode.NOT_ENOUGH_REPLICAS, message=BEHIND))
+        for request in behind:
+            self._requests.settle(
+                request, Reply(request.token, ErrorCode.NOT_ENOUGH_REPLICAS, message=BEHIND)
+            )
         due_ms = writer.next_deadline()
         if due_ms is not None and due_ms <= now.mono_ms:
             writer.tick(now)
@@ -309,14 +315,11 @@ class Partition:
         tools.committer.submit(txn, partial(self._settled, writer, action), span=span)
 
     def _answer(self, reply: Reply) -> None:
-        request = self._waiting.pop(reply.token)
-        self._spans.answered(reply.token)
-        if reply.error in REPEATED:
-            self._tools.refused_firsts.refused(self.key, request.records, self._tools.clock.now_ms())
-        request.waiter.settle(request.slot, reply)
+        self._requests.answer(reply, self._tools.now())
 
     def _stepped_down(self, reason: StepDownReason) -> None:
         self.phase = Phase.GONE
+        self.producers.leave()
         self._fills.close()
         self._tools.governor.forget(self)
         self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
@@ -331,8 +334,6 @@ class Partition:
             writer.grant_seal(now)
         else:
             self._tools.pump.governor_waits()
-
-    # --- I/O -------------------------------------------------------------------------------
 
     async def _put(self, writer: PartitionWriter, action: PutObject) -> None:
         tools = self._tools
@@ -381,6 +382,8 @@ class Partition:
         now = self._tools.now()
         if ready is None:
             writer.checkpoint_failed(action.plan, now)
+        elif isinstance(ready, StepDownReason):
+            writer.step_down(ready, now)
         else:
             writer.checkpoint_ready(action.plan, ready.snap_key, ready.meta, now)
             writer.moved_log_start(ready.log_start)
@@ -393,6 +396,5 @@ class Partition:
         elif answer.result.succeeded:
             writer.committed(action.txn, answer.revision, now)
         else:
-            head, revision = head_in(answer.result)
-            writer.commit_refused(action.txn, head, revision, ambiguous=answer.ambiguous, now=now)
+            refused(self.id, writer, action.txn, answer, now)
         self._tools.pump.touch(self)

@@ -12,6 +12,8 @@ from kafscale.storage.keys import TopicId
 from kafscale.wire.errors import ErrorCode
 
 PENALTY_MS = 500
+DAMAGE_MS = 10_000
+"""Until damage is looked at again: a person must have mended it first."""
 DESERVING = frozenset(
     {
         StepDownReason.FOREIGN_OBJECT,
@@ -19,6 +21,7 @@ DESERVING = frozenset(
         StepDownReason.STORE_REFUSED,
         StepDownReason.STORE_UNAVAILABLE,
         StepDownReason.COMMIT_REJECTED,
+        StepDownReason.DAMAGED,
     }
 )
 
@@ -29,8 +32,10 @@ class Penalties:
     def __init__(self) -> None:
         self._until: dict[tuple[TopicId, int], tuple[int, ErrorCode]] = {}
 
-    def add(self, key: tuple[TopicId, int], error: ErrorCode, now_ms: int) -> None:
-        self._until[key] = (now_ms + PENALTY_MS, error)
+    def add(
+        self, key: tuple[TopicId, int], error: ErrorCode, now_ms: int, penalty_ms: int = PENALTY_MS
+    ) -> None:
+        self._until[key] = (now_ms + penalty_ms, error)
 
     def error(self, key: tuple[TopicId, int], now_ms: int) -> ErrorCode | None:
         """What to answer instead of claiming; None: claim."""

@@ -30,7 +30,7 @@ def claimable(fleet: Fleet, topic_id: TopicId, partition: int, record: OwnerReco
     if record is None:
         why: Grounds | None = Grounds.FIRST
     else:
-        why = grounds(record.owner, record.handoff_to, me=fleet.me, live=fleet.live)
+        why = grounds(record.owner, record.handoff_to, me=fleet.me, live=fleet.live, ready=fleet.ready)
     if why in (None, Grounds.MINE, Grounds.HANDED_OVER):
         return why
     return why if rendezvous(topic_id, partition, fleet.ready) == node_of(fleet.me) else None

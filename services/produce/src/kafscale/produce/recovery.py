@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from kafscale.produce.log.model import PartitionId
-from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.producers import ProducerBounds, ProducerTable
 from kafscale.storage.heads import Head, Meta, Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.segment import SegmentError, verify_segment, walk_batches
 from kafscale.storage.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.wire.records import read_batch_header
+
+T = TypeVar("T")
 
 GETS_AT_ONCE_MAX = 32
 """Of the whole instance."""
@@ -28,8 +32,11 @@ READ_AHEAD_MAX = 8
 GET_TIMEOUT_S = 20.0
 
 
-class LogDamaged(Exception):
-    """A committed object is missing or is not the one that was committed: a person must look."""
+class LogDamaged(UnreadableValue):
+    """A committed object is missing or is not the one that was committed: a person must look.
+
+    Or the head or meta that named it has moved on since it was read: look at them again first.
+    """
 
     def __init__(self, key: str, cause: str) -> None:
         super().__init__(f"committed object {key}: {cause}")
@@ -39,16 +46,17 @@ class LogDamaged(Exception):
 class Recovery:
     """Loads producer tables. Raises StoreError while the store fails, LogDamaged when it lies."""
 
-    def __init__(self, store: ObjectStore, keyspace: Keyspace) -> None:
+    def __init__(self, store: ObjectStore, keyspace: Keyspace, bounds: ProducerBounds | None = None) -> None:
         self._store = store
         self._keyspace = keyspace
+        self._bounds = bounds
         self._gets = asyncio.Semaphore(GETS_AT_ONCE_MAX)
 
     async def producers(self, id_: PartitionId, head: Head, meta: Meta) -> ProducerTable:
         snapshot = ProducerSnapshot(offset=head.snap_offset)
         if head.snap_key:
-            snapshot = decode_snapshot(await self._get(head.snap_key, None))
-        table = ProducerTable.restore(snapshot)
+            snapshot = await self._decoded(head.snap_key, decode_snapshot)
+        table = await asyncio.to_thread(ProducerTable.restore, snapshot, self._bounds)
         start = head.snap_offset
         known_gone = meta.swept  # what stands under such a name now is nothing that was ever committed
         listed = await self._listed(head, meta, start)
@@ -61,8 +69,15 @@ class Recovery:
         segments: list[Seg] = []
         for chunk in meta.chunks:
             if chunk.last >= start:
-                segments += decode_manifest(await self._get(chunk.key, None)).segments
+                segments += (await self._decoded(chunk.key, decode_manifest)).segments
         return segments + list(head.tail)
+
+    async def _decoded(self, key: str, decode: Callable[[bytes], T]) -> T:
+        body = await self._get(key, None)
+        try:
+            return await asyncio.to_thread(decode, body)
+        except UnreadableValue as error:
+            raise LogDamaged(key, str(error)) from error
 
     async def _replay(
         self, id_: PartitionId, segments: Sequence[Seg], log_start: int, table: ProducerTable

@@ -12,6 +12,8 @@ from kafscale.produce.governor import Governor
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
+from kafscale.produce.log.producer_budget import ProducerBudget
+from kafscale.produce.merging import Merges
 from kafscale.produce.message_sets import ConversionLine
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.offers import Offers
@@ -19,14 +21,16 @@ from kafscale.produce.opening import Opener
 from kafscale.produce.overtaking import RefusedFirsts
 from kafscale.produce.ownership import Ownership, World
 from kafscale.produce.partition import Partition, Tools
+from kafscale.produce.pieces import Pieces
 from kafscale.produce.pump import Pump
 from kafscale.produce.recovery import Recovery
 from kafscale.produce.refusals import Refusals
 from kafscale.produce.service import OwnershipService
-from kafscale.produce.settings import ProduceSettings, limits_of, segments_per_s
+from kafscale.produce.settings import ProduceSettings, limits_of, producer_bounds, segments_per_s
 from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.etcd import KeyValue
 from kafscale.storage.heads import OwnerRecord, decode_owner
@@ -59,6 +63,7 @@ class ProduceService:
         self._runtime = runtime
         self._metrics = ProduceMetrics(runtime.metrics)
         self._refused_firsts = RefusedFirsts()
+        self._producer_budget = ProducerBudget(runtime.settings.produce_producer_bytes)
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self.owners: PrefixView[OwnerRecord] = PrefixView(
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
@@ -107,7 +112,7 @@ class ProduceService:
         )
         return Ownership(
             world,
-            recovery=Recovery(store, runtime.keyspace),
+            recovery=Recovery(store, runtime.keyspace, producer_bounds(settings)),
             limits=lambda topic: limits_of(topic, settings, store),
             fresh_id=fresh_id,
             clock=runtime.clock,
@@ -117,15 +122,28 @@ class ProduceService:
 
     def _tools(self) -> Tools:
         runtime = self._runtime
+        merges = Merges(
+            runtime.store,
+            runtime.keyspace,
+            fresh_id,
+            begin=runtime.task_group.create_task,
+            clock=runtime.clock,
+            metrics=self._metrics,
+        )
         return Tools(
             store=runtime.store,
             keyspace=runtime.keyspace,
             committer=self.committer,
             governor=self.governor,
-            opener=Opener(),
-            checkpointer=Checkpointer(runtime.etcd, runtime.store, runtime.keyspace, fresh_id),
+            opener=Opener(Pieces(), runtime.budget, runtime.clock),
+            # Pieces of its own: commits wait for a checkpoint, and it must not wait for what clients sent.
+            checkpointer=Checkpointer(
+                runtime.etcd, runtime.store, runtime.keyspace, fresh_id, Pieces(), merges
+            ),
             pump=self.pump,
             refused_firsts=self._refused_firsts,
+            producer_budget=self._producer_budget,
+            budget=runtime.budget,
             clock=runtime.clock,
             metrics=self._metrics,
             tasks=runtime.task_group,
@@ -136,9 +154,18 @@ class ProduceService:
 
     def _watch_gauges(self) -> None:
         watch = self._runtime.metrics.watch
+        watch_views(
+            self._runtime.metrics,
+            topics=self._runtime.topics.view,
+            owners=self.owners,
+            live_produce=self.live.view,
+        )
         watch("owned_partitions", self.ownership.owned_count)
         watch("governor_waiting_partitions", lambda: self.governor.waiting)
         watch("conversions_waiting", lambda: len(self.conversions))
+        watch("producer_ids", lambda: self._producer_budget.ids)
+        watch("producer_ids_bytes", lambda: self._producer_budget.used_bytes)
+        watch("producer_ids_evicted_total", lambda: self._producer_budget.evicted)
 
     def parts(self) -> ServiceParts:
         return ServiceParts(

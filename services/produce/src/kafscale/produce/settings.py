@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from kafscale.produce.log.model import Limits
+from kafscale.produce.log.producer_budget import PRODUCER_BYTES_MAX
+from kafscale.produce.log.producers import ProducerBounds
 from kafscale.runtime.settings import MIB, ServiceSettings
 from kafscale.storage.objects import ObjectStore
-from kafscale.storage.topics import Topic
+from kafscale.storage.snapshots import EXPIRY_MS
+from kafscale.storage.topics import UNCOMPRESSED, Topic
+from kafscale.wire.compression import Codec, Compression
 from pydantic import Field
 
 COMPACTED_TAIL_REST_MS = 60_000
-"""A checkpoint a minute at most for what trickles into a partition of a compacted topic."""
+"""How long segments of a compacted topic rest in the tail at most, where writes never pause for a second."""
+COMPACTED_TAIL_REST_MIN_MS = 1_000
 
 
 class ProduceSettings(ServiceSettings):
@@ -31,11 +36,41 @@ class ProduceSettings(ServiceSettings):
     produce_handoffs_per_s: int = Field(
         20, ge=1, description="Partitions given away per second while rebalancing."
     )
+    produce_producer_ids: int = Field(
+        10_000,
+        ge=100,
+        le=1_000_000,
+        description="Idempotent producers that one partition remembers; past it the longest silent one is forgotten.",
+    )
+    produce_producer_bytes: int = Field(
+        PRODUCER_BYTES_MAX,
+        ge=MIB,
+        description="Memory for the idempotent producers of all partitions of an instance.",
+    )
+    produce_producer_expiration_ms: int = Field(
+        EXPIRY_MS,
+        ge=1_000,
+        le=EXPIRY_MS,
+        description="A producer that was silent for so long is forgotten: Kafka's producer.id.expiration.ms.",
+    )
 
 
 def segments_per_s(settings: ProduceSettings, store: ObjectStore) -> int | None:
     """None: the store bills nothing, every flush may go at once."""
     return settings.produce_segments_per_s or store.puts_per_s_max
+
+
+def producer_bounds(settings: ProduceSettings) -> ProducerBounds:
+    return ProducerBounds(
+        ids_max=settings.produce_producer_ids, expiration_ms=settings.produce_producer_expiration_ms
+    )
+
+
+def _compression_of(topic: Topic) -> Compression | None:
+    if topic.compression is None:
+        return None
+    name, level = topic.compression
+    return Compression(Codec.NONE if name == UNCOMPRESSED else Codec[name.upper()], level)
 
 
 def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Limits:
@@ -55,5 +90,11 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         governed_linger_max_ms=settings.produce_linger_max_ms,
         log_append_time=topic.takes_append_time,
         keys_required=topic.is_compacted,
-        tail_rest_ms=COMPACTED_TAIL_REST_MS if topic.is_compacted else None,
+        compression=_compression_of(topic),
+        tail_rest_ms=_tail_rest_ms(topic) if topic.is_compacted else None,
     )
+
+
+def _tail_rest_ms(topic: Topic) -> int:
+    """Who wants records compacted sooner than in a minute says so by `max.compaction.lag.ms`."""
+    return max(COMPACTED_TAIL_REST_MIN_MS, min(COMPACTED_TAIL_REST_MS, topic.max_compaction_lag_ms))

@@ -1,8 +1,9 @@
 """DescribeProducers (61): v0-0 (KIP-664)
 
-The idempotent producers of a partition as its owner knows them: those whose newest committed batch is younger than a
-day. Asking for a partition whose owner is gone makes the next one claim it, as a Produce would; one that was never
-claimed has no producers and stays unclaimed. Without transactions no coordinator has an epoch and none has begun: -1.
+The idempotent producers of a partition as its owner knows them: those that it remembers, whose last batch is younger
+than KAFSCALE_PRODUCE_PRODUCER_EXPIRATION_MS. Asking for a partition whose owner is gone makes the next one claim it, as
+a Produce would; one that was never claimed has no producers and stays unclaimed. Without transactions no coordinator
+has an epoch and none has begun: -1.
 Per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER when it is another's or is not loaded in time.
 """
 
@@ -12,6 +13,7 @@ import asyncio
 from collections.abc import Sequence
 
 import structlog
+from kafscale.produce.log.producers import STEP_PRODUCERS
 from kafscale.produce.ownership import HOLD_MAX_MS, Ownership
 from kafscale.produce.partition import Partition, Phase
 from kafscale.produce.unseen import UnseenTopics
@@ -99,8 +101,14 @@ class DescribeProducersHandler:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if partition.writer is None or partition.phase is not Phase.SERVING:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        table = partition.producers
-        return table.expired(table.snapshot(partition.writer.head.next), self._clock.wall_ms()).producers
+        table, found = partition.producers, []
+        for number, producer_id in enumerate(table.remembered(self._clock.wall_ms()), 1):
+            entry = table.entry(producer_id, partition.writer.head.next)
+            if entry is not None:
+                found.append(entry)
+            if number % STEP_PRODUCERS == 0:
+                await asyncio.sleep(0)
+        return found
 
 
 def _answer(index: int, known: Sequence[ProducerEntry] | ErrorCode) -> DescribeProducersResponsePartition:

@@ -6,7 +6,8 @@ that failed is forgotten: the next one is made anew, because an object may only 
 transaction whose compared meta revision was read before its upload began.
 
 Compaction replaces only what manifests list. So in a compacted topic (`Limits.tail_rest_ms`) segments do not rest in
-the tail until there are many: a while after there are two, all but the newest leave it, and so they do at a hand-over.
+the tail until there are many: all but the newest leave it as soon as nobody has written for a second, not more often
+than every AGAIN_MS, and when writes never pause after `tail_rest_ms`. So they do at a hand-over.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from kafscale.produce.log.producers import ProducerTable
 from kafscale.storage.heads import Head
 
 _NEVER = 1 << 62
+QUIET_MS = 1_000
+"""Without a commit: then a partition counts as quiet."""
+AGAIN_MS = 10_000
+"""Between checkpoints for quiet's sake: each costs two objects and a transaction, as a commit does."""
 REST_KEEP = 1
 """The newest segment is never compacted."""
 Ready = tuple[CheckpointPlan, str, MetaWrite]
@@ -31,6 +36,9 @@ class Checkpoints:
         self._not_before_ms = 0
         self._closing_taken = False
         self._ripe_ms: int | None = None  # since when the tail has had more than its newest segment
+        self._seen_next = -1
+        self._grew_ms = 0  # when the committed end was seen to move last
+        self._again_ms = 0  # no checkpoint for quiet's sake before it
 
     @property
     def under_way(self) -> bool:
@@ -44,10 +52,13 @@ class Checkpoints:
             return self._not_before_ms
         if limits.tail_rest_ms is None or self._ripe_ms is None or len(head.tail) <= REST_KEEP:
             return _NEVER
-        return max(self._not_before_ms, self._ripe_ms + limits.tail_rest_ms)
+        quiet_ms = max(self._grew_ms + QUIET_MS, self._again_ms)
+        return max(self._not_before_ms, min(quiet_ms, self._ripe_ms + limits.tail_rest_ms))
 
     def take(self, head: Head, limits: Limits, now: Instant) -> TakeCheckpoint | None:
         """A plan, if one is due."""
+        if head.next != self._seen_next:
+            self._seen_next, self._grew_ms = head.next, now.mono_ms
         if len(head.tail) <= REST_KEEP:
             self._ripe_ms = None
         elif self._ripe_ms is None:
@@ -68,8 +79,9 @@ class Checkpoints:
 
     def _take(self, head: Head, keep: int, now: Instant) -> TakeCheckpoint:
         self._plans += 1
+        self._again_ms = now.mono_ms + AGAIN_MS
         manifest = plan_manifest(head, keep)
-        snapshot = self._producers.expired(self._producers.snapshot(head.next), now.wall_ms)
+        snapshot = self._producers.begin_snapshot(head.next, now.wall_ms)
         self._plan = CheckpointPlan(number=self._plans, manifest=manifest, snapshot=snapshot)
         return TakeCheckpoint(plan=self._plans, manifest=manifest, snapshot=snapshot)
 
@@ -83,6 +95,7 @@ class Checkpoints:
 
     def failed(self, number: int, limits: Limits, now: Instant) -> None:
         if self._plan is not None and self._plan.number == number:
+            self._producers.abandon(self._plan.snapshot)
             self._plan = None
             self._ready = None
             self._not_before_ms = now.mono_ms + limits.checkpoint_retry_ms
@@ -91,6 +104,7 @@ class Checkpoints:
         """Meta moved while the plan was under way. Nothing failed, so the next one need not wait: the tail may
         be full by now, and commits wait for it."""
         if self._plan is not None and self._plan.number == number:
+            self._producers.abandon(self._plan.snapshot)
             self._plan = None
             self._not_before_ms = now.mono_ms
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafscale.produce.log import contents
 from kafscale.produce.log.batches import (
     NO_PRODUCER,
     Batches,
@@ -17,10 +16,11 @@ from kafscale.produce.log.batches import (
     stamp_append_time,
     stored_header,
 )
-from kafscale.produce.log.contents import Contents
+from kafscale.produce.log.contents import Contents, Opening, must_open, opened, too_many
 from kafscale.produce.log.flight import Flight, OpenBuffer
 from kafscale.produce.log.model import NO_TIMESTAMP, Instant, Limits, ObjectNames, PartitionId
-from kafscale.produce.log.producers import KnownBatch, ProducerTable, sequence_after
+from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.sequences import Repeat, sequence_after
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import HEADER_SIZE
@@ -28,6 +28,7 @@ from kafscale.wire.records import HEADER_SIZE
 _NEVER = 1 << 62
 _CLOCK_BACK_MAX_MS = 3_600_000
 _REGATHER_SHARE = 2
+_FULL = Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "The partition's buffers are full.")
 
 
 class Intake:
@@ -50,16 +51,37 @@ class Intake:
         held_bytes: int,
         zstd_allowed: bool,
         found: Contents | None,
-    ) -> Batches | KnownBatch | Rejection:
-        """What to do with a record set: assign it, answer it like its original, or refuse it."""
+    ) -> Batches | Repeat | Rejection:
+        """What to do with a record set: assign these batches, answer it like its original, or refuse it."""
+        if found is not None and found.rejection is not None:
+            return found.rejection
+        checked = self.judge_outside(record_set, limits, held_bytes, zstd_allowed)
+        if not isinstance(checked, list):
+            return checked
+        if found is None and must_open(checked, limits):
+            found = opened(Opening(checked, limits))
+            if found.rejection is not None:
+                return found.rejection
+        if found is not None and found.recompressed is not None:
+            again = check_record_set(found.recompressed, limits, zstd_allowed=True)
+            if isinstance(again, Rejection):
+                return again
+            checked = again
+            if held_bytes + len(found.recompressed) > limits.held_bytes_max:
+                return _FULL
+        first = checked[0][0]
+        if first.producer_id != NO_PRODUCER and not self.producers.make_room(first.producer_id):
+            return Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "Too many new producers are on their way.")
+        return checked
+
+    def judge_outside(
+        self, record_set: memoryview | None, limits: Limits, held_bytes: int, zstd_allowed: bool
+    ) -> Batches | Repeat | Rejection:
+        """The same as far as headers and bytes say it: all that is cheap comes before records are opened."""
         checked = check_record_set(record_set, limits, zstd_allowed=zstd_allowed)
         if isinstance(checked, Rejection):
             return checked
         assert record_set is not None
-        if limits.keys_required:
-            inside = found or contents.read(record_set)
-            if inside.rejection is not None:
-                return inside.rejection
         first = checked[0][0]
         if first.producer_id != NO_PRODUCER:
             last = checked[-1][0]
@@ -69,13 +91,20 @@ class Intake:
                 first.base_sequence,
                 sequence_after(last.base_sequence, last.last_offset_delta),
             )
-            if isinstance(known, KnownBatch):
+            if isinstance(known, Repeat):
                 return known
             if known is not ErrorCode.NONE:
                 return Rejection(known)
         if held_bytes + len(record_set) > limits.held_bytes_max:
-            return Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "The partition's buffers are full.")
-        return checked
+            return _FULL
+        return (too_many(checked) or checked) if limits.keys_required else checked
+
+    def opens(
+        self, record_set: memoryview | None, limits: Limits, held_bytes: int, zstd_allowed: bool
+    ) -> Opening | None:
+        """What is to be opened before this is appended. None: nothing, or it is decided without."""
+        judged = self.judge_outside(record_set, limits, held_bytes, zstd_allowed)
+        return Opening(judged, limits) if isinstance(judged, list) and must_open(judged, limits) else None
 
     def assign(self, batches: Batches, limits: Limits, now: Instant, committed: int) -> tuple[int, int]:
         """Give the batches the next offsets. The first offset, and the append time or -1."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from kafscale.produce.log.flight import Flight, Waiters
 from kafscale.produce.log.model import CommitHead, MetaWrite
+from kafscale.produce.log.producers import SnapshotWork
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, EpochStart, Head, Seg, encode_head
 from kafscale.storage.manifests import Manifest, epoch_starts
-from kafscale.storage.snapshots import ProducerSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class CheckpointPlan:
 
     number: int
     manifest: Manifest | None
-    snapshot: ProducerSnapshot
+    snapshot: SnapshotWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

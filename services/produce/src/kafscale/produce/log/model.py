@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
+from kafscale.produce.log.producers import SnapshotWork
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, TopicId
 from kafscale.storage.manifests import Manifest
 from kafscale.storage.objects import IfAbsent, IfMatch
-from kafscale.storage.snapshots import ProducerSnapshot
+from kafscale.wire.compression import Compression
 from kafscale.wire.errors import ErrorCode
 
 Buffer = bytes | bytearray | memoryview
@@ -75,14 +76,22 @@ class Limits:
     upload_give_up_ms: int = 60_000  # then the epoch is reset, to free memory
     checkpoint_at: int = 24  # tail segments
     tail_keep: int = 8  # of which a checkpoint leaves the newest so many inline
-    tail_rest_ms: int | None = None  # all but the newest segment leave a tail that long after there are two
+    tail_rest_ms: int | None = (
+        None  # all but the newest segment leave a tail that long after there are two, or sooner
+    )
     checkpoint_retry_ms: int = 1_000
     log_append_time: bool = False  # message.timestamp.type=LogAppendTime
     keys_required: bool = False  # cleanup.policy=compact
+    compression: Compression | None = None  # compression.type, unless it is the producer's
 
     @property
     def seal_bytes(self) -> int:
         return min(self.segment_bytes, self.seal_bytes_max)
+
+    @property
+    def opens_records(self) -> bool:
+        """Whether an append may have to look at records, or to compress them."""
+        return self.keys_required or self.compression is not None
 
 
 class Part(Enum):
@@ -119,6 +128,7 @@ class StepDownReason(Enum):
     STORE_REFUSED = auto()
     STORE_UNAVAILABLE = auto()  # for longer than upload_give_up_ms
     COMMIT_REJECTED = auto()  # etcd refused the request as such: our bug, or our rights
+    DAMAGED = auto()  # what etcd keeps of the partition cannot be read: alarm, a person must look
     ORDERED = auto()  # the shell said so: memory pressure, owner record changed, shutdown
     RELEASED = auto()  # handed over
 
@@ -279,15 +289,15 @@ class Published:
 class TakeCheckpoint:
     """Move `manifest` out of the head and save `snapshot`. Identity: `plan`.
 
-    In this order: read meta (value and revision); upload the manifest, any merges of old chunks and
-    the snapshot under fresh names; `checkpoint_ready(plan, snap_key, MetaWrite)`. Or
-    `checkpoint_failed(plan)`, after which the writer plans again by itself. Commits go on meanwhile;
-    the transaction itself comes back as a CommitHead.
+    In this order: read meta (value and revision); take the snapshot's steps, with other work between them;
+    upload the manifest and the snapshot under fresh names; `checkpoint_ready(plan, snap_key, MetaWrite)`. Or
+    `checkpoint_failed(plan)`, after which the writer plans again by itself. Commits go on meanwhile; the transaction
+    itself comes back as a CommitHead.
     """
 
     plan: int
     manifest: Manifest | None  # None: nothing to move, only the snapshot (hand-over); meta is put as it was
-    snapshot: ProducerSnapshot
+    snapshot: SnapshotWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from kafscale.produce.log.answers import Answers
 from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.checkpoints import Checkpoints
-from kafscale.produce.log.contents import Contents
+from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight, Waiter, Waiters
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import CheckpointPlan, Ledger, Sent
@@ -47,8 +47,9 @@ from kafscale.produce.log.model import (
     SteppedDown,
     Token,
 )
-from kafscale.produce.log.producers import KnownBatch, ProducerTable
+from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.resolve import Outcome, judge_checkpoint, judge_commit
+from kafscale.produce.log.sequences import Repeat
 from kafscale.produce.log.uploading import Uploads
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
@@ -76,7 +77,6 @@ class PartitionWriter:
         self._partition = partition
         self._limits = limits
         self._seal_bytes = limits.seal_bytes
-        self.opens_records = limits.keys_required  # by an append that is not given their `contents`
         self._names = names
         self._ids = ids
         self._actions: list[Action] = []
@@ -87,8 +87,6 @@ class PartitionWriter:
         self._intake = Intake(head, producers)
         self._checkpoints = Checkpoints(producers)
         self._doubts = Waiters()
-
-    # --- what the shell may read ---------------------------------------------------------------
 
     @property
     def state(self) -> State:
@@ -105,6 +103,12 @@ class PartitionWriter:
     @property
     def bytes_held(self) -> int:
         return self._intake.open.bytes + self._uploads.bytes_held  # that one fills, those on their way
+
+    def opens(self, record_set: memoryview | None, zstd_allowed: bool) -> Opening | None:
+        """What of a record set should be opened, beside the event loop, before it is appended."""
+        if not self._limits.opens_records or self._state is not State.SERVING:
+            return None
+        return self._intake.opens(record_set, self._limits, self.bytes_held, zstd_allowed)
 
     def take_actions(self) -> list[Action]:
         """What is to be done now, in order; each is handed out once."""
@@ -130,7 +134,7 @@ class PartitionWriter:
         deadline_ms: int,  # mono_ms; an unresolved request gets REQUEST_TIMED_OUT then
         now: Instant,
         zstd_allowed: bool = True,  # Produce v7+
-        contents: Contents | None = None,  # what `contents.read` found; None: not read
+        contents: Contents | None = None,  # what came of `opens`; None: not opened
     ) -> None:
         """Answer `token` now or when the commit decides; see `Reply`."""
         if self._state is not State.SERVING:
@@ -142,7 +146,7 @@ class PartitionWriter:
                 self._doubt(token, deadline_ms)
             else:
                 self._answers.refuse(token, judged)
-        elif isinstance(judged, KnownBatch):
+        elif isinstance(judged, Repeat):
             self._repeat(token, judged, deadline_ms)
         else:
             intake = self._intake
@@ -156,16 +160,16 @@ class PartitionWriter:
         """A gap, if this writer is still the owner."""
         self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms))
 
-    def _repeat(self, token: Token | None, known: KnownBatch, deadline_ms: int) -> None:
-        """A batch that has its offsets already shares the outcome of the original."""
+    def _repeat(self, token: Token | None, known: Repeat, deadline_ms: int) -> None:
+        """What has its offsets already shares the outcome of the original: that of its last batch."""
         if token is None:
             return
         append_time_ms = known.ts if self._limits.log_append_time else NO_TIMESTAMP
         waiter = Waiter(token, known.base, append_time_ms, deadline_ms)
-        if known.base < self._ledger.head.next:
+        if known.last_base < self._ledger.head.next:
             self._answers.acknowledge((waiter,), self._ledger.revision)
         else:
-            self._waiters_of(known.base).add(waiter)
+            self._waiters_of(known.last_base).add(waiter)
 
     def _waiters_of(self, offset: int) -> Waiters:
         for flight in self.flights():
@@ -226,8 +230,6 @@ class PartitionWriter:
         else:
             self.step_down(reason, now)
 
-    # --- commits -------------------------------------------------------------------------------
-
     def committed(self, txn: int, revision: int, now: Instant) -> None:
         sent = self._ledger.take_sent(txn)
         if sent is not None:
@@ -265,6 +267,7 @@ class PartitionWriter:
         """The transaction is in etcd. Only here and in `Answers.decide` are requests acknowledged."""
         old_snap_key = self._ledger.head.snap_key
         self._ledger.adopt(head, revision)
+        self._intake.producers.committed(head.next)
         self._intake.answered(sent.flights, now)
         for flight in sent.flights:
             self._answers.acknowledge(flight.waiters.take_all(), revision)
@@ -300,8 +303,6 @@ class PartitionWriter:
             self._answers.fail(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._lose(current, now)
 
-    # --- time, and the end ---------------------------------------------------------------------
-
     def tick(self, now: Instant) -> None:
         """Time has passed: expire requests, retry uploads, seal what is due."""
         for waiters in self._waiters():
@@ -311,7 +312,6 @@ class PartitionWriter:
     def configure(self, limits: Limits, now: Instant) -> None:
         self._limits = limits
         self._seal_bytes = limits.seal_bytes
-        self.opens_records = limits.keys_required
         self._advance(now)
 
     def moved_log_start(self, log_start: int) -> None:

@@ -1,0 +1,63 @@
+"""What the producer tables of one process may hold together, and who gives way when it is used up.
+
+The law: a table that grows beyond its equal share forgets its own producers, and one within its share is given room
+by the largest. So a client that makes producer ids without end takes them from itself, and not from those who have few.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+PRODUCER_BYTES_MAX = 64 << 20
+_SHRINK_SHARE = 16
+"""The largest gives up so much of itself at once: finding it costs a look at each table."""
+
+
+class Table(Protocol):
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def evictable(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def evict(self, count: int) -> int: ...
+
+
+class ProducerBudget:
+    """See the module's law. Tables count their own bytes into `used_bytes`."""
+
+    def __init__(self, bytes_max: int = PRODUCER_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        self.evicted = 0
+        self._tables: set[Table] = set()
+
+    @property
+    def ids(self) -> int:
+        """How many producers the tables hold."""
+        return sum(map(len, self._tables))
+
+    def join(self, table: Table) -> None:
+        self._tables.add(table)
+        self.used_bytes += table.bytes
+
+    def leave(self, table: Table) -> None:
+        self._tables.remove(table)
+        self.used_bytes -= table.bytes
+
+    def make_room(self, asking: Table) -> bool:
+        """Whether there is room for one more batch; False when nothing more can be forgotten."""
+        while self.used_bytes >= self.bytes_max:
+            if asking.evictable and asking.bytes * len(self._tables) > self.bytes_max:
+                gone = asking.evict(1)
+            else:
+                gone = self._shrink_largest()
+            if not gone:
+                return False
+            self.evicted += gone
+        return True
+
+    def _shrink_largest(self) -> int:
+        largest = max(
+            (table for table in self._tables if table.evictable), key=lambda each: each.bytes, default=None
+        )
+        return 0 if largest is None else largest.evict(len(largest) // _SHRINK_SHARE + 1)
