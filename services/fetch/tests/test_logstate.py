@@ -90,11 +90,12 @@ def test_half_of_a_checkpoint_is_noticed_where_it_hides_segments() -> None:
     before = LogState(
         head=Head(epoch=1, topic="t", next=40, tail=(seg(20), seg(30))), meta=Meta(manifest_end=20)
     )
-    torn = LogState(head=Head(epoch=1, topic="t", next=40, tail=(seg(30),)), meta=Meta(manifest_end=20))
     overlapping = LogState(head=before.head, meta=Meta(manifest_end=30))
-    assert all(before.covers(offset) for offset in range(40))
-    assert [offset for offset in range(40) if not torn.covers(offset)] == list(range(20, 30))
-    assert all(overlapping.covers(offset) for offset in range(40))
+    assert not before.torn
+    assert not overlapping.torn
+    assert not LogState().torn
+    for tail in ((seg(30),), ()):
+        assert LogState(head=Head(epoch=1, topic="t", next=40, tail=tail), meta=before.meta).torn
 
 
 def test_an_unclaimed_partition_is_an_empty_log() -> None:

@@ -1,11 +1,13 @@
 """Held requests: woken by commits, answered at their deadline, freed when nobody waits for them."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from kafscale.fetch.logstate import PartitionKey
+from kafscale.storage.keys import prefix_end
 from kafscale.storage.objects import MemoryStore
-from kafscale.storage.topics import Topic
+from kafscale.storage.topics import Topic, TopicState, encode_topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.wire.errors import ErrorCode
@@ -216,3 +218,36 @@ async def test_a_drain_answers_what_is_held_and_holds_nothing_more(
         client.service.fetch.drain()
         assert (await call.fetched()).responses[0].partitions[0].error_code == ErrorCode.NONE
         assert (await client.fetch(topic, 0, max_wait_ms=60_000)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_held_fetch_of_a_topic_that_is_deleted_hears_so(
+    etcd, keyspace, store, topic, log, serve, until, monkeypatch, known: bool
+) -> None:
+    """Its log is gone, and an offset that is out of range of nothing would reset the reader. The watch of topics may
+    be later than the watch of heads: then the topics are read."""
+    await log.append(records(5))
+    async with serve(etcd, keyspace, store) as client:
+        view = client.topics.view
+        call = client.start_fetch(topic, 5, max_wait_ms=60_000)
+        await until(lambda: client.service.fetch.held_requests == 1)
+        with monkeypatch.context() as patch:
+            if not known:
+                patch.setattr(view, "_apply", lambda *_: None)
+            deleting = replace(topic, state=TopicState.DELETING)
+            put = await etcd.put(keyspace.topic(topic.name), encode_topic(deleting))
+            if known:
+                await client.topics.wait_revision(put.revision, 5.0)
+            for prefix in (keyspace.heads_prefix(topic.topic_id), keyspace.metas_prefix(topic.topic_id)):
+                await etcd.delete(prefix, range_end=prefix_end(prefix))
+            async with asyncio.timeout(10):
+                (answer,) = (await call.fetched()).responses[0].partitions
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_an_offset_of_a_partition_that_was_never_written_is_out_of_range(
+    etcd, keyspace, store, topic, serve
+) -> None:
+    async with serve(etcd, keyspace, store) as client, asyncio.timeout(10):
+        for _ in range(3):
+            assert (await client.fetch(topic, 5)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

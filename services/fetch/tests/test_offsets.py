@@ -1,16 +1,25 @@
 """ListOffsets and OffsetForLeaderEpoch tell the truth about a log's history."""
 
+import asyncio
+from collections.abc import Iterator
+
+import msgspec
 import pytest
+from kafscale.fetch import offsets
 from kafscale.fetch.handlers.list_offsets import KNOWN_FROM
+from kafscale.fetch.offsets import LIES_MAX, OPENED_BYTES_MAX, OPENED_RECORDS_MAX, STEP_RECORDS
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import FaultyStore
+from kafscale.wire.batches import pack_batch
+from kafscale.wire.compression import compress
 from kafscale.wire.crc import crc32c
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Codec, Record, build_batch, has_valid_crc, read_batch_header
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+FAR = 1 << 60
 
 
 @pytest.fixture
@@ -160,6 +169,83 @@ async def test_a_batch_that_cannot_be_opened_answers_its_first_offset(
         assert (found.error_code, found.offset, found.timestamp) == (0, 1, 600)
 
 
+def liar(timestamp: int, *, count: int, said: int, codec: Codec = Codec.ZSTD) -> bytes:
+    """A small batch of many records of `timestamp`, whose header says that the newest is of the time `said`."""
+    body = bytes((12, 0, 0, 0, 1, 1, 0)) * count  # no delta, no key, no value, no header
+    header = msgspec.structs.replace(
+        read_batch_header(build_batch(at(timestamp))),
+        attributes=int(codec),
+        max_timestamp=said,
+        last_offset_delta=count - 1,
+        records_count=count,
+    )
+    return bytes(pack_batch(header, compress(codec, body)))
+
+
+@pytest.mark.parametrize("count", [OPENED_RECORDS_MAX + STEP_RECORDS, OPENED_BYTES_MAX // 7 + 1])
+async def test_a_batch_that_takes_too_much_answers_its_first_offset_and_nobody_waits_for_it(
+    etcd, keyspace, store, topic, log, serve, until, count: int
+) -> None:
+    """A few kilobytes that are millions of records: its own request ends at a limit, others are answered meanwhile."""
+    await log.append(at(100))
+    await log.append_raw([liar(100, count=count, said=FAR)])
+    other = LogBuilder(etcd, keyspace, store, topic, 1, epoch=3)
+    await other.append(at(100, 200))
+    async with serve(etcd, keyspace, store) as client, asyncio.timeout(60):
+        assert (await client.list_offsets(topic, LATEST)).offset == count + 1
+        begun = client.service.turns.pieces
+        asked = asyncio.create_task(client.list_offsets(topic, FAR - 1))
+        await until(lambda: client.service.turns.pieces > begun)
+        assert (await client.list_offsets(topic, 150, partitions=(1,))).offset == 1
+        if count < OPENED_BYTES_MAX // 7:
+            assert not asked.done()
+        found = await asked
+        assert (found.error_code, found.offset, found.timestamp) == (0, 1, FAR)
+
+
+async def test_a_header_that_promises_too_much_is_passed_and_many_of_them_are_not(
+    etcd, keyspace, store, topic, log, serve, until
+) -> None:
+    for lies in (1, LIES_MAX + 4):
+        part = int(lies > 1)
+        lied = LogBuilder(etcd, keyspace, store, topic, part, epoch=3)
+        await lied.append_raw([liar(100, count=3, said=FAR, codec=Codec.NONE)] * lies)
+        await lied.append(at(FAR))
+    async with serve(etcd, keyspace, store) as client:
+        assert (await client.list_offsets(topic, FAR)).offset == 3
+        limited = await client.list_offsets(topic, FAR, partitions=(1,))
+        assert (limited.offset, limited.timestamp) == (3 * LIES_MAX, FAR)
+
+
+async def test_a_log_that_starts_inside_its_newest_batch_is_no_lie(
+    etcd, keyspace, store, topic, log, serve, monkeypatch
+) -> None:
+    monkeypatch.setattr("kafscale.fetch.offsets.LIES_MAX", 1)
+    await log.append(at(900, 100, 100))
+    await log.append(at(100, 900))
+    await log.retain_from(1, delete=False)
+    async with serve(etcd, keyspace, store) as client:
+        assert (await client.list_offsets(topic, 500)).offset == 4
+
+
+async def test_a_batch_is_opened_in_turns_and_only_as_far_as_needed(
+    etcd, keyspace, store, topic, log, serve, monkeypatch
+) -> None:
+    await log.append(at(*range(100, 100 + 3 * STEP_RECORDS)))
+    seen = []
+    real = offsets.places_in
+
+    def places_in(*args: object, **options: object) -> Iterator[tuple[int, int]]:
+        for place in real(*args, **options):
+            seen.append(place)
+            yield place
+
+    monkeypatch.setattr(offsets, "places_in", places_in)
+    async with serve(etcd, keyspace, store) as client:
+        assert (await client.list_offsets(topic, 100 + STEP_RECORDS + 1)).offset == STEP_RECORDS + 1
+        assert len(seen) == 2 * STEP_RECORDS
+
+
 async def test_nothing_is_tiered(etcd, keyspace, store, topic, log, serve) -> None:
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
@@ -202,6 +288,32 @@ async def test_offsets_of_unknown_partitions_and_wrong_epochs(
         assert (
             await client.epoch_end(topic, 3, partition=7)
         ).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_an_epoch_begins_where_it_did_and_not_where_the_tail_does(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    await log.append(records(10))
+    await log.claim(5)
+    for _ in range(3):
+        await log.append(records(10))
+    await log.checkpoint(keep=1)
+    async with serve(etcd, keyspace, store) as client:
+        assert (await client.epoch_end(topic, 3)).end_offset == 10
+
+
+async def test_epochs_that_only_the_tail_lists_are_known(etcd, keyspace, store, topic, log, serve) -> None:
+    """The head lists the newest 16 itself; the tail may hold segments of more."""
+    for epoch in range(3, 27):
+        await log.claim(epoch)
+        await log.append(records(10))
+    async with serve(etcd, keyspace, store) as client:
+        for moved in (False, True):
+            if moved:
+                await log.checkpoint(keep=20)
+            for epoch in range(3, 27):
+                end = await client.epoch_end(topic, epoch)
+                assert (end.leader_epoch, end.end_offset) == (epoch, 10 * (epoch - 2))
 
 
 @pytest.mark.parametrize("version", range(5))

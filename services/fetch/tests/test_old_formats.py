@@ -1,5 +1,6 @@
 """Fetch 0-3: what is stored as batches is told as message sets, and ListOffsets 0 as lists."""
 
+import asyncio
 import threading
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import FaultyStore
 from kafscale.wire.batches import pack_batch
+from kafscale.wire.buffers import Steps
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.message_sets import message_sets_of, messages_in
 from kafscale.wire.records import Codec, Record, build_batch, read_batch_header
@@ -95,32 +97,63 @@ async def test_an_answer_is_bounded_by_its_limit_and_one_batch(
         assert [len(told(part)) for part in parts] == [10, 0]
 
 
-async def test_one_partition_is_told_at_a_time_also_when_clients_leave(
-    etcd, keyspace, store, topic, log, serve, until, monkeypatch
+class Large:
+    def __init__(self) -> None:
+        self.begun = 0
+        self.free = threading.Event()
+
+    def message_sets_of(self, *args: object, **options: object) -> Steps[list[bytes]]:
+        if "records_max" not in options:
+            self.begun += 1
+            while not self.free.is_set():
+                yield
+        return (yield from message_sets_of(*args, **options))
+
+
+@pytest.fixture
+def large(monkeypatch) -> Large:
+    """A batch of more than one record is large; telling it goes on until `free` is set."""
+    monkeypatch.setattr(old_formats, "ORDINARY_RECORDS", 1)
+    large = Large()
+    monkeypatch.setattr(old_formats, "message_sets_of", large.message_sets_of)
+    return large
+
+
+async def test_large_batches_are_told_one_at_a_time_and_ordinary_readers_pass_them(
+    etcd, keyspace, store, topic, log, serve, until, large
 ) -> None:
-    await log.append(at(1))
-    told_of, free = [], threading.Event()
-
-    def held(*args: object, **options: object) -> list[bytes]:
-        told_of.append(options["from_offset"])
-        assert free.wait(30)
-        return message_sets_of(*args, **options)
-
-    monkeypatch.setattr(old_formats, "message_sets_of", held)
-    async with serve(etcd, keyspace, store) as client:
+    await log.append(at(1, 2, 3))
+    other = LogBuilder(etcd, keyspace, store, topic, partition=1)
+    await other.append(at(1))
+    async with serve(etcd, keyspace, store) as client, asyncio.timeout(60):
         leaves = client.start_fetch(topic, 0, version=1)
-        await until(lambda: told_of == [0])
-        left_waiting = client.start_fetch(topic, 0, version=1)
-        stays = client.start_fetch(topic, 0, version=1)
-        assert bytes((await client.fetch(topic, 0, version=4)).records) == log.expected(0)
+        await until(lambda: large.begun == 1)
+        stays = [client.start_fetch(topic, 0, version=1) for _ in range(2)]
+        for _ in range(3):
+            _, ordinary = (await client.start_fetch(topic, 3, 0, version=1).fetched()).responses[0].partitions
+            assert len(told(ordinary)) == 1
+        assert large.begun == 1
         leaves.cancel()
-        left_waiting.cancel()
-        assert bytes((await client.fetch(topic, 0, version=4)).records) == log.expected(0)
-        assert told_of == [0]
-        free.set()
-        (answer,) = (await stays.fetched()).responses[0].partitions
-        assert len(told(answer)) == 1
-        assert told_of == [0, 0]
+        await until(lambda: large.begun == 2)
+        large.free.set()
+        for call in stays:
+            (answer,) = (await call.fetched()).responses[0].partitions
+            assert len(told(answer)) == 3
+        assert large.begun == 3
+
+
+async def test_a_reader_that_waits_too_long_behind_large_batches_gets_a_retriable_error(
+    etcd, keyspace, store, topic, log, serve, until, large, monkeypatch
+) -> None:
+    monkeypatch.setattr(old_formats, "LARGE_WAIT_S", 0.2)
+    await log.append(at(1, 2, 3))
+    async with serve(etcd, keyspace, store) as client, asyncio.timeout(60):
+        answers = [client.start_fetch(topic, 0, version=1) for _ in range(2)]
+        for call in answers:
+            (answer,) = (await call.fetched()).responses[0].partitions
+            assert (answer.error_code, bytes(answer.records)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+        large.free.set()
+        assert len(told(await client.fetch(topic, 0, version=1))) == 3
 
 
 async def test_zstd_is_refused_to_who_cannot_be_told_it(etcd, keyspace, store, topic, log, serve) -> None:

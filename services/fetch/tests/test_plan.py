@@ -1,10 +1,11 @@
 """What a reader is served, by the model: the log's batches as a list."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafscale.fetch.errors import OffsetGap
 from kafscale.fetch.plan import Cut, ResponseLimit, bytes_at_most, choose, cut, expected_bytes, first_at
 from kafscale.fetch.segment_view import SegmentView
 from kafscale.storage.heads import Seg
@@ -125,15 +126,40 @@ def test_a_reader_who_follows_next_offset_sees_every_batch_once(shape, data) -> 
 
 @given(shape=SHAPES, data=st.data())
 @settings(max_examples=100, deadline=None)
-def test_the_answer_ends_before_the_first_batch_of_an_unreadable_codec(shape, data) -> None:
-    log = make_log(shape, [Codec.NONE, Codec.GZIP, Codec.ZSTD])
+def test_no_answer_passes_over_an_offset(shape, data) -> None:
+    """Whatever segments are missing from what is to be served, the record set is the log's from the offset on."""
+    log = make_log(shape)
     offset = data.draw(st.integers(0, log.end - 1))
-    views = log.views[first_at(log.segs, offset) :]
-    result = cut(views, offset, log.end, 1 << 20, at_least_one=True, unreadable=Codec.ZSTD)
-    rest = [batch for batch in log.batches if batch.last >= offset]
-    until = next((n for n, batch in enumerate(rest) if batch.codec is Codec.ZSTD), len(rest))
-    assert b"".join(result.parts) == b"".join(batch.data for batch in rest[:until])
-    assert result.refused == (until == 0)
+    views = [view for view in log.views if data.draw(st.booleans())][data.draw(st.integers(0, 1)) :]
+    if views and not views[0].seg.base <= offset <= views[0].seg.last:
+        with pytest.raises(OffsetGap):
+            cut(views, offset, log.end, 1 << 20, at_least_one=True)
+        return
+    served = b"".join(cut(views, offset, log.end, 1 << 20, at_least_one=True).parts)
+    rest = b"".join(batch.data for batch in log.batches if batch.last >= offset)
+    assert rest.startswith(served)
+    assert bool(served) == bool(views)
+
+
+def without_batch(log: Log, gone: int, *, records: int) -> SegmentView:
+    """The first segment without its batch number `gone`; `records` is what its commit record says it holds."""
+    left = [batch for n, batch in enumerate(log.batches) if n != gone]
+    infos = [BatchInfo(b.base, b.last, len(b.data), b.last - b.base + 1) for b in left]
+    built = build_segment(0, infos, [b.data for b in left], 1)
+    seg = replace(log.segs[0], size=built.size, crc32c=built.crc32c, records=records)
+    return SegmentView(seg, b"".join(built.body))
+
+
+def test_batches_that_compaction_took_are_passed_over_and_no_others_ever() -> None:
+    """The segment itself says it: a compacted one holds fewer records than offsets."""
+    log = make_log([[(3, 10)] * 4])
+    compacted = without_batch(log, 2, records=9)
+    served = cut([compacted], 4, log.end, 1 << 20, at_least_one=True)
+    assert b"".join(served.parts) == log.batches[1].data + log.batches[3].data
+    behind = cut([compacted], 7, log.end, 1 << 20, at_least_one=True)
+    assert b"".join(behind.parts) == log.batches[3].data
+    with pytest.raises(SegmentError):
+        cut([without_batch(log, 2, records=12)], 7, log.end, 1 << 20, at_least_one=True)
 
 
 def test_views_are_of_the_cached_object_and_not_copies() -> None:

@@ -363,3 +363,54 @@ async def test_a_store_that_hangs_ends_in_a_retriable_error(etcd, keyspace, stor
             while (answer := await client.fetch(topic, 0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                 continue
         assert bytes(answer.records) == log.expected(0)
+
+
+async def test_metas_of_several_pages_are_no_restored_etcd(
+    etcd, keyspace, store, serve, until, monkeypatch
+) -> None:
+    """Such a read is as old as its first page, and the watch of heads goes on meanwhile."""
+    topic = await create_topic(etcd, keyspace, "wide", partitions=3)
+    log = LogBuilder(etcd, keyspace, store, topic)
+    await log.append(records(3))
+    went_back: list[int] = []
+    monkeypatch.setattr(Heads, "_go_back", lambda self, follower, topic_id, found: went_back.append(found))
+    real, metas = EtcdClient.prefix, keyspace.metas_prefix(topic.topic_id)
+    between_pages: list[int] = []
+
+    async with serve(etcd, keyspace, store) as client:
+        heads = client.service.heads
+        await client.fetch(topic, 0)
+
+        async def prefix(self, key, **how):
+            found = await real(self, key, **how)
+            if key == metas:
+                await log.append(records(1))
+                await until(lambda: heads._followers[topic.topic_id].heads_revision >= log.revision)
+                between_pages.append(found.revision)
+            return found
+
+        monkeypatch.setattr(EtcdClient, "prefix", prefix)
+        await heads._load(heads._followers[topic.topic_id], topic.topic_id, metas)
+        assert between_pages
+        assert between_pages[0] < heads._followers[topic.topic_id].heads_revision
+        assert went_back == []
+
+
+async def test_a_manifest_that_a_newer_version_wrote_harms_its_partition_alone(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    other = LogBuilder(etcd, keyspace, store, topic, partition=1)
+    await other.append(records(3))
+    for _ in range(3):
+        await log.append(records(3))
+    ref = await log.checkpoint(keep=1)
+    newer = store_pb2.Manifest.FromString(await store.get(ref.key))
+    newer.schema = 2
+    await store.put(ref.key, [newer.SerializeToString()])
+    async with serve(etcd, keyspace, store) as client, asyncio.timeout(AGAIN_S):
+        answer = await client.fetch(topic, 0)
+        assert (answer.error_code, bytes(answer.records)) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+        assert (await client.list_offsets(topic, 1_000)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert bytes((await client.fetch(topic, 6)).records) == log.expected(6)
+        response = await client.start_fetch(topic, 6, 0).fetched()
+        assert bytes(response.responses[0].partitions[1].records) == other.expected(0)

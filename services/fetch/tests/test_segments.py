@@ -1,16 +1,19 @@
 """Segments in memory: read ahead, bounded, pinned by answers; and what is not the committed object is never served."""
 
+from dataclasses import replace
+
 import pytest
 from kafscale.fetch.cache import ENTRY_COST_BYTES
 from kafscale.fetch.logstate import LogTable, PartitionKey
 from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.heads import encode_meta
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.records import build_batch
+from kafscale.wire.records import Record, build_batch
 
 
 @pytest.fixture
@@ -260,22 +263,30 @@ async def test_the_other_half_of_a_checkpoint_lists_segments_twice_and_serves_th
             assert bytes((await client.fetch(topic, offset)).records) == log.expected(offset)
 
 
-async def test_a_half_seen_checkpoint_is_looked_at_again(
-    etcd, keyspace, store, topic, log, serve, monkeypatch
+@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("keep", [0, 1])
+async def test_offsets_that_no_manifest_lists_are_an_alarm_and_are_never_passed_over(
+    etcd, keyspace, store, topic, log, serve, lost: int, keep: int
 ) -> None:
-    for n in range(4):
-        await log.append(records(3, label=f"s{n}-"))
+    """A meta that lost one of its manifests; nothing that is read again shows it."""
+    for n in range(3):
+        await log.append([Record(timestamp=100 * n + at, value=b"v") for at in range(3)])
+        await log.checkpoint()
+    if keep:
+        await log.append([Record(timestamp=300, value=b"v")] * 3)
+    hole = range(3 * lost, 3 * lost + 3)
+    left = tuple(chunk for chunk in log.meta.chunks if chunk.first != hole.start)
+    damaged = replace(log.meta, chunks=left)
+    await etcd.put(keyspace.meta(topic.topic_id, 0), encode_meta(damaged))
     async with serve(etcd, keyspace, store) as client:
-        await client.fetch(topic, 12)
-        heads = client.service.heads
-        key = PartitionKey(topic.topic_id, 0)
-        with monkeypatch.context() as patch:
-            # The watch of metas is late: only the head's half of the checkpoint has arrived.
-            patch.setattr(LogTable, "learn_meta", lambda self, *known: None)
-            await log.checkpoint(keep=1)
-            with heads.wakeup([key]) as wakeup:
-                while heads.known(key).tail_start != 9:
-                    wakeup.clear()
-                    await wakeup.wait(1_000)
-        assert not heads.known(key).covers(0)
-        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
+        for offset in range(log.next):
+            answer = await client.fetch(topic, offset)
+            if offset in hole:
+                assert (answer.error_code, bytes(answer.records)) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+            else:
+                last = hole.start - 1 if offset < hole.start else log.next - 1
+                assert bytes(answer.records) == log.expected(offset, last)
+        assert client.service.reader.lost_segments == len(hole)
+        for timestamp in (100 * lost + 1, 100 * lost + 50, 1_000):
+            found = await client.list_offsets(topic, timestamp)
+            assert (found.error_code, found.offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)

@@ -7,9 +7,8 @@ IllegalStateException from poll() at any Fetch error that it does not list.
 
 from enum import Enum
 
-from kafscale.storage.heads import CorruptValue
 from kafscale.storage.objects import StoreError
-from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.segment import SegmentError
 from kafscale.wire.errors import ErrorCode
 
@@ -40,14 +39,24 @@ class LostSegment(Exception):
         self.reason = reason
 
 
+class OffsetGap(Exception):
+    """What is read does not follow what was asked for: committed records would be passed over. The metadata is
+    damaged, as a state that is only half known is never read from (see `lookup.py`)."""
+
+    def __init__(self, *, due: int, found: int | None) -> None:
+        super().__init__(f"offset {due} is due, and the next that is listed is {found}")
+        self.due = due
+        self.found = found
+
+
 ReadFailure = (
     MetadataUnavailable,
     MemoryExhausted,
     LostSegment,
+    OffsetGap,
     StoreError,
     SegmentError,
-    CorruptValue,
-    UnknownSchema,
+    UnreadableValue,
 )
 """The world's failures that end in an error code for one partition."""
 

@@ -255,8 +255,9 @@ class Heads:
 
     async def _load(self, follower: _Follower, topic_id: TopicId, prefix: bytes) -> int:
         started_ms = self._clock.now_ms()
+        seen = follower.heads_revision  # before the read: it says nothing about what was heard while it ran
         found = await self._etcd.prefix(prefix)
-        if found.revision < follower.heads_revision:
+        if found.revision < seen:
             self._go_back(follower, topic_id, found.revision)
         present = set()
         for kv in found.kvs:

@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 from operator import attrgetter
 from typing import Final
 
+from kafscale.fetch.errors import OffsetGap
 from kafscale.fetch.logstate import LogState
-from kafscale.fetch.plan import choose, expected_bytes, first_at
+from kafscale.fetch.plan import choose, expected_bytes, first_at, unbroken
 from kafscale.storage.heads import CorruptValue, ManifestRef, Seg
 from kafscale.storage.manifests import Manifest, decode_manifest, epochs_ref
 from kafscale.storage.objects import ObjectStore, StoreError, StoreUnavailable
+from kafscale.storage.schema import UnreadableValue
 
 DECODE_IN_THREAD: Final = 2_000
 """A manifest of more segments than this is decoded beside the event loop."""
@@ -46,7 +48,7 @@ class ManifestCache:
         return manifest
 
     async def get(self, ref: ManifestRef) -> Manifest:
-        """Raises StoreError, or CorruptValue when the object is not what the reference says."""
+        """Raises StoreError, or UnreadableValue when the object is not what the reference says."""
         manifest = self.peek(ref)
         return manifest if manifest is not None else await asyncio.shield(self.begin(ref))
 
@@ -61,7 +63,7 @@ class ManifestCache:
     async def _fill(self, ref: ManifestRef, loading: asyncio.Future[Manifest]) -> None:
         try:
             manifest = await self._load(ref)
-        except (StoreError, CorruptValue) as error:
+        except (StoreError, UnreadableValue) as error:
             loading.set_exception(error)
             loading.exception()  # whoever asked may have left
         else:
@@ -94,7 +96,7 @@ class ManifestCache:
 
 
 class Locator:
-    """Raises what ManifestCache.get raises."""
+    """Raises what ManifestCache.get raises. Expects states that are not torn."""
 
     def __init__(self, manifests: ManifestCache) -> None:
         self._manifests = manifests
@@ -137,16 +139,18 @@ class Locator:
         return choose(segs, offset, limit_bytes, count_max=count_max)
 
     async def from_offset(self, state: LogState, offset: int) -> AsyncIterator[Seg]:
-        """Every segment from the one that holds `offset` on, in order."""
+        """Every segment from the one that holds `offset` on, in order. Raises OffsetGap instead of passing over one."""
         reached = offset
         for ref in _refs_from(state, offset):
             manifest = await self._manifests.get(ref)
-            for seg in manifest.segments[first_at(manifest.segments, reached) :]:
+            for seg in unbroken(manifest.segments[first_at(manifest.segments, reached) :], reached):
                 yield seg
                 reached = seg.end
-        for seg in state.tail:
-            if seg.last >= reached:
-                yield seg
+        for seg in unbroken([seg for seg in state.tail if seg.last >= reached], reached):
+            yield seg
+            reached = seg.end
+        if reached < state.next:
+            raise OffsetGap(due=reached, found=None)
 
     async def epochs(self, state: LogState) -> list[tuple[int, int]]:
         """(epoch, first offset) of every epoch that wrote records, oldest first."""
@@ -160,6 +164,9 @@ class Locator:
             manifest = await self._manifests.get(ref)
             for start in manifest.epochs:
                 starts.setdefault(start.epoch, start.start)
+        for seg in state.tail:  # of more epochs than the head lists, where each wrote little
+            if seg.base < inline_from:
+                starts.setdefault(seg.epoch, seg.base)
         for start in head_epochs:
             starts.setdefault(start.epoch, start.start)
         return sorted(starts.items())
@@ -179,7 +186,7 @@ def _refs_from(state: LogState, offset: int) -> Sequence[ManifestRef]:
 
 
 def _tail_after(state: LogState, segs: Sequence[Seg]) -> tuple[Seg, ...]:
-    """A checkpoint seen half lists some segments in both."""
+    """While only the meta's half of a checkpoint has arrived, some segments are listed in both."""
     if not segs:
         return state.tail
     end = segs[-1].end

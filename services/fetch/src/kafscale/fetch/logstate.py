@@ -54,9 +54,11 @@ class LogState:
     def chunks(self) -> tuple[ManifestRef, ...]:
         return self.meta.chunks
 
-    def covers(self, offset: int) -> bool:
-        """Head and meta are watched apart: between two halves of a checkpoint, offsets may be in neither."""
-        return offset >= self.tail_start or offset < self.meta.manifest_end
+    @property
+    def torn(self) -> bool:
+        """Head and meta are watched apart, and a checkpoint writes both: while only the head's half has arrived,
+        segments are listed in neither. Such a state must not be answered from."""
+        return self.tail_start > self.meta.manifest_end
 
 
 EMPTY_LOG: Final = LogState()

@@ -2,7 +2,8 @@
 
 An error that would make a client act (reset its offset, refresh its metadata, give up a topic) is answered
 only after a look that began after the request arrived: etcd for logs, the topics' records for names. When
-that look is impossible, the answer is retriable and says nothing about the offset.
+that look is impossible, the answer is retriable and says nothing about the offset. The same holds for a log of which
+only half of a checkpoint is known (`LogState.torn`): no answer is made from it, whatever is asked.
 """
 
 import asyncio
@@ -14,15 +15,16 @@ from kafscale.fetch.heads import Heads
 from kafscale.fetch.logstate import LogState, PartitionKey
 from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd import EtcdError
-from kafscale.storage.heads import CorruptValue
 from kafscale.storage.keys import TopicId
-from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, TopicsView
 from kafscale.wire.errors import ErrorCode
 
 TOPICS_REFRESH_MIN_MS: Final = 200
 """Names that do not exist are asked for in loops; the topics are read again this often at most."""
 TOPICS_REFRESH_TIMEOUT_MS: Final = 1_000
+LOOKS_MAX: Final = 5
+"""A look shows both halves of a checkpoint; it is needed again when the first half of the next has arrived since."""
 NO_EPOCH: Final = -1
 
 
@@ -71,7 +73,8 @@ class Lookup:
         self._topics = topics
         self._heads = heads
         self._clock = clock
-        self._topics_read_ms: int | None = None
+        self._topics_read_ms: int | None = None  # when the last read began, or failed
+        self._topics_seen_ms: int | None = None  # when the last one that succeeded began
         self._topics_lock = asyncio.Lock()
 
     async def open(self, spots: Sequence[Spot], asked: Asked, *, log_start_revision: int = 0) -> None:
@@ -81,7 +84,7 @@ class Lookup:
             await self._read_topics()
             for spot in unnamed:
                 if not self._name(spot):
-                    spot.error = _unknown(spot)
+                    spot.error = self._damaged(spot) or _unknown(spot)
         for spot in spots if log_start_revision else ():
             if spot.key and self._heads.log_start_revision(spot.key) < log_start_revision:
                 spot.fresh = True
@@ -92,56 +95,113 @@ class Lookup:
     async def review(self, spots: Sequence[Spot], asked: Asked) -> None:
         """Bring the named spots up to what is known now; look again where that would be an error."""
         doubtful = [spot for spot in spots if spot.key and (not self._judge(spot, asked) or spot.fresh)]
-        if not doubtful:
-            return
-        try:
-            await self._heads.refresh({spot.key: None for spot in doubtful if spot.key})
-        except MetadataUnavailable as failure:
-            for spot in doubtful:
-                spot.error = code_for(failure, asked)
-            return
-        for spot in doubtful:
-            self._judge(spot, asked)
+        for _ in range(LOOKS_MAX):
+            if not doubtful:
+                return
+            try:
+                await self._heads.refresh({spot.key: None for spot in doubtful if spot.key})
+            except MetadataUnavailable as failure:
+                _fail(doubtful, failure, asked)
+                return
+            torn = [spot for spot in doubtful if not self._judge(spot, asked) and _is_torn(spot)]
+            await self._explain([spot for spot in doubtful if _is_headless(spot)], asked)
+            doubtful = torn
+        _fail(doubtful, MetadataUnavailable(reason=f"half of a checkpoint in {LOOKS_MAX} looks"), asked)
 
     def _judge(self, spot: Spot, asked: Asked) -> bool:
         """True when what is known serves the spot."""
         assert spot.key is not None, spot.wanted
+        if not self._exists(spot):
+            spot.error = _unknown(spot)
+            return False
         try:
             state = self._heads.known(spot.key)
-        except (CorruptValue, UnknownSchema) as failure:
+        except UnreadableValue as failure:
             spot.error = code_for(failure, asked)
             return False
         if state is None:
             return False
         spot.state = state
         spot.error = verdict(state, spot.leader_epoch, spot.offset)
-        return spot.readable
+        return spot.readable and not state.torn
+
+    async def _explain(self, headless: Sequence[Spot], asked: Asked) -> None:
+        """Nobody has claimed the partition yet, or its head was deleted with its topic: the topics' records know."""
+        if not headless:
+            return
+        known = await self._read_topics(since_ms=self._clock.now_ms())
+        for spot in headless:
+            if not self._exists(spot):
+                spot.error = _unknown(spot)
+            elif not known:
+                _fail([spot], MetadataUnavailable(reason="the topics' records cannot be read"), asked)
+
+    def _exists(self, spot: Spot) -> bool:
+        """Whether the spot's topic is still the one that it was found to be."""
+        topic = self._find(spot)
+        return topic is not None and spot.key is not None and topic.topic_id == spot.key.topic_id
 
     def _name(self, spot: Spot) -> bool:
         """Find the topic; False when it does not exist as far as this view knows."""
-        wanted = spot.wanted
-        topic = self._topics.by_name(wanted) if isinstance(wanted, str) else self._topics.by_id(wanted)
-        if topic is None or topic.state is not TopicState.ACTIVE:
-            return False
-        if not 0 <= spot.partition < topic.partitions:
+        topic = self._find(spot)
+        if topic is None:
             return False
         spot.topic = topic
         spot.key = PartitionKey(TopicId(topic.topic_id), spot.partition)
         return True
 
-    async def _read_topics(self) -> None:
-        """A failure leaves the view as it is: "unknown topic" is retriable in itself."""
+    def _damaged(self, spot: Spot) -> ErrorCode | None:
+        """A topic whose record cannot be read is there all the same: no client may give it up."""
+        if isinstance(spot.wanted, str) and self._topics.is_damaged(spot.wanted):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return None
+
+    def _find(self, spot: Spot) -> Topic | None:
+        """The topic that has the partition, as far as this view knows."""
+        wanted = spot.wanted
+        topic = self._topics.by_name(wanted) if isinstance(wanted, str) else self._topics.by_id(wanted)
+        if topic is None or topic.state is not TopicState.ACTIVE:
+            return None
+        return topic if 0 <= spot.partition < topic.partitions else None
+
+    async def _read_topics(self, *, since_ms: int | None = None) -> bool:
+        """Whether the view is as new as `since_ms`, if that is given; without it a recent read is enough.
+        A failure leaves the view as it is: "unknown topic" is retriable in itself."""
         async with self._topics_lock:
+            if since_ms is not None and self._topics_seen_ms is not None and self._topics_seen_ms >= since_ms:
+                return True
             now_ms = self._clock.now_ms()
-            if self._topics_read_ms is not None and now_ms - self._topics_read_ms < TOPICS_REFRESH_MIN_MS:
-                return
+            early_ms = (
+                0 if self._topics_read_ms is None else self._topics_read_ms + TOPICS_REFRESH_MIN_MS - now_ms
+            )
+            if early_ms > 0:
+                if since_ms is None:
+                    return False
+                await asyncio.sleep(early_ms / 1000)
             try:
-                self._topics_read_ms = now_ms
+                self._topics_read_ms = begun_ms = self._clock.now_ms()
                 async with asyncio.timeout(TOPICS_REFRESH_TIMEOUT_MS / 1000):
                     await self._topics.refresh()
+                self._topics_seen_ms = begun_ms
             except (EtcdError, TimeoutError):
                 # Whoever queued behind this must not wait for a failure of its own.
                 self._topics_read_ms = self._clock.now_ms()
+                return False
+            return True
+
+
+def _is_torn(spot: Spot) -> bool:
+    return spot.state is not None and spot.state.torn
+
+
+def _is_headless(spot: Spot) -> bool:
+    """Its offset is out of range because there is no log at all."""
+    return spot.error is ErrorCode.OFFSET_OUT_OF_RANGE and spot.state is not None and spot.state.head is None
+
+
+def _fail(spots: Sequence[Spot], failure: MetadataUnavailable, asked: Asked) -> None:
+    for spot in spots:
+        spot.error = code_for(failure, asked)
 
 
 def _unknown(spot: Spot) -> ErrorCode:

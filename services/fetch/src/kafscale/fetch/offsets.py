@@ -1,13 +1,16 @@
 """Offsets by time, and epochs' ends: questions about a log's history.
 
 By time means the first record, not the first batch, at or after the time: segments are passed over by their
-newest timestamp, batches by theirs, and one batch is opened. A batch that cannot be opened (brokers store
-batches unread) answers its first offset, which is never too late.
+newest timestamp, batches by theirs, and one batch is opened, beside the event loop (`turns.py`) and only as far as
+needed. A batch that cannot be opened (brokers store batches unread), or not within the limits of bytes, records and
+time, answers its first offset, which is never too late.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from kafscale.fetch.cache import SegmentCache
@@ -16,15 +19,30 @@ from kafscale.fetch.logstate import LogState
 from kafscale.fetch.lookup import Spot
 from kafscale.fetch.reader import Reader
 from kafscale.fetch.segment_view import SegmentView
+from kafscale.fetch.turns import Lane, OutOfTime, Turns
 from kafscale.storage.heads import Seg
-from kafscale.wire.errors import WireError
-from kafscale.wire.records import records_in
+from kafscale.wire.buffers import Buffer, Steps, T
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.records import places_in
 
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 NO_EPOCH: Final = -1
 LATEST: Final = -1
 EARLIEST: Final = -2
+
+OPENED_BYTES_MAX: Final = 16 << 20
+"""That come out of one batch; producers fill batches up to a megabyte or a few."""
+OPENED_RECORDS_MAX: Final = 250_000
+"""Looked at in one batch: about a quarter of a second's work, in pieces."""
+OPENED_WITHIN_S: Final = 5.0
+"""One batch, its turns waited for included."""
+OPENED_AT_ONCE: Final = 4
+LIES_MAX: Final = 16
+"""Batches of one request that took what a limit allows, or have no record as new as their header says."""
+STEP_RECORDS: Final = 500
+HEADERS_PER_TURN: Final = 1_000
+NOT_THERE: Final = (NO_OFFSET, NO_TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +67,15 @@ class EpochEnd:
 class OffsetFinder:
     """Every method takes a spot whose state is as new as the question demands; raises one of ReadFailure."""
 
-    def __init__(self, reader: Reader, locator: Locator, cache: SegmentCache) -> None:
+    def __init__(self, reader: Reader, locator: Locator, cache: SegmentCache, turns: Turns) -> None:
         self._reader = reader
         self._locator = locator
         self._cache = cache
+        self._lane = Lane(turns, at_once=OPENED_AT_ONCE)
+
+    def begin(self) -> "Search":
+        """For all questions of one request."""
+        return Search(self._lane)
 
     async def earliest(self, spot: Spot) -> Point:
         state = _state(spot)
@@ -67,7 +90,7 @@ class OffsetFinder:
         end = state.lso if committed_only else state.next
         return Point(offset=end, epoch=NO_EPOCH if state.epoch is None else state.epoch)
 
-    async def at_time(self, spot: Spot, timestamp: int, *, committed_only: bool) -> Point:
+    async def at_time(self, spot: Spot, timestamp: int, search: "Search", *, committed_only: bool) -> Point:
         """The first record at or after `timestamp`."""
         state = _state(spot)
         upper = state.lso if committed_only else state.next
@@ -76,12 +99,12 @@ class OffsetFinder:
                 break
             if seg.max_ts < timestamp:
                 continue
-            found = await self._in_segment(spot, seg, state.log_start, timestamp)
+            found = await self._in_segment(spot, seg, state.log_start, timestamp, search)
             if found is not None:
                 return found if found.offset < upper else NOWHERE
         return NOWHERE
 
-    async def newest(self, spot: Spot) -> Point:
+    async def newest(self, spot: Spot, search: "Search") -> Point:
         """The first of the records with the greatest timestamp."""
         state = _state(spot)
         newest: Seg | None = None
@@ -89,12 +112,12 @@ class OffsetFinder:
         async for seg in self._locator.from_offset(state, state.log_start):
             max_ts = seg.max_ts
             if seg.base < state.log_start and max_ts > newest_ts:
-                max_ts = await self._newest_left(spot, seg, state.log_start)
+                max_ts = await self._newest_left(spot, seg, state.log_start, search)
             if newest is None or max_ts > newest_ts:
                 newest, newest_ts = seg, max_ts
         if newest is None:
             return NOWHERE
-        found = await self._in_segment(spot, newest, state.log_start, newest_ts)
+        found = await self._in_segment(spot, newest, state.log_start, newest_ts, search)
         return found or NOWHERE
 
     async def before(self, spot: Spot, timestamp: int, count: int, *, wall_ms: int) -> Point:
@@ -124,21 +147,72 @@ class OffsetFinder:
             return EpochEnd(epoch=current, offset=state.next)
         return end_of(await self._locator.epochs(state), epoch, state)
 
-    async def _newest_left(self, spot: Spot, seg: Seg, log_start: int) -> int:
+    async def _newest_left(self, spot: Spot, seg: Seg, log_start: int, search: "Search") -> int:
         """The greatest timestamp that is not deleted of a segment that the log starts within."""
         lease = self._cache.lease()
         try:
-            return newest_from(await self._reader.view(spot, seg, lease), log_start)
+            view = await self._reader.view(spot, seg, lease)
+            newest = NO_TIMESTAMP
+            async for position in _batches(view):
+                if view.last_offset_at(position) < log_start:
+                    continue
+                in_batch = view.max_timestamp_at(position)
+                if view.offset_at(position) < log_start and in_batch > newest:
+                    found = await search.open(newest_in(_batch_at(view, position), log_start))
+                    in_batch = in_batch if found is None else found
+                newest = max(newest, in_batch)
+            return newest
         finally:
             lease.release()
 
-    async def _in_segment(self, spot: Spot, seg: Seg, log_start: int, timestamp: int) -> Point | None:
+    async def _in_segment(
+        self, spot: Spot, seg: Seg, log_start: int, timestamp: int, search: "Search"
+    ) -> Point | None:
+        """The first record of the segment from `log_start` on with at least this timestamp."""
         lease = self._cache.lease()
         try:
             view = await self._reader.view(spot, seg, lease)
-            return first_at_time(view, log_start, timestamp)
+            async for position in _batches(view):
+                if view.last_offset_at(position) < log_start or view.max_timestamp_at(position) < timestamp:
+                    continue
+                first = view.offset_at(position)
+                found = await search.open(first_in(_batch_at(view, position), log_start, timestamp))
+                if found is None:
+                    found = max(log_start, first), view.max_timestamp_at(position)
+                if found is not NOT_THERE:
+                    return Point(offset=found[0], timestamp=found[1], epoch=view.seg.epoch)
+                if first >= log_start:
+                    search.lied()
+            return None
         finally:
             lease.release()
+
+
+class Search:
+    """The batches that one request opens. What a header says of its records is believed until they are seen; when so
+    many of them lied, or took too long, no further one is opened."""
+
+    __slots__ = ("_lane", "_left")
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._left = LIES_MAX
+
+    async def open(self, work: Steps[T]) -> T | None:
+        """None: the batch cannot be opened, or not within the limits."""
+        if not self._left:
+            return None
+        try:
+            return await self._lane.finish(work, until_s=asyncio.get_running_loop().time() + OPENED_WITHIN_S)
+        except WireError as refused:
+            if refused.code is ErrorCode.MESSAGE_TOO_LARGE:
+                self.lied()
+        except OutOfTime:
+            self.lied()
+        return None
+
+    def lied(self) -> None:
+        self._left = max(0, self._left - 1)
 
 
 def end_of(starts: Sequence[tuple[int, int]], epoch: int, state: LogState) -> EpochEnd:
@@ -151,46 +225,50 @@ def end_of(starts: Sequence[tuple[int, int]], epoch: int, state: LogState) -> Ep
     return EpochEnd(epoch=floor, offset=state.next)
 
 
-def first_at_time(view: SegmentView, log_start: int, timestamp: int) -> Point | None:
-    """The first record of the segment from `log_start` on with at least this timestamp."""
-    for position in view.batches():
-        if view.last_offset_at(position) < log_start or view.max_timestamp_at(position) < timestamp:
-            continue
-        batch = view.slice(position, view.batch_end(position))
-        try:
-            for record in records_in(batch):
-                if record.timestamp >= timestamp and record.offset >= log_start:
-                    return Point(offset=record.offset, timestamp=record.timestamp, epoch=view.seg.epoch)
-        except WireError:
-            return Point(
-                offset=max(log_start, view.offset_at(position)),
-                timestamp=view.max_timestamp_at(position),
-                epoch=view.seg.epoch,
-            )
-    return None
+async def _batches(view: SegmentView) -> AsyncIterator[int]:
+    """The starts of a segment's batches; of many tiny ones a piece at a time, so that the loop has its turns."""
+    position = view.start
+    while position < view.end:
+        starts = list(islice(view.batches(position), HEADERS_PER_TURN))
+        for start in starts:
+            yield start
+        position = view.batch_end(starts[-1])
+        await asyncio.sleep(0)
 
 
-def newest_from(view: SegmentView, log_start: int) -> int:
-    """The greatest timestamp of the segment's records from `log_start` on."""
+def _batch_at(view: SegmentView, position: int) -> memoryview:
+    return view.slice(position, view.batch_end(position))
+
+
+def first_in(batch: Buffer, log_start: int, timestamp: int) -> Steps[tuple[int, int]]:
+    """(offset, timestamp) of the batch's first record from `log_start` on with at least this timestamp, or NOT_THERE.
+    Raises WireError when it cannot be opened, or not within the limits."""
+    for places in _places(batch):
+        for offset, time in places:
+            if time >= timestamp and offset >= log_start:
+                return offset, time
+        yield
+    return NOT_THERE
+
+
+def newest_in(batch: Buffer, log_start: int) -> Steps[int]:
+    """The greatest timestamp of the batch's records from `log_start` on. Raises as `first_in`."""
     newest = NO_TIMESTAMP
-    for position in view.batches():
-        if view.last_offset_at(position) < log_start:
-            continue
-        in_batch = view.max_timestamp_at(position)
-        if view.offset_at(position) < log_start and in_batch > newest:
-            in_batch = _newest_in_batch(view, position, log_start)
-        newest = max(newest, in_batch)
+    for places in _places(batch):
+        newest = max([newest, *(time for offset, time in places if offset >= log_start)])
+        yield
     return newest
 
 
-def _newest_in_batch(view: SegmentView, position: int, log_start: int) -> int:
-    """Of a batch that the log starts within; one that cannot be opened answers for all its records."""
-    batch = view.slice(position, view.batch_end(position))
-    try:
-        times = [record.timestamp for record in records_in(batch) if record.offset >= log_start]
-    except WireError:
-        return view.max_timestamp_at(position)
-    return max(times, default=NO_TIMESTAMP)
+def _places(batch: Buffer) -> Iterator[list[tuple[int, int]]]:
+    """The places of the batch's records, some at a time."""
+    places = places_in(batch, bytes_max=OPENED_BYTES_MAX)
+    for _ in range(0, OPENED_RECORDS_MAX, STEP_RECORDS):
+        some = list(islice(places, STEP_RECORDS))
+        if not some:
+            return
+        yield some
+    raise WireError("record batch", f"over {OPENED_RECORDS_MAX} records", code=ErrorCode.MESSAGE_TOO_LARGE)
 
 
 def _state(spot: Spot) -> LogState:

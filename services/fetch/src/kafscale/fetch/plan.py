@@ -1,16 +1,18 @@
 """From offsets to segments to byte ranges. Pure.
 
 A partition's answer is whole batches, from the one that holds the fetch offset on, below the upper bound,
-and within its limit; only the first batch of the first partition that has one may pass the limits (KIP-74).
+and within its limit; it never passes over an offset (`unbroken`). Only the first batch of the first partition that
+has one may pass the limits (KIP-74).
 Limits are never stretched for anything else, so that an answer is never larger than max(limit, one batch).
 """
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
+from kafscale.fetch.errors import OffsetGap
 from kafscale.fetch.segment_view import SegmentView
 from kafscale.storage.heads import Seg
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE
@@ -26,7 +28,6 @@ class Cut:
     parts: tuple[memoryview, ...]
     size: int
     next_offset: int
-    refused: bool = False  # the reader's very first batch has the codec that it cannot read
 
 
 class ResponseLimit:
@@ -60,6 +61,22 @@ def first_at(segs: Sequence[Seg], offset: int) -> int:
     """The index of the segment that holds `offset`, or of the first after it; len(segs) if none."""
     at = bisect.bisect_right(segs, offset, key=_base)
     return at - 1 if at and segs[at - 1].last >= offset else at
+
+
+def unbroken(segs: Iterable[Seg], offset: int) -> Iterator[Seg]:
+    """The law of every answer: the segments, the first of which holds `offset`, as long as each begins where the one
+    before ends. Raises OffsetGap instead of passing over an offset.
+
+    Compaction takes records and leaves the extents of segments as they join; so a gap between two segments is never
+    its work. Inside a segment only one that holds fewer records than offsets may have gaps: see `SegmentView`.
+    """
+    due = offset
+    for seg in segs:
+        begun = due > offset
+        if seg.base > due or (begun and seg.base < due) or seg.last < due:
+            raise OffsetGap(due=due, found=seg.base)
+        yield seg
+        due = seg.end
 
 
 def choose(segs: Sequence[Seg], offset: int, limit_bytes: int, *, count_max: int) -> list[Seg]:
@@ -104,23 +121,15 @@ def cut(
     limit_bytes: int,
     *,
     at_least_one: bool,
-    unreadable: int | None = None,
 ) -> Cut:
-    """Join the batches of neighbouring segments that a reader at `offset` may have.
-
-    `unreadable`: a codec; the answer ends before its first batch.
-    """
+    """Join the batches of neighbouring segments that a reader at `offset` may have; a gap ends the answer, and raises
+    OffsetGap where nothing is before it."""
     parts: list[memoryview] = []
     left = limit_bytes
     reached = offset
-    for view in views:
+    for view in _unbroken_views(views, offset):
         start = view.start if offset <= view.seg.base else view.batch_of(offset)
         stop = _stop(view, start, upper, left, at_least_one=at_least_one and not parts)
-        if unreadable is not None and stop > start:
-            readable = view.before_codec(unreadable, start, stop)
-            if readable == start and not parts:
-                return Cut(parts=(), size=0, next_offset=offset, refused=True)
-            stop = readable
         if stop > start:
             parts.append(view.slice(start, stop))
             left -= stop - start
@@ -128,6 +137,17 @@ def cut(
         if stop < view.end:
             break
     return Cut(parts=tuple(parts), size=sum(map(len, parts)), next_offset=reached)
+
+
+def _unbroken_views(views: Sequence[SegmentView], offset: int) -> list[SegmentView]:
+    joined: list[SegmentView] = []
+    try:
+        for _ in unbroken((view.seg for view in views), offset):
+            joined.append(views[len(joined)])
+    except OffsetGap:
+        if not joined:
+            raise
+    return joined
 
 
 def _stop(view: SegmentView, start: int, upper: int, left: int, *, at_least_one: bool) -> int:

@@ -12,7 +12,14 @@ from typing import Final
 
 import structlog
 from kafscale.fetch.cache import Lease, SegmentCache
-from kafscale.fetch.errors import Asked, LostSegment, MemoryExhausted, ReadFailure, code_for
+from kafscale.fetch.errors import (
+    Asked,
+    LostSegment,
+    MemoryExhausted,
+    OffsetGap,
+    ReadFailure,
+    code_for,
+)
 from kafscale.fetch.locator import Locator
 from kafscale.fetch.logstate import LogState
 from kafscale.fetch.lookup import Lookup, Spot
@@ -84,9 +91,7 @@ class Reader:
         self._limits = limits
         self.lost_segments = 0
 
-    async def read(
-        self, asks: Sequence[Ask], max_bytes: int, lease: Lease, *, unreadable: int | None = None
-    ) -> ReadResult:
+    async def read(self, asks: Sequence[Ask], max_bytes: int, lease: Lease) -> ReadResult:
         """Fill every ask's cut within max_bytes. Failures are in the spots' errors."""
         self._plan(asks, max_bytes)
         missing = [ask for ask in asks if ask.planned and not self._take_ready(ask, lease)]
@@ -96,7 +101,7 @@ class Reader:
             async with asyncio.TaskGroup() as tasks:
                 for ask in missing:
                     tasks.create_task(self._load(ask, lease))
-        result = self._cut(asks, max_bytes, unreadable)
+        result = self._cut(asks, max_bytes)
         for ask in asks:
             if ask.cut.size:
                 self._read_ahead(ask)
@@ -141,7 +146,7 @@ class Reader:
 
     def _take_ready(self, ask: Ask, lease: Lease) -> bool:
         """True when all that was planned is in memory."""
-        if ask.segs is None or not ask.state.covers(ask.offset):
+        if not ask.segs:
             return False
         for seg in ask.segs:
             view = lease.ready(self.object_key(ask.spot, seg), seg)
@@ -183,17 +188,15 @@ class Reader:
         ask.upper = min(ask.upper, ask.state.next)
 
     async def _load_once(self, ask: Ask, lease: Lease) -> None:
-        if not ask.state.covers(ask.offset):
-            await self._renew(ask)
-            if not ask.spot.readable:
-                return
-            ask.segs = None
         if ask.segs is None:
             ask.segs = await self._locator.load_for(
                 ask.state, ask.offset, ask.planned, count_max=self._limits.join_segments_max
             )
-        loads = self._begin(ask, lease)
-        ask.views = await self._collect(self.object_key(ask.spot, ask.segs[0]), loads) if loads else []
+        if ask.offset >= ask.upper:
+            return
+        if not ask.segs:
+            raise OffsetGap(due=ask.offset, found=None)
+        ask.views = await self._collect(self.object_key(ask.spot, ask.segs[0]), self._begin(ask, lease))
 
     def _begin(self, ask: Ask, lease: Lease) -> "list[asyncio.Future[SegmentView]]":
         """Start every load; when memory runs out, as many as fit."""
@@ -229,30 +232,31 @@ class Reader:
         if isinstance(failure, LostSegment):
             self.lost_segments += 1
             log.error("committed_segment_lost", key=failure.key, reason=failure.reason)
+        elif isinstance(failure, OffsetGap):
+            self.lost_segments += 1
+            log.error("committed_offsets_lost", due=failure.due, found=failure.found)
         else:
             log.warning("segment_not_read", reason=str(failure))
 
     # -- what is served --------------------------------------------------------------------------
 
-    def _cut(self, asks: Sequence[Ask], max_bytes: int, unreadable: int | None) -> ReadResult:
+    def _cut(self, asks: Sequence[Ask], max_bytes: int) -> ReadResult:
         left = ResponseLimit(max_bytes)
         total = 0
         squeezed = False
         for ask in asks:
             allowed = left.allow(ask.max_bytes)
             if ask.views:
-                self._cut_one(ask, allowed, unreadable, at_least_one=left.at_least_one)
+                self._cut_one(ask, allowed, at_least_one=left.at_least_one)
                 left.take(ask.cut.size)
                 total += ask.cut.size
             squeezed = squeezed or (allowed < ask.max_bytes and ask.left_some)
         return ReadResult(size=total, full=squeezed or all(ask.left_some for ask in asks))
 
-    def _cut_one(self, ask: Ask, allowed: int, unreadable: int | None, *, at_least_one: bool) -> None:
+    def _cut_one(self, ask: Ask, allowed: int, *, at_least_one: bool) -> None:
         try:
-            ask.cut = cut(
-                ask.views, ask.offset, ask.upper, allowed, at_least_one=at_least_one, unreadable=unreadable
-            )
-        except SegmentError as failure:
+            ask.cut = cut(ask.views, ask.offset, ask.upper, allowed, at_least_one=at_least_one)
+        except (SegmentError, OffsetGap) as failure:
             lost = LostSegment(key=self.object_key(ask.spot, ask.views[0].seg), reason=str(failure))
             self._report(lost)
             ask.spot.error = code_for(lost, Asked.FETCH)

@@ -3,6 +3,8 @@
 Batch starts are found by walking headers from the nearest known start and remembered sparsely, so
 that a reader who comes again walks at most MARK_BYTES. An `.index` object only adds known starts; one that
 does not land on batch headers is ignored. Bytes are never copied: every answer is a position in `data`.
+Batches follow one another without a gap, unless the segment holds fewer records than offsets: then compaction took
+some. A gap anywhere else is damage, and is never walked over.
 """
 
 import bisect
@@ -24,21 +26,19 @@ from kafscale.storage.segment import (
 MARK_BYTES: Final = 16 << 10
 PREFIX_SIZE: Final = 12
 MAGIC_AT: Final = 16
-ATTRIBUTES_AT: Final = 21
 LAST_DELTA_AT: Final = 23
 MAX_TIMESTAMP_AT: Final = 35
-CODEC_MASK: Final = 0x07
 
 _PREFIX = struct.Struct(">qi")
-_ATTRIBUTES = struct.Struct(">h")
 _LAST_DELTA = struct.Struct(">i")
 _MAX_TIMESTAMP = struct.Struct(">q")
+_EXTENT = struct.Struct(">qi11xi")  # base offset, length, last offset's delta
 
 
 class SegmentView:
     """Positions are absolute in the object; `start` and `end` bound its batches."""
 
-    __slots__ = ("_offsets", "_positions", "buffer", "end", "seg", "start")
+    __slots__ = ("_dense", "_offsets", "_positions", "buffer", "end", "seg", "start")
 
     def __init__(self, seg: Seg, data: bytes | memoryview) -> None:
         """Raises SegmentError unless `data` is whole, intact, and the very object that was committed."""
@@ -47,6 +47,7 @@ class SegmentView:
         self.buffer = memoryview(data)
         self.start = HEADER_SIZE
         self.end = len(data) - FOOTER_SIZE
+        self._dense = seg.records == seg.last_delta + 1
         self._offsets = [seg.base]
         self._positions = [HEADER_SIZE]
 
@@ -107,15 +108,6 @@ class SegmentView:
         for start, _base, _size in self._walk(position):
             yield start
 
-    def before_codec(self, codec: int, start: int, stop: int) -> int:
-        """The start of the first batch in [start, stop) compressed with `codec`, else `stop`."""
-        for position in self.batches(start):
-            if position >= stop:
-                break
-            if _ATTRIBUTES.unpack_from(self.buffer, position + ATTRIBUTES_AT)[0] & CODEC_MASK == codec:
-                return position
-        return stop
-
     def slice(self, start: int, stop: int) -> memoryview:
         return self.buffer[start:stop]
 
@@ -126,13 +118,21 @@ class SegmentView:
 
     def _walk(self, position: int) -> Iterator[tuple[int, int, int]]:
         """(position, base offset, size) from a boundary on, remembering starts on the way."""
-        unpack, buffer, end = _PREFIX.unpack_from, self.buffer, self.end
+        unpack, buffer, end, dense = _EXTENT.unpack_from, self.buffer, self.end, self._dense
         mark_at = self._positions[-1] + MARK_BYTES
+        due = None
         while position < end:
-            base, length = unpack(buffer, position)
+            if end - position < BATCH_HEADER_SIZE:
+                raise SegmentError(
+                    Fault.TOO_SHORT, position=position, expected=BATCH_HEADER_SIZE, found=end - position
+                )
+            base, length, last_delta = unpack(buffer, position)
             size = length + PREFIX_SIZE
             if size < BATCH_HEADER_SIZE or position + size > end:
                 raise SegmentError(Fault.LENGTH, position=position, expected=end - position, found=size)
+            if dense and due is not None and base != due:
+                raise SegmentError(Fault.OFFSET, position=position, expected=due, found=base)
+            due = base + last_delta + 1
             if position >= mark_at:
                 self._offsets.append(base)
                 self._positions.append(position)

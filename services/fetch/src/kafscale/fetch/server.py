@@ -9,6 +9,7 @@ from kafscale.fetch.metrics_page import publish
 from kafscale.fetch.service import assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.tasks import task_handler
 from kafscale.wire.apis import ApiKey
 
@@ -35,6 +36,7 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
         shared=shared,
     )
     publish(runtime.metrics, service)
+    watch_views(runtime.metrics, topics=runtime.topics.view)
     unsubscribe = runtime.topics.subscribe(
         lambda name, topic: metrics.topic_gone(name) if topic is None else None
     )

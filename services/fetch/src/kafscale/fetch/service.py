@@ -15,6 +15,7 @@ from kafscale.fetch.offsets import OffsetFinder
 from kafscale.fetch.old_formats import Teller
 from kafscale.fetch.reader import Reader, ReadLimits
 from kafscale.fetch.settings import FetchSettings
+from kafscale.fetch.turns import Turns
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.shared_cache import SharedCache
@@ -33,9 +34,9 @@ class FetchService:
     fetch: FetchHandler
     list_offsets: ListOffsetsHandler
     offset_for_leader_epoch: OffsetForLeaderEpochHandler
-    metrics: FetchMetrics
     reader: Reader
     manifests: ManifestCache
+    turns: Turns
 
 
 def assemble(
@@ -56,9 +57,9 @@ def assemble(
     manifests = _manifests(settings, store, tasks)
     locator = Locator(manifests)
     lookup = Lookup(topics, heads, clock)
-    limits = _read_limits(settings)
-    reader = Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
-    finder = OffsetFinder(reader, locator, cache)
+    reader = _reader(settings, keyspace, cache, locator, lookup)
+    turns = Turns()
+    finder = OffsetFinder(reader, locator, cache, turns)
     return FetchService(
         heads=heads,
         cache=cache,
@@ -70,13 +71,13 @@ def assemble(
             clock=clock,
             limits=_fetch_limits(settings),
             metrics=metrics,
-            teller=Teller(),
+            teller=Teller(turns),
         ),
         list_offsets=ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock),
         offset_for_leader_epoch=OffsetForLeaderEpochHandler(lookup=lookup, finder=finder),
-        metrics=metrics,
         reader=reader,
         manifests=manifests,
+        turns=turns,
     )
 
 
@@ -103,12 +104,15 @@ def _cache_limits(settings: FetchSettings) -> CacheLimits:
     )
 
 
-def _read_limits(settings: FetchSettings) -> ReadLimits:
-    return ReadLimits(
+def _reader(
+    settings: FetchSettings, keyspace: Keyspace, cache: SegmentCache, locator: Locator, lookup: Lookup
+) -> Reader:
+    limits = ReadLimits(
         join_segments_max=settings.fetch_join_segments,
         readahead_segments=settings.readahead_segments,
         wait_ms=settings.fetch_read_timeout_ms,
     )
+    return Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
 
 
 def _fetch_limits(settings: FetchSettings) -> FetchLimits:

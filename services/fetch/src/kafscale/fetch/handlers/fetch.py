@@ -1,11 +1,13 @@
-"""Fetch (1): v0-18.   v4 record batches · v7 sessions, KIP-227 · v9 leader epochs, KIP-320 · v10 zstd
+"""Fetch (1): v0-18.   v4 record batches · v7 sessions, KIP-227 · v9 leader epochs, KIP-320
 · v12 flexible · v13 topic ids
 
 Answers whole batches from the one that holds the fetch offset; high watermark, last stable offset and log start are
-always the real ones; an empty record set is never null. Up to v3 batches are told as message sets (`old_formats.py`),
-the first one whole. Returns OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH,
-UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, UNSUPPORTED_COMPRESSION_TYPE,
-FETCH_SESSION_ID_NOT_FOUND; NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
+always the real ones; an empty record set is never null, and none passes over an offset. Up to v3 batches are told as
+message sets (`old_formats.py`), the first one whole; zstd has no place in those. From v4 on it is served as any codec,
+as Kafka does where the topic's own `compression.type` is not zstd (KIP-110).
+Returns OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+UNSUPPORTED_COMPRESSION_TYPE, FETCH_SESSION_ID_NOT_FOUND; NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR when etcd or
+the store cannot be read.
 Ignored: rack, replica fields, forgotten topics (no sessions are kept), last fetched epoch.
 """
 
@@ -35,9 +37,7 @@ from kafscale.wire.schema import fetch as api
 
 READ_COMMITTED: Final = 1
 SESSIONS_FROM: Final = 7
-ZSTD_FROM: Final = 10
 TOPIC_IDS_FROM: Final = 13
-ZSTD: Final = 4
 UNKNOWN_OFFSET: Final = -1
 
 
@@ -107,8 +107,8 @@ class FetchHandler:
             raise
         self._metrics.answered(asks)
         for ask in asks:
-            if (error := _error(ask)) is not ErrorCode.NONE:
-                request.failed(error)
+            if not ask.spot.readable:
+                request.failed(ask.spot.error)
         return answer
 
     async def _until_ready(
@@ -128,7 +128,7 @@ class FetchHandler:
         with self._heads.wakeup(keys) as wakeup:
             while True:
                 wakeup.clear()
-                step = await self._next_step(wait, poll, asks, message, request, lease)
+                step = await self._next_step(wait, poll, asks, message, lease)
                 match step.act:
                     case Act.ANSWER:
                         return 0
@@ -146,7 +146,6 @@ class FetchHandler:
         poll: "_Poll",
         asks: list[Ask],
         message: api.FetchRequest,
-        request: InboundRequest,
         lease: Lease,
     ) -> Step:
         """Judge by the metadata first; data is read only when it looks like enough."""
@@ -168,8 +167,7 @@ class FetchHandler:
             return step
         lease.release()
         max_bytes = min(message.max_bytes, self._limits.response_bytes_max)
-        unreadable = ZSTD if request.meta.api_version < ZSTD_FROM else None
-        result = await self._reader.read(asks, max_bytes, lease, unreadable=unreadable)
+        result = await self._reader.read(asks, max_bytes, lease)
         offer = self._offer(asks, poll, ready_bytes=result.size, full=result.full)
         step = wait.step(offer, self._clock.now_ms())
         if step.act is not Act.ANSWER:
@@ -181,7 +179,7 @@ class FetchHandler:
         return Offer(
             ready_bytes=ready_bytes,
             full=full,
-            failed=any(not ask.spot.readable or ask.cut.refused for ask in asks),
+            failed=any(not ask.spot.readable for ask in asks),
             behind=poll.min_revision > 0
             and any(heads.revision(key) < poll.min_revision for key in poll.keys),
             confirmed_ms=min((heads.confirmed_ms(key) for key in poll.keys), default=self._clock.now_ms()),
@@ -261,14 +259,9 @@ def _response(message: api.FetchRequest, asks: list[Ask], throttle_ms: int) -> a
     )
 
 
-def _error(ask: Ask) -> ErrorCode:
-    refused = ask.cut.refused and ask.spot.readable
-    return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if refused else ask.spot.error
-
-
 def _partition(ask: Ask, *, committed_only: bool) -> api.FetchResponsePartition:
     spot = ask.spot
-    error = _error(ask)
+    error = spot.error
     state = spot.state
     return api.FetchResponsePartition(
         partition_index=spot.partition,

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 from kafscale.fetch.errors import Asked, ReadFailure, code_for
 from kafscale.fetch.lookup import Lookup, Spot
-from kafscale.fetch.offsets import EARLIEST, LATEST, NOWHERE, OffsetFinder, Point
+from kafscale.fetch.offsets import EARLIEST, LATEST, NOWHERE, OffsetFinder, Point, Search
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
@@ -76,11 +76,12 @@ class ListOffsetsHandler:
     ) -> list[Point]:
         named = Counter((spot.wanted, spot.partition) for spot in spots)
         points = [NOWHERE] * len(spots)
-        searches = asyncio.Semaphore(SEARCHES_MAX)
+        at_once = asyncio.Semaphore(SEARCHES_MAX)
+        search = self._finder.begin()
 
-        async def search(at: int) -> None:
-            async with searches:
-                points[at] = await self._point(spots[at], parts[at], isolation_level, version)
+        async def find(at: int) -> None:
+            async with at_once:
+                points[at] = await self._point(spots[at], parts[at], isolation_level, version, search)
 
         async with asyncio.TaskGroup() as tasks:
             for at, (spot, part) in enumerate(zip(spots, parts, strict=True)):
@@ -89,35 +90,40 @@ class ListOffsetsHandler:
                 elif not _knows(part.timestamp, version):
                     spot.error = ErrorCode.UNSUPPORTED_VERSION
                 elif spot.readable:
-                    tasks.create_task(search(at))
+                    tasks.create_task(find(at))
         return points
 
     async def _point(
-        self, spot: Spot, part: api.ListOffsetsRequestPartition, isolation_level: int, version: int
+        self,
+        spot: Spot,
+        part: api.ListOffsetsRequestPartition,
+        isolation_level: int,
+        version: int,
+        search: Search,
     ) -> Point:
         try:
             if version < ONE_OFFSET_FROM:
                 count = min(part.max_num_offsets, OFFSETS_MAX)
                 wall_ms = self._clock.wall_ms()
                 return await self._finder.before(spot, part.timestamp, count, wall_ms=wall_ms)
-            return await self._one_point(spot, part.timestamp, isolation_level == READ_COMMITTED)
+            return await self._one_point(spot, part.timestamp, isolation_level == READ_COMMITTED, search)
         except ReadFailure as failure:
             log.warning("offsets_not_found", topic=spot.wanted, partition=spot.partition, reason=str(failure))
             spot.error = code_for(failure, Asked.OFFSETS)
             return NOWHERE
 
-    async def _one_point(self, spot: Spot, timestamp: int, committed_only: bool) -> Point:
+    async def _one_point(self, spot: Spot, timestamp: int, committed_only: bool, search: Search) -> Point:
         match timestamp:
             case -1:
                 return self._finder.latest(spot, committed_only=committed_only)
             case -2 | -4:
                 return await self._finder.earliest(spot)
             case -3:
-                return await self._finder.newest(spot)
+                return await self._finder.newest(spot, search)
             case -5 | -6:
                 return NOWHERE
             case _:
-                return await self._finder.at_time(spot, timestamp, committed_only=committed_only)
+                return await self._finder.at_time(spot, timestamp, search, committed_only=committed_only)
 
 
 def _knows(timestamp: int, version: int) -> bool:
