@@ -34,6 +34,10 @@ class Clock(SystemClock):
 
     def __init__(self) -> None:
         self.later_ms = 0
+        self.lived_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.lived_ms
 
     def wall_ms(self) -> int:
         return super().wall_ms() + self.later_ms
@@ -49,17 +53,22 @@ class EtcdDoor:
         self.way_back = asyncio.Event()
         self.way_back.set()
         self.sent: list[Any] = []
-        self.before: list[Exception] = []
+        self.before: list[Exception | None] = []
         self.after: list[Exception] = []
+        self.room = -1
+        """So many transactions go through, and then the gate is shut; -1: all."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._etcd, name)
 
     async def txn(self, txn: Any, **how: Any) -> Any:
+        if self.room == 0:
+            self.gate.clear()
+        self.room -= 1
         await self.gate.wait()
         self.sent.append(txn)
-        if self.before:
-            raise self.before.pop(0)
+        if self.before and (error := self.before.pop(0)) is not None:
+            raise error
         answer = await self._etcd.txn(txn, **how)
         await self.way_back.wait()
         if self.after:

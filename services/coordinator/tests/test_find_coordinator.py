@@ -43,6 +43,11 @@ def test_groups_are_spread_over_the_front_doors() -> None:
     assert {nodes.count(node_id) > 15 for node_id in (1, 2, 3)} == {True}
 
 
+def test_a_key_is_answered_once_however_often_it_is_named() -> None:
+    answer = find(FindCoordinatorRequest(coordinator_keys=["a", "b", "a", "a"]), 4, "PLAINTEXT", FRONT_DOORS)
+    assert [one.key for one in answer.coordinators] == ["a", "b"]
+
+
 def test_the_address_is_that_of_the_listener_that_was_asked() -> None:
     answer = find(FindCoordinatorRequest(key="g"), 1, "INTERNAL", FRONT_DOORS)
     assert (answer.host, answer.port) == ("in", 9100 + answer.node_id)

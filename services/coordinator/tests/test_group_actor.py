@@ -11,7 +11,9 @@ import grpc
 import pytest
 import pytest_asyncio
 from kafscale.coordinator.classic.machine import durable
-from kafscale.coordinator.classic.model import Generation, Heartbeat, MemberId, Phase, Token
+from kafscale.coordinator.classic.model import Generation, Heartbeat, MemberId, Phase, Tick, Token
+from kafscale.coordinator.consumer.machine import durable as durable_consumers
+from kafscale.coordinator.groups import writes
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.handlers import (
     consumer_group_heartbeat,
@@ -21,8 +23,9 @@ from kafscale.coordinator.handlers import (
     leave_group,
     sync_group,
 )
+from kafscale.storage.consumer_groups import stored_groups
 from kafscale.storage.etcd import EtcdClient, EtcdRejected, EtcdUnknown, UnknownKind
-from kafscale.storage.groups import ClassicGroup, ClassicPhase, ConsumerGroup, GroupState, decode_group
+from kafscale.storage.groups import ClassicGroup, ClassicPhase, ConsumerGroup, GroupState
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.slots import Slot, encode_slot, slot_of
 from kafscale.wire.errors import ErrorCode
@@ -43,6 +46,8 @@ from services.coordinator.tests.shell_harness import (
 )
 
 UNKNOWN = EtcdUnknown(UnknownKind.TIMEOUT, "no answer")
+SESSION_S = 30  # of classic members here
+CONSUMER_SESSION_S = 45
 TOO_LARGE = EtcdRejected(grpc.StatusCode.INVALID_ARGUMENT, "request is too large")
 
 
@@ -121,8 +126,10 @@ async def come_with_much(one: Coordinator, member_id: str) -> int:
 
 
 async def record(one: Coordinator, group: str = "g") -> GroupState | None:
-    kv = await one.etcd.get(one.keys.group(slot_of(group), group))
-    return None if kv is None else decode_group(kv.value)
+    """The group as the next coordinator would read it."""
+    found = await one.etcd.prefix(one.keys.groups_prefix(slot_of(group)))
+    stored = stored_groups(one.keys, found.kvs, pytest.fail).get(group)
+    return None if stored is None else stored.assembled()
 
 
 async def test_what_a_reply_claims_is_in_etcd_when_it_comes(one: Coordinator) -> None:
@@ -206,37 +213,31 @@ async def test_a_record_that_etcd_refuses_leaves_the_group_as_it_was(one: Coordi
     assert (await join(one, "new")).generation_id == 1
 
 
-async def test_a_group_that_grows_past_what_etcd_takes_stays_as_it_was(one: Coordinator) -> None:
-    errors = [await come_with_much(one, f"m{number}") for number in range(8)]
-    assert errors[:5] == [0] * 5
-    assert errors[-1] == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    actor = one.actor("g")
-    assert len(actor.group.saved.members) == errors.count(0)
-    assert await come_with_much(one, "m0") == 0
-    state = (await _saved(one)).state
-    assert isinstance(state, ConsumerGroup)
-    assert len(state.members) == errors.count(0)
+async def test_a_consumer_group_may_be_larger_than_what_etcd_takes_at_once(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    async with running(etcd, keyspace) as one:
+        assert [await come_with_much(one, f"m{number}") for number in range(8)] == [0] * 8  # 250 KiB each
+        before = durable_consumers(one.actor("g").group)
+    async with running(etcd, keyspace) as again:
+        assert durable_consumers(again.actor("g").group).members == before.members
 
 
-async def test_who_makes_a_consumer_group_too_large_is_refused_and_the_others_go_on(one: Coordinator) -> None:
+async def test_who_is_too_large_to_be_written_is_refused_and_the_others_go_on(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await known_topic(one)
-    epoch = (await consumer_beat(one, 0)).member_epoch
-    big = 0
-    while (refused := await come_with_much(one, f"big{big}")) == 0:
-        big += 1
-    told = await consumer_beat(one, epoch)
-    assert (refused, told.error_code) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 0)
-    assert told.member_epoch == epoch + big
+    told = await consumer_beat(one, 0)
+    monkeypatch.setattr(writes, "TXN_BYTES_MAX", 200_000)
+    one.door.sent.clear()
     for _ in range(3):
-        assert await come_with_much(one, f"big{big}") == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        one.door.sent.clear()
+        assert await come_with_much(one, "big") == ErrorCode.COORDINATOR_NOT_AVAILABLE
         again = await consumer_beat(one, told.member_epoch)
         assert (again.error_code, again.member_epoch) == (0, told.member_epoch)
-        assert not one.door.sent
-    assert (await consumer_beat(one, -1, member_id="big0")).error_code == 0
-    assert await come_with_much(one, f"big{big}") == 0
-    again = await consumer_beat(one, told.member_epoch)
-    assert (again.error_code, again.member_epoch) == (0, told.member_epoch + 2)
+    assert not one.door.sent
+    monkeypatch.undo()
+    assert await come_with_much(one, "big") == 0
+    assert (await consumer_beat(one, told.member_epoch)).member_epoch == told.member_epoch + 1
 
 
 async def test_an_empty_group_takes_the_type_of_who_comes(one: Coordinator) -> None:
@@ -322,6 +323,58 @@ async def test_a_paused_coordinator_answers_nothing_from_memory(one: Coordinator
     member_id = await stable(one)
     one.fresh = False
     assert await beat(one, member_id) == ErrorCode.NOT_COORDINATOR
+
+
+async def live(one: Coordinator, seconds: int) -> None:
+    """So much time passes for the process, second by second, and the group looks at it."""
+    for _ in range(seconds):
+        one.clock.lived_ms += 1_000
+        one.parts.clock.now_ms()
+        await turns(1)
+
+
+async def test_a_member_that_is_silent_for_its_session_is_expired(one: Coordinator) -> None:
+    member_id = await stable(one)
+    await live(one, SESSION_S)
+    one.actor("g").tell(Tick())
+    await until(lambda: not one.actor("g").group.members)
+    assert await beat(one, member_id) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_an_outage_of_etcd_longer_than_the_session_expires_no_member(one: Coordinator) -> None:
+    member_id = await stable(one)
+    actor = one.actor("g")
+    one.fresh = False
+    one.door.gate.clear()
+    for _ in range(SESSION_S):
+        await live(one, 2)
+        actor.tell(Tick())
+        assert await beat(one, member_id) == ErrorCode.NOT_COORDINATOR
+    one.door.gate.set()
+    one.fresh = True
+    actor.tell(Tick())
+    assert await beat(one, member_id) == 0
+    await live(one, SESSION_S // 2)
+    assert await beat(one, member_id) == 0
+
+
+async def test_members_whose_heartbeats_wait_behind_a_long_write_are_not_expired(one: Coordinator) -> None:
+    await known_topic(one, partitions=4)
+    epochs = [(await consumer_beat(one, 0, member_id=each)).member_epoch for each in ("a", "b", "c")]
+    await live(one, CONSUMER_SESSION_S // 2)
+    one.door.gate.clear()
+    joining = asyncio.ensure_future(consumer_beat(one, 0, member_id="d"))
+    await turns()
+    beats = [
+        asyncio.ensure_future(consumer_beat(one, epoch, member_id=each))
+        for each, epoch in zip(("a", "b", "c"), epochs, strict=True)
+    ]
+    await turns()
+    await live(one, CONSUMER_SESSION_S)
+    one.door.gate.set()
+    answers = await asyncio.gather(joining, *beats)
+    assert set(one.actor("g").group.saved.members) == {"a", "b", "c", "d"}
+    assert {answer.error_code for answer in answers} <= {0, ErrorCode.FENCED_MEMBER_EPOCH}
 
 
 async def test_a_full_inbox_refuses(one: Coordinator) -> None:

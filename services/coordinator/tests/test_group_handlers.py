@@ -14,6 +14,7 @@ from kafscale.coordinator.handlers import (
     delete_groups,
     describe_groups,
     heartbeat,
+    init_producer_id,
     join_group,
     leave_group,
     list_groups,
@@ -28,6 +29,7 @@ from kafscale.wire.schema import consumer_group_heartbeat as consumer_schema
 from kafscale.wire.schema import delete_groups as delete_schema
 from kafscale.wire.schema import describe_groups as describe_schema
 from kafscale.wire.schema import heartbeat as heartbeat_schema
+from kafscale.wire.schema import init_producer_id as producer_id_schema
 from kafscale.wire.schema import join_group as join_schema
 from kafscale.wire.schema import leave_group as leave_schema
 from kafscale.wire.schema import list_groups as list_schema
@@ -37,6 +39,8 @@ from kafscale.wire.schema import sync_group as sync_schema
 from services.coordinator.tests.shell_harness import Coordinator, make_topic, running, turns
 from services.coordinator.tests.test_group_actor import consumer_beat, stable
 from services.coordinator.tests.test_offset_handlers import commit_request, fetch
+
+NOT_ASKED = -(1 << 31)
 
 
 @pytest_asyncio.fixture
@@ -137,6 +141,43 @@ async def test_groups_are_described_in_every_version(one: Coordinator, version: 
 
 
 @pytest.mark.parametrize("version", range(6))
+async def test_a_transactional_producer_is_refused_with_an_error_that_ends_it(
+    one: Coordinator, version: int
+) -> None:
+    request = producer_id_schema.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1_000)
+    answer = await one.ask(init_producer_id, producer_id_schema, request, version)
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+
+@pytest.mark.parametrize("version", range(3, 7))
+async def test_all_operations_of_a_group_are_authorized_for_who_asks(one: Coordinator, version: int) -> None:
+    """Read, Delete, Describe, DescribeConfigs and AlterConfigs: what Kafka knows of groups."""
+    await stable(one)
+    request = describe_schema.DescribeGroupsRequest(groups=["g"], include_authorized_operations=True)
+    answer = await one.ask(describe_groups, describe_schema, request, version)
+    assert answer.groups[0].authorized_operations == 0b1101_0100_1000
+    request.include_authorized_operations = False
+    answer = await one.ask(describe_groups, describe_schema, request, version)
+    assert answer.groups[0].authorized_operations == NOT_ASKED
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_all_operations_of_a_consumer_group_are_authorized_for_who_asks(
+    one: Coordinator, version: int
+) -> None:
+    await consumer_beat(one, 0)
+    request = consumer_describe_schema.ConsumerGroupDescribeRequest(
+        group_ids=["g", "unknown"], include_authorized_operations=True
+    )
+    answer = await one.ask(consumer_group_describe, consumer_describe_schema, request, version)
+    assert [group.authorized_operations for group in answer.groups] == [0b1101_0100_1000, NOT_ASKED]
+    request.include_authorized_operations = False
+    answer = await one.ask(consumer_group_describe, consumer_describe_schema, request, version)
+    assert answer.groups[0].authorized_operations == NOT_ASKED
+
+
+@pytest.mark.parametrize("version", range(6))
 async def test_groups_are_listed_in_every_version(one: Coordinator, version: int) -> None:
     await stable(one)
     await consumer_beat(one, 0, group="h")
@@ -149,7 +190,7 @@ async def test_groups_are_listed_in_every_version(one: Coordinator, version: int
         answer = await one.ask(list_groups, list_schema, request, version)
         assert "g" in [group.group_id for group in answer.groups]
     if version >= 5:
-        assert [(group.group_id, group.group_type) for group in answer.groups] == [("g", "Classic")]
+        assert [(group.group_id, group.group_type) for group in answer.groups] == [("g", "classic")]
     one.fresh = False
     answer = await one.ask(list_groups, list_schema, request, version)
     assert (answer.error_code, answer.groups) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from kafscale.coordinator.groups.actor import Actor
+from kafscale.coordinator.groups.actor import Actor, Kept
 from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.stream.frame import RequestMeta
 
@@ -42,8 +42,8 @@ async def test_what_a_group_does_by_time_bears_the_ids_of_no_request() -> None:
         keyspace=SimpleNamespace(group=lambda _slot, _name: b"g"), clock=SimpleNamespace(now_ms=lambda: 0)
     )
     token = CURRENT_REQUEST.set(RequestMeta(connection_id=1, api_key=11, api_version=9))
-    actor: Actor[Any, Any] = Actor(
-        "g", cast(Any, SimpleNamespace(slot_id=0)), cast(Any, kind), "group", cast(Any, tools)
+    actor: Actor[Any, Any, Any] = Actor(
+        "g", cast(Any, SimpleNamespace(slot_id=0)), cast(Any, kind), "group", cast(Any, tools), kept=Kept()
     )
     CURRENT_REQUEST.reset(token)
     async with asyncio.timeout(30):

@@ -13,33 +13,39 @@ from kafscale.coordinator.handlers import (
     consumer_group_describe,
     delete_groups,
     describe_groups,
+    init_producer_id,
     list_groups,
     offset_commit,
     offset_delete,
 )
+from kafscale.storage.claims import Grounds
+from kafscale.storage.consumer_groups import Part, PartKind, part_key
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.groups import (
     ClassicGroup,
     CommittedOffset,
     ConsumerGroup,
+    ConsumerGroupMetadata,
     ConsumerMember,
     ConsumerMemberState,
+    GroupRecord,
     GroupState,
     encode_committed,
     encode_group,
 )
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
-from kafscale.storage.slots import slot_of
+from kafscale.storage.slots import Slot, decode_slot, encode_slot, slot_of
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_describe as consumer_describe_schema
 from kafscale.wire.schema import delete_groups as delete_schema
 from kafscale.wire.schema import describe_groups as describe_schema
+from kafscale.wire.schema import init_producer_id as init_schema
 from kafscale.wire.schema import list_groups as list_schema
 from kafscale.wire.schema import offset_commit as commit_schema
 from kafscale.wire.schema import offset_delete as offset_delete_schema
 
-from services.coordinator.tests.shell_harness import Coordinator, make_topic, running
+from services.coordinator.tests.shell_harness import Coordinator, make_topic, running, until
 from services.coordinator.tests.test_group_actor import beat, consumer_beat, join, leave, stable
 from services.coordinator.tests.test_group_handlers import commit_request, fetch
 from services.coordinator.tests.test_upkeep import WEEK_MS, upkeep
@@ -78,6 +84,9 @@ def neighbour() -> str:
     return next(name for n in range(10_000) if slot_of(name := f"n{n}") == slot_of("g"))
 
 
+WITH_KEYS = encode_group(
+    GroupRecord(group="g", state=ConsumerGroupMetadata(group_epoch=1, assignment_epoch=1))
+)
 UNREADABLE = {
     "garbage": b"\xff\xff\xff",
     "of no type": b"\x08\x01",
@@ -127,6 +136,22 @@ async def test_a_group_that_cannot_be_read_is_unavailable_and_its_neighbours_are
     assert one.metric("groups_unreadable") == 1
     assert one.metric("rebalances_total") == 1
     assert (one.metric("groups", "Stable"), one.metric("groups", "Empty")) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", PartKind)
+@pytest.mark.parametrize("one", [WITH_KEYS], indirect=True)
+async def test_a_damaged_key_of_a_member_costs_its_group_and_no_other(
+    one: Coordinator, kind: PartKind
+) -> None:
+    assert (await consumer_beat(one, 0)).error_code == 0
+    key = part_key(one.keys, one.keys.group(slot_of("g"), "g"), Part(kind, "m"))
+    assert await one.etcd.get(key) is not None
+    await one.etcd.put(key, b"\xff")
+    await one.etcd.put(one.keys.slot_claim(slot_of("g")), encode_slot(Slot(epoch=9, owner="2/x")))
+    await until(lambda: one.parts.groups.unreadable_count == 1)  # it is lost, claimed again, and read again
+    assert (await consumer_beat(one, 1)).error_code == UNAVAILABLE
+    await stable(one, neighbour())
+    assert (await one.etcd.get(key)) is not None
 
 
 async def test_the_offsets_of_a_group_that_cannot_be_read_are_told(one: Coordinator) -> None:
@@ -222,3 +247,82 @@ async def test_an_offset_that_cannot_be_read_is_no_missing_offset_and_costs_no_o
         assert one.parts.groups.find("g") is not None
         await one.ask(offset_commit, commit_schema, commit_request(partitions=2, offset=8), 8)
         assert [p.committed_offset for p in (await fetch(one, 8))[1].values()] == [8, 8]
+
+
+# -- what groups hang on ----------------------------------------------------------------------------
+
+
+async def test_a_damaged_slot_is_claimed_anew_and_its_last_owner_is_fenced(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    await make_topic(etcd, keyspace)
+    slot = slot_of("g")
+    async with running(etcd, keyspace) as one:
+        await stable(one, "g")
+        lost = one.parts.slots.lost_count
+        put = await etcd.put(keyspace.slot_claim(slot), b"\xff\xff")
+        await until(lambda: (held := one.parts.slots.held(slot)) is not None and held.revision > put.revision)
+        assert one.parts.slots.lost_count == lost + 1
+        found = await etcd.get(keyspace.slot_claim(slot))
+        assert found is not None
+        assert decode_slot(found.value).owner == one.instance.id
+        await until(lambda: (held := one.parts.slots.held(slot)) is not None and held.loaded)
+        assert one.parts.groups.find("g") is not None, "its groups are read again"
+
+
+async def test_a_slot_of_a_newer_schema_is_left_alone_and_no_other_slot_is_lost(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    slot = slot_of("g")
+    newer_slot = pb.Slot(schema=2, epoch=1, owner="9/newer").SerializeToString()
+    async with running(etcd, keyspace) as one:
+        held = set(one.slots)
+        put = await etcd.put(keyspace.slot_claim(slot), newer_slot)
+        await until(lambda: one.parts.slots.held(slot) is None)
+        one.parts.slots._changed.set()
+        assert await one.parts.table.wait_revision(put.revision, 5)
+        await one.parts.slots._claim(slot, None, Grounds.FIRST)  # as who has not seen it would
+        assert one.slots == held - {slot}
+        found = await etcd.get(keyspace.slot_claim(slot))
+        assert found is not None
+        assert found.value == newer_slot
+
+
+async def test_offsets_of_a_damaged_topic_are_not_expired_and_no_consumer_is_told_that_it_has_none(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    topic_id = await make_topic(etcd, keyspace)
+    async with running(etcd, keyspace) as one:
+        answer = await one.ask(offset_commit, commit_schema, commit_request(), 8)
+        assert answer.topics[0].partitions[0].error_code == 0
+        good = await etcd.get(keyspace.topic("t"))
+        assert good is not None
+        put = await etcd.put(keyspace.topic("t"), b"\xff\xff")
+        assert await one.topics.wait_revision(put.revision, 5)
+        await one.parts.upkeep.slot(one.parts.groups.slot("g"))
+        key = keyspace.committed(slot_of("g"), "g", topic_id, 0)
+        assert await etcd.get(key) is not None
+        for version in range(1, 10):
+            error, partitions = await fetch(one, version)
+            assert error == 0
+            assert {p.error_code for p in partitions.values()} == {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        answer = await one.ask(offset_commit, commit_schema, commit_request(), 8)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        put = await etcd.put(keyspace.topic("t"), good.value)
+        assert await one.topics.wait_revision(put.revision, 5)
+        _, partitions = await fetch(one, 9)
+        assert partitions[0].committed_offset == 7
+
+
+async def test_a_damaged_record_of_producer_ids_is_not_begun_anew(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    async with running(etcd, keyspace) as one:
+        await etcd.put(keyspace.pid_next(), b"\xff\xff")
+        answer = await one.ask(
+            init_producer_id, init_schema, init_schema.InitProducerIdRequest(transactional_id=None), 4
+        )
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        found = await etcd.get(keyspace.pid_next())
+        assert found is not None
+        assert found.value == b"\xff\xff"

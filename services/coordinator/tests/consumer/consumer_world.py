@@ -5,6 +5,7 @@ about to take whatever it was told. When an answer is lost it says everything ag
 nothing more of what it was told before that. A client that is fenced drops all it owns.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import consumer_laws as laws
@@ -12,6 +13,7 @@ from kafscale.coordinator.consumer.machine import durable, next_deadline, restor
 from kafscale.coordinator.consumer.model import (
     Commit,
     Event,
+    Group,
     GroupState,
     Heartbeat,
     HeartbeatReply,
@@ -24,7 +26,12 @@ from kafscale.coordinator.consumer.model import (
     Transition,
 )
 from kafscale.coordinator.consumer.reconcile import intersection, is_subset, union
-from kafscale.storage.keys import TopicId
+from kafscale.coordinator.groups.consumer_kind import change_of, saved_of
+from kafscale.coordinator.groups.writes import Step, steps
+from kafscale.storage.consumer_groups import stored_groups
+from kafscale.storage.etcd import KeyValue, Put
+from kafscale.storage.groups import NOT_EMPTY, ConsumerGroup
+from kafscale.storage.keys import Keyspace, SlotId, TopicId
 from kafscale.wire.errors import ErrorCode
 
 RULES = Rules(session_timeout_ms=10_000, heartbeat_interval_ms=3_000, members_max=5)
@@ -119,6 +126,51 @@ class Client:
             self.told = reply.assignment
 
 
+class Store:
+    """A group's keys in etcd, and how few fit into a transaction."""
+
+    KEYS = Keyspace()
+    KEY = KEYS.group(SlotId(0), "g")
+
+    def __init__(self, values: Mapping[bytes, bytes] | None = None) -> None:
+        self.values = dict(values or {})
+
+    def write(self, before: Saved, after: Saved) -> None:
+        for transaction in self.plan(before, after):
+            self.make(transaction)
+
+    def plan(self, before: Saved, after: Saved) -> list[Step]:
+        if before == after:
+            return []
+        change = change_of("g", before if before.epoch else None, after, NOT_EMPTY)
+        return steps(change, self.KEYS, self.KEY, littered=False, ops_max=1)
+
+    def make(self, transaction: Step) -> None:
+        for op in transaction.ops:
+            if isinstance(op, Put):
+                self.values[op.key] = op.value
+            else:
+                gone = (
+                    {op.key}
+                    if op.range_end is None
+                    else {k for k in self.values if op.key <= k < op.range_end}
+                )
+                self.values = {key: value for key, value in self.values.items() if key not in gone}
+
+    def read(self) -> Saved:
+        kvs = [KeyValue(key, value, 1, 1, 1, 0) for key, value in sorted(self.values.items())]
+        group = stored_groups(self.KEYS, kvs, _not_a_group).get("g")
+        if group is None:
+            return Saved(group_id="g")
+        state = group.assembled().state
+        assert isinstance(state, ConsumerGroup)
+        return saved_of("g", state)
+
+
+def _not_a_group(kv: KeyValue, error: Exception) -> None:
+    raise error
+
+
 class World:
     def __init__(self, rules: Rules = RULES) -> None:
         self.rules = rules
@@ -126,8 +178,19 @@ class World:
         self.tokens = 0
         self.topic_ids = 0
         self.topics: dict[str, TopicInfo] = {}
-        self.group = restore(Saved(group_id="g"), self.now_ms, self.topics, rules)
+        self.store = Store()
+        self._group = restore(Saved(group_id="g"), self.now_ms, self.topics, rules)
         self.clients: list[Client] = []
+
+    @property
+    def group(self) -> Group:
+        return self._group
+
+    @group.setter
+    def group(self, group: Group) -> None:
+        """With what it changed written."""
+        self.store.write(durable(self._group), durable(group))
+        self._group = group
 
     # --- one step, with all laws -------------------------------------------------------------------
 
@@ -185,6 +248,10 @@ class World:
             self.crash()
             client.loses_answer()
             return None
+        if fate == "crash amid writes":
+            client.loses_answer()
+            self.crash_amid(request)
+            return None
         if client.lost <= 1 and was_member:
             assert reply.error is not ErrorCode.FENCED_MEMBER_EPOCH, "fenced for one lost answer"
         self.group = done.group
@@ -231,9 +298,38 @@ class World:
 
     def crash(self) -> None:
         saved = durable(self.group)
+        targets = {member_id: target for member_id, target in saved.target.items() if target}
+        assert self.store.read() == replace(saved, target=targets), "what is read is what was written"
         self.group = restore(saved, self.now_ms, self.topics, self.rules)
         assert durable(self.group) is saved, "L11"
         laws.check(self.group, self.now_ms)
+
+    def crash_amid(self, event: Event) -> None:
+        """While what the event changed is being written: some transactions were made, and not the others."""
+        before, store = self.group, self.store
+        plan = store.plan(durable(before), durable(self.tried(event).group))
+        cuts = [Store(store.values)]
+        for transaction in plan:
+            cuts.append(Store(cuts[-1].values))
+            cuts[-1].make(transaction)
+        for cut in cuts:
+            self._read(cut)
+            laws.check_move(before, self.group)
+            laws.check(self.group, self.now_ms)
+            self.check_claims()
+        self._read(cuts[self.tokens % len(cuts)])
+
+    def _read(self, store: Store) -> None:
+        self.store = Store(store.values)
+        saved = store.read()
+        self._group = restore(saved, self.now_ms, self.topics, self.rules)
+        self.store.write(saved, durable(self._group))
+
+    def crash_amid_expiry(self) -> None:
+        """Of all whose session began when the last one's did, or before."""
+        if self.group.deadlines:
+            self.now_ms = max(due.session_ms for due in self.group.deadlines.values())
+            self.crash_amid(Tick())
 
     def set_topic(self, name: str, partitions: int, told: bool = True) -> None:
         """0 partitions: it is deleted. Not `told`: it changed while nobody looked."""
@@ -267,7 +363,7 @@ class World:
         assert {client.member_id for client in self.clients} == set(saved.members)
         for client in self.clients:
             assert client.epoch == saved.epoch == saved.target_epoch
-            assert client.owned == saved.target[client.member_id]
+            assert client.owned == saved.target.get(client.member_id, {})
         laws.check_balance(self.group)
         for client in self.clients:
             self.heartbeat(client)

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 
 CLIENTS_MAX = 4
 NAMES = ("t0", "t1", "t2", "ghost")
-FATES = ("arrives",) * 5 + ("answer lost", "request lost", "crash before write")
+FATES = ("arrives",) * 5 + ("answer lost", "request lost", "crash before write", "crash amid writes")
 picks = st.integers(0, CLIENTS_MAX - 1)
 names = st.lists(st.sampled_from(NAMES), max_size=3, unique=True).map(tuple)
 expressions = st.sampled_from((None, None, None, "", "t[01]", ".*", "t"))
@@ -147,6 +147,12 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         self.world.crash()
+
+    @have_clients
+    @rule()
+    def crash_amid_an_expiry(self) -> None:
+        """Of everybody."""
+        self.world.crash_amid_expiry()
 
     @rule()
     def settle(self) -> None:

@@ -1,7 +1,8 @@
 """Producer ids: blocks of a thousand from etcd by compare-and-swap, handed out from memory.
 
 An id is never handed out twice. A block whose owner dies, or whose reservation has an unknown
-outcome, is lost; gaps are legal (commit protocol, producer ids).
+outcome, is lost; gaps are legal (commit protocol, producer ids). A record that cannot be read is never written over:
+ids from the beginning would be those of producers that live.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import asyncio
 
 from kafscale.storage.etcd import Compare, EtcdClient, Put, Txn
+from kafscale.storage.heads import parse_value
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.schema import SCHEMA, require_schema
+from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1.store_pb2 import ProducerIds
 
 BLOCK_SIZE = 1000
@@ -25,7 +27,7 @@ class TooContended(Exception):
 
 
 class ProducerIdBlocks:
-    """The ids of this coordinator. `draw` raises EtcdError or TooContended."""
+    """The ids of this coordinator. `draw` raises EtcdError, TooContended or UnreadableValue."""
 
     def __init__(self, etcd: EtcdClient, keys: Keyspace) -> None:
         self._etcd = etcd
@@ -50,8 +52,8 @@ class ProducerIdBlocks:
             found = await self._etcd.range(self._key)
             revision, first = 0, 0
             if found.kvs:
-                held = ProducerIds.FromString(found.kvs[0].value)
-                require_schema("the next producer id", held.schema)
+                held = ProducerIds()
+                parse_value(held, found.kvs[0].value, "next producer id")
                 revision, first = found.kvs[0].mod_revision, held.next
             after = ProducerIds(schema=SCHEMA, next=first + BLOCK_SIZE)
             result = await self._etcd.txn(

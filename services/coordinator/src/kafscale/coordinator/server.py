@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from kafscale.coordinator.groups.classic_kind import ClassicKind
 from kafscale.coordinator.groups.commits import Commits
 from kafscale.coordinator.groups.consumer_kind import ConsumerKind
 from kafscale.coordinator.groups.host import GROUP_STATES, Groups
+from kafscale.coordinator.groups.rules import GroupRules
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.groups.upkeep import Upkeep
 from kafscale.coordinator.handlers import handlers
@@ -20,13 +22,18 @@ from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Fleet, Slots, slot_table
 from kafscale.runtime.committer import CommitMetrics, Committer
+from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.membership import LiveView
 from kafscale.storage.slots import ROLE
 from kafscale.storage.topics import Topic, TopicState, TopicsView
+from kafscale.wire.apis import ApiKey
 
+HEARTBEATS = frozenset({ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT})
+"""Most requests are these, and most of these are answered without a wait."""
 GROUP_CALLS_MAX = 100_000
 """Joins and Syncs wait for whole rebalances; each is a task, and the streams bound them before this does."""
 
@@ -39,10 +46,12 @@ class Coordination:
         self._runtime = runtime
         self._topics: Topics = {}
         self._telling = False
-        self.clock = RunningClock(runtime.clock)
+        self.clock = RunningClock(runtime.clock, self._is_fresh)
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self.table = slot_table(runtime.etcd, runtime.keyspace)
         self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=CommitMetrics(runtime.metrics))
+        self.space = EtcdSpace(runtime.etcd, settings.etcd_quota_bytes)
+        self.group_rules = GroupRules(runtime.etcd, runtime.keyspace, settings.consumer_rules())
         self.groups = self._groups()
         fleet = Fleet(
             etcd=runtime.etcd,
@@ -72,13 +81,20 @@ class Coordination:
             committer=self.committer,
             clock=self.clock,
             classic_kind=ClassicKind(settings.classic_rules()),
-            consumer_kind=ConsumerKind(settings.consumer_rules(), lambda: self._topics),
+            consumer_kind=ConsumerKind(self.group_rules.of, lambda: self._topics),
             held=lambda slot_id: self.slots.held(slot_id),
             fenced=lambda held: self.slots.lost(held),
-            is_fresh=runtime.registration.is_fresh,
+            is_fresh=self._is_fresh,
+            space=self.space,
+            groups_max=settings.groups_max,
         )
 
+    def _is_fresh(self) -> bool:
+        """Nobody can have taken our lease for expired."""
+        return self._runtime.registration.is_fresh(time.monotonic())
+
     def _watch(self, metrics: Metrics) -> None:
+        self.space.watch(metrics)
         metrics.watch("slots", lambda: self.slots.held_count)
         metrics.watch("slots_lost_total", lambda: self.slots.lost_count)
         metrics.watch_each("groups", self._by_state)
@@ -111,10 +127,13 @@ class Coordination:
         tasks = self._runtime.task_group
         tasks.create_task(self.live.run(), name="live-view")
         tasks.create_task(self.table.run(), name="slot-table")
+        tasks.create_task(self.group_rules.view.run(), name="group-configs")
         tasks.create_task(self.clock.run(), name="running-clock")
         tasks.create_task(self.committer.run(), name="committer")
+        tasks.create_task(self.space.run(), name="etcd-space")
         await self.live.loaded()
         await self.table.ready()
+        await self.group_rules.view.ready()
         await self._runtime.topics.ready()
         self._topics = _seen(self._runtime.topics)
         tasks.create_task(self.slots.run(), name="slots")
@@ -148,6 +167,13 @@ async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceP
     coordination = Coordination(runtime)
     front_doors = LiveView(runtime.etcd, runtime.keyspace, "frontdoor")
     context = coordination.context(front_doors)
+    watch_views(
+        runtime.metrics,
+        topics=runtime.topics.view,
+        slots=coordination.table,
+        live_coordinator=coordination.live.view,
+        live_frontdoor=front_doors.view,
+    )
     watching = runtime.task_group.create_task(front_doors.run(), name="front-doors")
 
     async def ready() -> None:
@@ -155,7 +181,7 @@ async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceP
         await coordination.start()
 
     control = {
-        key: task_handler(fn, runtime.task_group, concurrent_max=GROUP_CALLS_MAX)
+        key: task_handler(fn, runtime.task_group, concurrent_max=GROUP_CALLS_MAX, prompt=key in HEARTBEATS)
         for key, fn in handlers(context).items()
     }
     try:

@@ -23,13 +23,10 @@ class CoordinatorSettings(ServiceSettings):
     group_initial_rebalance_delay_ms: int = Field(
         3_000, ge=0, description="The first rebalance of an empty group waits this long for more members."
     )
+    groups_max: int = Field(
+        100_000, ge=1, description="Groups that one coordinator makes; it takes over more when others leave."
+    )
     group_max_size: int = Field(1_000, ge=1, description="Members that a group may have.")
-    group_consumer_session_timeout_ms: int = Field(
-        45_000, ge=1, description="Session timeout of members of the new protocol (KIP-848)."
-    )
-    group_consumer_heartbeat_interval_ms: int = Field(
-        5_000, ge=1, description="How often members of the new protocol are told to send heartbeats."
-    )
     group_consumer_assignor: Literal["uniform", "range"] = Field(
         "uniform", description="Assignor of the new protocol when members name none."
     )

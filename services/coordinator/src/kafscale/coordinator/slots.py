@@ -18,9 +18,12 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 from kafscale.runtime.committer import Committer, Settled
 from kafscale.storage.claims import NO_NODE, Grounds, grounds, node_of
+from kafscale.storage.consumer_groups import KEYS_PER_PAGE
 from kafscale.storage.etcd import EtcdClient, EtcdError, KeyValue
+from kafscale.storage.heads import CorruptValue
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership import LiveView
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import (
     SLOTS,
     Slot,
@@ -39,8 +42,6 @@ LOOK_EVERY_S = 1.0
 SETTLE_S = 0.05
 """After a change of the fleet, so that a burst of changes costs one look."""
 LOAD_RETRY_S = 0.2
-GROUPS_PER_PAGE = 40
-"""A group's record may be as large as etcd takes (1.5 MiB), and an answer of etcd has 64 MiB at the most."""
 Work = Callable[[], Coroutine[Any, Any, None]]
 ALL_SLOTS = tuple(SlotId(number) for number in range(SLOTS))
 
@@ -73,9 +74,17 @@ class Tenant(Protocol):
 
 
 def slot_table(etcd: EtcdClient, keyspace: Keyspace) -> PrefixView[SlotSeen]:
-    return PrefixView(
-        etcd, keyspace.slot_claims_prefix(), lambda kv: SlotSeen(decode_slot(kv.value), kv.mod_revision)
-    )
+    return PrefixView(etcd, keyspace.slot_claims_prefix(), _seen)
+
+
+def _seen(kv: KeyValue) -> SlotSeen:
+    """A damaged record names no owner, and says nothing that a claim needs: its revision is the fence. So it is claimed
+    anew, by a compare on the damaged revision. One of a newer schema has an owner, and is left alone."""
+    try:
+        return SlotSeen(decode_slot(kv.value), kv.mod_revision)
+    except CorruptValue as error:
+        log.error("a slot's record is damaged and claimed anew", key=repr(kv.key), why=str(error))
+        return SlotSeen(Slot(epoch=0), kv.mod_revision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,33 +178,52 @@ class Slots:
             ready.add(mine)
         live = {instance.id for instance in fleet.live.instances()} | {fleet.me}
         for slot_id in ALL_SLOTS:
-            if slot_id in self._busy:
+            if slot_id in self._busy or self._is_unreadable(slot_id):
                 continue
             preferred = preferred_slot_owner(slot_id, ready)
             held = self._held.get(slot_id)
             seen = fleet.table.items.get(fleet.keyspace.slot_claim(slot_id))
-            if held is not None and seen is not None and seen.revision > held.revision:
-                self.lost(held)  # claimed while our own answer was on its way
+            if held is not None and self._is_taken(held, seen):
+                self.lost(held)
             elif held is not None:
                 if preferred != mine and (preferred != NO_NODE or not self._taking):
                     self._work(slot_id, partial(self._release, held, preferred))
             else:
-                why = self._claimable(seen, live, preferred=preferred == mine) if self._taking else None
+                why = (
+                    self._claimable(seen, live, ready, preferred=preferred == mine) if self._taking else None
+                )
                 if why is not None:
                     self._work(slot_id, partial(self._claim, slot_id, seen, why))
                 elif seen is not None and self._is_stray(slot_id, seen):
                     stray = Held(slot_id, seen.slot, seen.revision)
                     self._work(slot_id, partial(self._give, stray, preferred))
 
+    def _is_taken(self, held: Held, seen: SlotSeen | None) -> bool:
+        """Claimed while our own answer was on its way; or the record is gone, and with it the fence of our writes."""
+        known = self._fleet.table.revision if seen is None else seen.revision
+        return known > held.revision
+
+    def _is_unreadable(self, slot_id: SlotId) -> bool:
+        """A newer version has claimed it: what we had is lost, and it is not ours to take."""
+        unreadable = self._fleet.table.unreadable
+        if not unreadable or self._fleet.keyspace.slot_claim(slot_id) not in unreadable:
+            return False
+        held = self._held.get(slot_id)
+        if held is not None:
+            self.lost(held)
+        return True
+
     def _is_stray(self, slot_id: SlotId, seen: SlotSeen) -> bool:
         """Ours in etcd and not here: dropped after an error, while another became preferred. Nobody else may
         take it from a live owner."""
         return seen.slot.owner == self._fleet.me and seen.revision > self._given.get(slot_id, 0)
 
-    def _claimable(self, seen: SlotSeen | None, live: set[str], *, preferred: bool) -> Grounds | None:
+    def _claimable(
+        self, seen: SlotSeen | None, live: set[str], ready: set[int], *, preferred: bool
+    ) -> Grounds | None:
         if seen is None:
             return Grounds.FIRST if preferred else None
-        why = grounds(seen.slot.owner, seen.slot.handoff_to, me=self._fleet.me, live=live)
+        why = grounds(seen.slot.owner, seen.slot.handoff_to, me=self._fleet.me, live=live, ready=ready)
         return why if preferred or why is Grounds.HANDED_OVER else None
 
     def _work(self, slot_id: SlotId, work: Work) -> None:
@@ -226,7 +254,10 @@ class Slots:
         if not isinstance(answer, Settled):
             log.error("a claim was refused by etcd", slot=slot_id, why=answer.reason)
             return
-        found = read_slot_claim(claim, answer.result, answer.revision)
+        try:
+            found = read_slot_claim(claim, answer.result, answer.revision)
+        except UnreadableValue:
+            return  # nor won: the view will tell of it
         if isinstance(found, SlotWon):
             held = self._held[slot_id] = Held(slot_id, found.slot, found.revision)
             await self._load(held)
@@ -240,7 +271,7 @@ class Slots:
         prefix = self._fleet.keyspace.groups_prefix(held.slot_id)
         while self._held.get(held.slot_id) is held:
             try:
-                found = await self._fleet.etcd.prefix(prefix, page_keys=GROUPS_PER_PAGE)
+                found = await self._fleet.etcd.prefix(prefix, page_keys=KEYS_PER_PAGE)
             except EtcdError as error:
                 log.info("groups of a slot not read, again", slot=held.slot_id, why=str(error))
                 await asyncio.sleep(LOAD_RETRY_S)

@@ -49,16 +49,25 @@ def assign(assignor: Assignor, candidates: Candidates, sizes: Mapping[TopicId, i
 
 
 def _subscribers(candidates: Candidates) -> dict[TopicId, list[MemberId]]:
-    """By topic, in the order of instance ids, then of member ids: a static member keeps its place."""
+    """By topic, in the order of instance ids, then of member ids: a static member keeps its place.
+
+    Topics with the very same subscribers may share one list: a thousand members name the same hundred topics.
+    """
 
     def rank(member_id: MemberId) -> tuple[bool, str, str]:
         instance_id = candidates[member_id].instance_id
         return (instance_id is None, instance_id or "", member_id)
 
-    found: dict[TopicId, list[MemberId]] = defaultdict(list)
-    for member_id in sorted(candidates, key=rank):
-        for topic in candidates[member_id].subscribed:
-            found[topic].append(member_id)
+    ranks = {member_id: position for position, member_id in enumerate(sorted(candidates, key=rank))}
+    by_subscription: dict[frozenset[TopicId], list[MemberId]] = defaultdict(list)
+    for member_id in ranks:
+        by_subscription[candidates[member_id].subscribed].append(member_id)
+    found: dict[TopicId, list[MemberId]] = {}
+    for subscribed, members in by_subscription.items():
+        for topic in subscribed:
+            found[topic] = (
+                members if topic not in found else sorted(found[topic] + members, key=ranks.__getitem__)
+            )
     return found
 
 
@@ -88,19 +97,27 @@ class _Pool:
 
     def __init__(self, members: Sequence[MemberId]) -> None:
         self.members = members
+        self.sizes: dict[TopicId, int] = {}  # its topics, in their order
         self.held: dict[MemberId, list[TopicPartition]] = {member_id: [] for member_id in members}
         self.free: list[TopicPartition] = []
 
-    def take_back(self, topic: TopicId, size: int, candidates: Candidates) -> None:
-        """What the members have of the topic stays with them, the rest is free."""
-        taken: set[int] = set()
+    def take_back(self, candidates: Candidates) -> None:
+        """What the members have stays with them, the rest is free."""
+        taken: dict[TopicId, set[int]] = {topic: set() for topic in self.sizes}
         for member_id in self.members:
-            kept = candidates[member_id].target.get(topic)
-            if kept is not None:
-                kept -= taken
-                self.held[member_id] += [(topic, number) for number in sorted(kept) if number < size]
-                taken |= kept
-        self.free += [(topic, number) for number in range(size) if number not in taken]
+            target = candidates[member_id].target
+            for topic in sorted(self.sizes.keys() & target.keys()):
+                kept = target[topic] - taken[topic]
+                self.held[member_id] += [
+                    (topic, number) for number in sorted(kept) if number < self.sizes[topic]
+                ]
+                taken[topic] |= kept
+        self.free += [
+            (topic, number)
+            for topic, size in self.sizes.items()
+            for number in range(size)
+            if number not in taken[topic]
+        ]
 
     def fill(self, loads: dict[MemberId, int]) -> None:
         """Each free partition goes to the member that has the least."""
@@ -144,11 +161,15 @@ class _Pool:
 
 def _uniform(candidates: Candidates, sizes: Mapping[TopicId, int]) -> Target:
     by_subscribers: dict[tuple[MemberId, ...], _Pool] = {}
-    for topic, members in sorted(_subscribers(candidates).items()):
-        key = tuple(members)
-        if key not in by_subscribers:
-            by_subscribers[key] = _Pool(key)
-        by_subscribers[key].take_back(topic, sizes[topic], candidates)
+    known: dict[int, _Pool] = {}  # by the list that topics share
+    subscribers = _subscribers(candidates)
+    for topic, members in sorted(subscribers.items()):
+        if id(members) not in known:
+            key = tuple(members)
+            known[id(members)] = by_subscribers.setdefault(key, _Pool(key))
+        known[id(members)].sizes[topic] = sizes[topic]
+    for pool in by_subscribers.values():
+        pool.take_back(candidates)
     # Where few can take a partition the choice is small, so these are given out first.
     pools = sorted(by_subscribers.values(), key=lambda pool: (len(pool.members), pool.members))
     loads = dict.fromkeys(candidates, 0)

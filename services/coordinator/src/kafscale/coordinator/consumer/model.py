@@ -206,6 +206,7 @@ class Group:
     topics: Topics = field(default_factory=dict)
     matches: Mapping[str, frozenset[str]] = field(default_factory=dict)  # expression -> existing topics
     deadlines: Mapping[MemberId, Deadlines] = field(default_factory=dict)
+    due_ms: int | None = None  # no deadline is before it; None: not known
 
 
 # --- replies ---------------------------------------------------------------------------------

@@ -2,9 +2,12 @@
 
 The laws. A reply leaves after the write of the hard state of its step (persist, then reply). While a
 write is under way events wait in a bounded inbox and are then stepped together, so that a storm of
-requests costs few writes. A write that another claim has fenced ends the actor: everyone who waits hears
-it, and nothing the actor held is true any more. One that etcd refused (a record too large) was certainly
-not made: everyone who waits is told to try again, and the group is what was written last.
+requests costs few writes. Members whose heartbeats wait behind a write are not silent: a write that takes
+long is time that the group has not lived through, as a pause of the process is (`running_clock`). A write
+that another claim has fenced ends the actor: everyone who waits hears it, and nothing the actor held is
+true any more. One that etcd refused (a record too large) was certainly not made: everyone who waits is told
+to try again, and the group is what was written last. A change that takes several transactions (`writes`) is
+made when the last of them is; when etcd refuses one in between, the slot is read again.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
-from kafscale.coordinator.groups.running_clock import RunningClock
+from kafscale.coordinator.groups import writes
+from kafscale.coordinator.groups.running_clock import GAP_MS, RunningClock
+from kafscale.coordinator.groups.writes import Change, Record, Step
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.storage.claims import range_at
-from kafscale.storage.etcd import Compare, Delete, Put, Range, Txn, TxnResult
+from kafscale.storage.etcd import Compare, Range, Txn, TxnResult
 from kafscale.storage.groups import NOT_EMPTY
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.slots import slot_fence
@@ -30,9 +35,12 @@ from kafscale.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 INBOX_MAX = 10_000
+PARTS_TOGETHER_MAX = 90
+"""Keys of members that one write changes, unless a single event changes more."""
 
 G = TypeVar("G")
 E = TypeVar("E")
+D = TypeVar("D")
 
 
 class GroupFailed(Exception):
@@ -48,7 +56,7 @@ class Reply(Protocol):
     def token(self) -> int: ...
 
 
-class Kind(Protocol[G, E]):
+class Kind(Protocol[G, E, D]):
     """A group machine as the actor drives it."""
 
     def step(self, group: G, event: E, now_ms: int) -> tuple[G, Sequence[Reply]]: ...
@@ -58,11 +66,17 @@ class Kind(Protocol[G, E]):
     def must_save(self, before: G, after: G) -> bool:
         """Whether what must survive differs. Asked after every heartbeat, so it has to be cheap."""
 
-    def is_kept(self, group: G) -> bool:
-        """Whether it has a record."""
+    def durable(self, group: G) -> D:
+        """What must survive."""
 
-    def encode(self, name: str, group: G, empty_since_ms: int) -> bytes:
-        """The record of a group that is kept."""
+    def parts_changed(self, stored: D | None, group: G) -> int:
+        """How many keys beneath the group's a write would change, of a group that etcd has as `stored`."""
+
+    def change(self, name: str, stored: D | None, group: G, empty_since_ms: int) -> Change:
+        """What that write is."""
+
+    def restored(self, stored: D, now_ms: int) -> G:
+        """The group as etcd has it, with full sessions, and with the topics of now."""
 
     def reborn(self, name: str, group: G, now_ms: int) -> G:
         """The group as the next coordinator would have it: nobody waits, sessions are full."""
@@ -90,43 +104,48 @@ class Tools:
     clock: RunningClock
     fenced: Callable[[Held], None]
     rebalanced: Callable[[], None]
-    forget: Callable[[Actor[Any, Any]], None]
+    forget: Callable[[Actor[Any, Any, Any]], None]
 
 
-class Actor(Generic[G, E]):
-    """See the module's law. `revision` is the record's mod_revision, 0 while there is none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What etcd has of a group. `revision` is its key's mod_revision, 0 while there is none."""
 
-    `behind`: the record does not say what `group` is. `before` is the empty group of the other type that
-    this one takes the place of; it stands until this one is written.
-    """
+    revision: int = 0
+    stored: Any = None  # None: nothing of this type, or all of it in a record of old
+    is_behind: bool = False  # the group is not what is stored
+    is_littered: bool = False  # beneath the group's key stands what no group of this type has written
+    empty_since_ms: int = NOT_EMPTY  # wall time
+
+
+class Actor(Generic[G, E, D]):
+    """See the module's law. `before` is the empty group of the other type that this one takes the place of; it
+    stands until this one is written."""
 
     def __init__(
         self,
         name: str,
         held: Held,
-        kind: Kind[G, E],
+        kind: Kind[G, E, D],
         group: G,
         tools: Tools,
         *,
-        revision: int = 0,
-        empty_since_ms: int = NOT_EMPTY,
-        behind: bool = False,
-        before: Actor[Any, Any] | None = None,
+        kept: Kept,
+        before: Actor[Any, Any, Any] | None = None,
     ) -> None:
         self.name = name
         self.held = held
         self.kind = kind
         self.group = group
-        self.revision = revision
-        self.empty_since_ms = empty_since_ms  # wall time; as its record says
+        self.kept = kept
         self.before = before
-        self._behind = behind
         self._tools = tools
         self._key = tools.keyspace.group(held.slot_id, name)
         self._inbox: deque[E] = deque()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._token = 0
         self._writing = False
+        self._missed_ms = 0
         self._ended = False
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
@@ -179,17 +198,27 @@ class Actor(Generic[G, E]):
     # -- turns ----------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Step what has come. Stops at the first change that must be written, with all that came by then."""
+        """Step what has come, as far as it fits into one write."""
         replies: list[Reply] = []
         group = self.group
-        now_ms = self._tools.clock.now_ms()
+        now_ms = self._now_ms()
         while self._inbox:
-            group, answered = self.kind.step(group, self._inbox.popleft(), now_ms)
+            stepped, answered = self.kind.step(group, self._inbox[0], now_ms)
+            if (
+                self._must_save(group)
+                and self.kind.parts_changed(self.kept.stored, stepped) > PARTS_TOGETHER_MAX
+            ):
+                break  # it is stepped again, after what came before it is written
+            self._inbox.popleft()
+            group = stepped
             replies += answered
-        if self._behind or self.kind.must_save(self.group, group):
+        if self._must_save(group):
             self._write(group, replies)
         else:
             self._settle(group, replies)
+
+    def _must_save(self, group: G) -> bool:
+        return self.kept.is_behind or (group is not self.group and self.kind.must_save(self.group, group))
 
     def _settle(self, group: G, replies: Sequence[Reply]) -> None:
         if self.kind.generation(group) != self.kind.generation(self.group):
@@ -204,54 +233,85 @@ class Actor(Generic[G, E]):
             self._tools.forget(self)
 
     def _write(self, group: G, replies: Sequence[Reply]) -> None:
-        self._writing = True
-        tools, held = self._tools, self.held
-        value: bytes | None = None
-        change: Put | Delete = Delete(self._key)
-        if self.kind.is_kept(group):
-            self._note_emptiness(group)
-            value = self.kind.encode(self.name, group, self.empty_since_ms)
-            change = Put(self._key, value)
-        txn = Txn(
-            compare=(
-                slot_fence(tools.keyspace, held.slot_id, held.revision),
-                Compare(self._key, "mod", "=", self.revision),
-            ),
-            success=(change,),
-            failure=(Range(tools.keyspace.slot_claim(held.slot_id), keys_only=True), Range(self._key)),
+        kept = self.kept
+        since_ms = self._empty_since_ms(group)
+        change = self.kind.change(self.name, kept.stored, group, since_ms)
+        steps = writes.steps(
+            change,
+            self._tools.keyspace,
+            self._key,
+            littered=kept.is_littered,
+            ops_max=writes.OPS_PER_TXN_MAX,
         )
+        largest = max(step.bytes for step in steps)
+        if largest > writes.TXN_BYTES_MAX:
+            log.error("a group is too large to be written", group=self.name, bytes=largest)
+            self._undo()
+            return
+        self._writing = True
+        began_ms = self._tools.clock.now_ms()
 
-        def done(answer: Answer) -> None:
+        def made(revision: int) -> None:
+            took_ms = self._tools.clock.now_ms() - began_ms
+            self._missed_ms += took_ms if took_ms > GAP_MS else 0
             self._writing = False
-            if self._ended:
-                return
-            revision = self._written(answer, value)
-            if revision is None:
-                return
-            self.revision, self.before, self._behind = revision, None, False
+            stored = None if change.record is None else self.kind.durable(group)
+            self.kept = Kept(revision=revision, stored=stored, empty_since_ms=since_ms)
+            self.before = None
             self._settle(group, replies)
             if self._inbox and not self._ended:
                 self._turn()
 
+        self._send(steps, kept.revision, made)
+
+    def _send(self, steps: list[Step], revision: int, made: Callable[[int], None], at: int = 0) -> None:
+        """One after another. `made` is told the revision of the group's key after the last."""
+        step, tools, held = steps[at], self._tools, self.held
+        txn = Txn(
+            compare=(
+                slot_fence(tools.keyspace, held.slot_id, held.revision),
+                Compare(self._key, "mod", "=", revision),
+            ),
+            success=step.ops,
+            failure=(Range(tools.keyspace.slot_claim(held.slot_id), keys_only=True), Range(self._key)),
+        )
+
+        def done(answer: Answer) -> None:
+            if self._ended:
+                return
+            after = self._written(answer, step, revision, begun=at > 0)
+            if after is None:
+                return
+            if at + 1 < len(steps):
+                self._send(steps, after, made, at + 1)
+            else:
+                made(after)
+
         tools.committer.submit(txn, done, key=self._key)
 
-    def _note_emptiness(self, group: G) -> None:
+    def _empty_since_ms(self, group: G) -> int:
         if not self.kind.is_empty(group):
-            self.empty_since_ms = NOT_EMPTY
-        elif self.empty_since_ms == NOT_EMPTY:
-            self.empty_since_ms = self._tools.clock.wall_ms()
+            return NOT_EMPTY
+        since_ms = self.kept.empty_since_ms
+        return self._tools.clock.wall_ms() if since_ms == NOT_EMPTY else since_ms
 
-    def _written(self, answer: Answer, value: bytes | None) -> int | None:
-        """The record's revision, or None: nothing came of it."""
+    def _written(self, answer: Answer, step: Step, revision: int, *, begun: bool) -> int | None:
+        """The revision of the group's key, or None: nothing came of it. `begun`: steps before this one were made."""
         if not isinstance(answer, Settled):
             log.error("etcd refused a group's record", group=self.name, why=answer.reason)
-            self._undo()
+            if begun:
+                self._tools.fenced(self.held)
+            else:
+                self._writing = False
+                self._undo()
             return None
         if answer.result.succeeded:
-            return 0 if value is None else answer.revision
-        slot_revision, record, revision = _seen(answer.result)
-        if slot_revision == self.held.revision and answer.ambiguous and record == value:
-            return revision  # an earlier try of the same bytes was applied
+            if step.record is Record.UNTOUCHED:
+                return revision
+            return 0 if step.record is None else answer.revision
+        slot_revision, record, found = _seen(answer.result)
+        if slot_revision == self.held.revision and answer.ambiguous and record == step.record:
+            return found  # an earlier try of the same bytes was applied
         if slot_revision == self.held.revision:
             log.error("a group's record changed under its coordinator", group=self.name)
         self._tools.fenced(self.held)
@@ -259,7 +319,7 @@ class Actor(Generic[G, E]):
 
     def _undo(self) -> None:
         """Nothing of the last turn happened, nor of what waited behind it; who was parked asks again."""
-        self.group = self.kind.reborn(self.name, self.group, self._tools.clock.now_ms())
+        self.group = self.kind.reborn(self.name, self.group, self._now_ms())
         self._inbox.clear()
         self._fail_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._arm()
@@ -267,6 +327,10 @@ class Actor(Generic[G, E]):
             self._tools.forget(self)
 
     # -- time -----------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        """Monotonic, in the group's own time."""
+        return self._tools.clock.now_ms() - self._missed_ms
 
     def _arm(self) -> None:
         due_ms = self.kind.next_deadline(self.group)
@@ -278,7 +342,7 @@ class Actor(Generic[G, E]):
                 return  # it fires early, looks again, and is armed for the right time
             self._timer.cancel()
         self._due_ms = due_ms
-        delay_s = max(0, due_ms - self._tools.clock.now_ms()) / 1000
+        delay_s = max(0, due_ms - self._now_ms()) / 1000
         # In no request's context: whoever armed it is not who the group then works for.
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired, context=Context())
 
@@ -292,7 +356,7 @@ class Actor(Generic[G, E]):
         if self._ended or self._writing:
             return  # after the write it is armed again
         due_ms = self.kind.next_deadline(self.group)
-        if due_ms is not None and due_ms <= self._tools.clock.now_ms():
+        if due_ms is not None and due_ms <= self._now_ms():
             self.tell(self.kind.tick())
         else:
             self._arm()

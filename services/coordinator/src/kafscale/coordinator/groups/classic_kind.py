@@ -1,4 +1,4 @@
-"""The classic machine as the actor drives it, and its record in etcd."""
+"""The classic machine as the actor drives it, and its record in etcd: one value, which changes with each generation."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from kafscale.coordinator.classic.model import (
     Tick,
     Token,
 )
+from kafscale.coordinator.groups.writes import Change
 from kafscale.storage.groups import (
     ClassicGroup,
     ClassicMember,
     ClassicPhase,
     ClassicProtocol,
-    GroupState,
+    GroupRecord,
     encode_group,
 )
 
 
 class ClassicKind:
-    """`Kind[Group, Event]`."""
+    """`Kind[Group, Event, SavedGroup | None]`."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -38,8 +39,8 @@ class ClassicKind:
     def fresh(self) -> Group:
         return Group()
 
-    def restore(self, record: ClassicGroup, now_ms: int) -> Group:
-        return restore(_from_record(record), now_ms, self._rules)
+    def restored(self, saved: SavedGroup, now_ms: int) -> Group:
+        return restore(saved, now_ms, self._rules)
 
     def step(self, group: Group, event: Event, now_ms: int) -> tuple[Group, Sequence[Reply]]:
         done = step(group, event, now_ms, self._rules)
@@ -58,10 +59,18 @@ class ClassicKind:
         saved = durable(group)
         return Group() if saved is None else restore(saved, now_ms, self._rules)
 
-    def encode(self, name: str, group: Group, empty_since_ms: int) -> bytes:
+    def durable(self, group: Group) -> SavedGroup | None:
+        return durable(group)
+
+    def parts_changed(self, stored: SavedGroup | None, group: Group) -> int:
+        return 0
+
+    def change(self, name: str, stored: SavedGroup | None, group: Group, empty_since_ms: int) -> Change:
         saved = durable(group)
-        assert saved is not None, "there is something to keep"
-        return encode_group(GroupState(group=name, state=_to_record(saved), empty_since_ms=empty_since_ms))
+        if saved is None:
+            return Change(record=None)
+        state = GroupRecord(group=name, state=_to_record(saved), empty_since_ms=empty_since_ms)
+        return Change(record=encode_group(state))
 
     def tick(self) -> Event:
         return Tick()
@@ -109,7 +118,7 @@ def _to_record(saved: SavedGroup) -> ClassicGroup:
     )
 
 
-def _from_record(record: ClassicGroup) -> SavedGroup:
+def saved_of(record: ClassicGroup) -> SavedGroup:
     return SavedGroup(
         generation=Generation(record.generation),
         protocol_type=record.protocol_type,

@@ -25,9 +25,8 @@ from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.storage.claims import range_at
 from kafscale.storage.etcd import Compare, Delete, EtcdClient, EtcdError, KeyValue, Put, Range, Txn
 from kafscale.storage.groups import CommittedOffset, decode_committed, encode_committed
-from kafscale.storage.heads import CorruptValue
 from kafscale.storage.keys import Keyspace, TopicId, UnknownKey, prefix_end
-from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import slot_fence
 from kafscale.wire.errors import ErrorCode
 
@@ -214,7 +213,7 @@ class Commits:
             return
         try:
             offset = decode_committed(kv.value)
-        except (CorruptValue, UnknownSchema) as error:
+        except UnreadableValue as error:
             self._complain(kv, error)
             offset = UnreadableOffset()
         groups.setdefault(group, {})[(topic_id, partition)] = Stored(offset, kv.mod_revision)

@@ -1,11 +1,19 @@
-"""The machine of KIP-848 as the actor drives it, and its record in etcd."""
+"""The machine of KIP-848 as the actor drives it, and its keys in etcd: one of the group, and three of each member.
+
+What a step writes is what it changed. A change too large for one transaction is safe in pieces, since it moves the
+group epoch past the target's: meanwhile the group's key says that the target is of an older epoch, and whoever reads
+the group then computes it anew. Only the member that the step is about may get partitions by it, and what that
+member has is written last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import assert_never
 
 from kafscale.coordinator.consumer.machine import durable, next_deadline, restore, step
 from kafscale.coordinator.consumer.model import (
+    NOTHING,
     Assignor,
     Event,
     Group,
@@ -19,28 +27,36 @@ from kafscale.coordinator.consumer.model import (
     Tick,
     Topics,
 )
-from kafscale.storage import groups as stored
+from kafscale.coordinator.groups.writes import Change
+from kafscale.storage import groups as records
+from kafscale.storage.consumer_groups import (
+    Part,
+    PartKind,
+    encode_member_assignment,
+    encode_member_metadata,
+    encode_target,
+)
 from kafscale.storage.groups import TopicPartitions, encode_group
 
-_STATES = {state: stored.ConsumerMemberState[state.name] for state in MemberState}
+_STATES = {state: records.ConsumerMemberState[state.name] for state in MemberState}
 _STATES_BACK = {there: here for here, there in _STATES.items()}
 
 
 class ConsumerKind:
-    """`Kind[Group, Event]`. `topics` is the shell's one mapping of what exists."""
+    """`Kind[Group, Event, Saved]`. `rules`: of a group; `topics` is the shell's one mapping of what exists."""
 
-    def __init__(self, rules: Rules, topics: Callable[[], Topics]) -> None:
+    def __init__(self, rules: Callable[[str], Rules], topics: Callable[[], Topics]) -> None:
         self._rules = rules
         self._topics = topics
 
     def fresh(self, name: str, now_ms: int) -> Group:
-        return restore(Saved(group_id=name), now_ms, self._topics(), self._rules)
+        return restore(Saved(group_id=name), now_ms, self._topics(), self._rules(name))
 
-    def restore(self, name: str, record: stored.ConsumerGroup, now_ms: int) -> Group:
-        return restore(_from_record(name, record), now_ms, self._topics(), self._rules)
+    def restored(self, saved: Saved, now_ms: int) -> Group:
+        return restore(saved, now_ms, self._topics(), self._rules(saved.group_id))
 
     def step(self, group: Group, event: Event, now_ms: int) -> tuple[Group, Sequence[Reply]]:
-        done = step(group, event, now_ms, self._rules)
+        done = step(group, event, now_ms, self._rules(group.saved.group_id))
         return done.group, done.replies
 
     def next_deadline(self, group: Group) -> int | None:
@@ -49,17 +65,20 @@ class ConsumerKind:
     def must_save(self, before: Group, after: Group) -> bool:
         return durable(before) != durable(after)
 
+    def durable(self, group: Group) -> Saved:
+        return durable(group)
+
     def is_kept(self, group: Group) -> bool:
         return durable(group).epoch != 0
 
     def reborn(self, name: str, group: Group, now_ms: int) -> Group:
-        return restore(durable(group), now_ms, self._topics(), self._rules)
+        return self.restored(durable(group), now_ms)
 
-    def encode(self, name: str, group: Group, empty_since_ms: int) -> bytes:
-        saved = durable(group)
-        return encode_group(
-            stored.GroupState(group=name, state=_to_record(saved), empty_since_ms=empty_since_ms)
-        )
+    def parts_changed(self, stored: Saved | None, group: Group) -> int:
+        return sum(1 for _ in _changed(stored, durable(group)))
+
+    def change(self, name: str, stored: Saved | None, group: Group, empty_since_ms: int) -> Change:
+        return change_of(name, stored, durable(group), empty_since_ms)
 
     def tick(self) -> Event:
         return Tick()
@@ -77,21 +96,94 @@ class ConsumerKind:
         return not group.saved.members
 
 
-def _to_record(saved: Saved) -> stored.ConsumerGroup:
-    return stored.ConsumerGroup(
-        group_epoch=saved.epoch,
-        assignment_epoch=saved.target_epoch,
-        metadata_hash=saved.metadata_hash,
-        target=tuple(
-            stored.TargetAssignment(member_id=member_id, partitions=_listed(partitions))
-            for member_id, partitions in saved.target.items()
-        ),
-        members=tuple(_member_record(member) for member in saved.members.values()),
+def change_of(name: str, stored: Saved | None, saved: Saved, empty_since_ms: int) -> Change:
+    """What makes of `stored`, which etcd has, `saved`. None: etcd has nothing, or all of it in one old record."""
+    if saved.epoch == 0:
+        return Change(record=None)
+
+    def record(assignment_epoch: int) -> bytes:
+        state = records.ConsumerGroupMetadata(
+            group_epoch=saved.epoch, assignment_epoch=assignment_epoch, metadata_hash=saved.metadata_hash
+        )
+        return encode_group(records.GroupRecord(group=name, state=state, empty_since_ms=empty_since_ms))
+
+    parts = {part: _value(part, saved) for part in _changed(stored, saved)}
+    if stored is None:
+        return Change(record=record(saved.target_epoch), early=parts)
+    if saved.epoch == stored.target_epoch:
+        return Change(record=record(saved.target_epoch), late=parts)
+    late = {part: value for part, value in parts.items() if value is not None and _is_late(part, stored)}
+    return Change(
+        record=record(saved.target_epoch),
+        between=record(stored.target_epoch),
+        early={part: value for part, value in parts.items() if part not in late},
+        late=late,
     )
 
 
-def _member_record(member: Member) -> stored.ConsumerMember:
-    return stored.ConsumerMember(
+def _is_late(part: Part, stored: Saved) -> bool:
+    """Of a member that is new, all; of others what they said and have."""
+    return part.kind is not PartKind.TARGET or MemberId(part.member_id) not in stored.members
+
+
+def _changed(stored: Saved | None, saved: Saved) -> Iterator[Part]:
+    """By member. What is the same object is the same, and that is the rule."""
+    before: Mapping[MemberId, Member] = {} if stored is None else stored.members
+    targets: Mapping[MemberId, Partitions] = {} if stored is None else stored.target
+    for member_id, member in saved.members.items():
+        old = before.get(member_id)
+        if old is not member:
+            if old is None or _said(old) != _said(member):
+                yield Part(PartKind.METADATA, member_id)
+            if old is None or _has(old) != _has(member):
+                yield Part(PartKind.ASSIGNMENT, member_id)
+        target, old_target = saved.target.get(member_id, NOTHING), targets.get(member_id, NOTHING)
+        if target is not old_target and target != old_target:
+            yield Part(PartKind.TARGET, member_id)
+    for member_id in before:
+        if member_id not in saved.members:
+            yield Part(PartKind.METADATA, member_id)
+            yield Part(PartKind.ASSIGNMENT, member_id)
+            if targets.get(member_id):
+                yield Part(PartKind.TARGET, member_id)
+
+
+def _said(member: Member) -> tuple[object, ...]:
+    return (
+        member.instance_id,
+        member.rack_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout_ms,
+        member.names,
+        member.regex,
+        member.assignor,
+    )
+
+
+def _has(member: Member) -> tuple[object, ...]:
+    return (member.epoch, member.previous_epoch, member.state, member.assigned, member.revoking)
+
+
+def _value(part: Part, saved: Saved) -> bytes | None:
+    member_id = MemberId(part.member_id)
+    member = saved.members.get(member_id)
+    if member is None:
+        return None
+    match part.kind:
+        case PartKind.METADATA:
+            return encode_member_metadata(_member_record(member))
+        case PartKind.ASSIGNMENT:
+            return encode_member_assignment(_member_record(member))
+        case PartKind.TARGET:
+            target = saved.target.get(member_id, NOTHING)
+            return encode_target(_listed(target)) if target else None
+        case _:
+            assert_never(part.kind)
+
+
+def _member_record(member: Member) -> records.ConsumerMember:
+    return records.ConsumerMember(
         id=member.member_id,
         instance_id=member.instance_id,
         rack=member.rack_id,
@@ -109,7 +201,7 @@ def _member_record(member: Member) -> stored.ConsumerMember:
     )
 
 
-def _from_record(name: str, record: stored.ConsumerGroup) -> Saved:
+def saved_of(name: str, record: records.ConsumerGroup) -> Saved:
     return Saved(
         group_id=name,
         epoch=record.group_epoch,
@@ -120,7 +212,7 @@ def _from_record(name: str, record: stored.ConsumerGroup) -> Saved:
     )
 
 
-def _member(record: stored.ConsumerMember) -> Member:
+def _member(record: records.ConsumerMember) -> Member:
     return Member(
         member_id=MemberId(record.id),
         epoch=record.member_epoch,

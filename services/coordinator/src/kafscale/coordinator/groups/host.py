@@ -4,13 +4,14 @@ The laws. A group is here exactly while its slot is ours and its record was read
 NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS while the slot is being read. Answers from memory are given
 only while nobody can have taken our lease for expired. A group id is of one type at a time; an empty group
 takes the type of who comes. A group whose record this version cannot read is not served and its record not
-touched, for a newer version may own it; the others of its slot do not notice.
+touched, for a newer version may own it; the others of its slot do not notice. A group is made only while
+etcd has room for new ones and fewer than `groups_max` are here.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -26,31 +27,34 @@ from kafscale.coordinator.consumer.model import Event as ConsumerEvent
 from kafscale.coordinator.consumer.model import Group as ConsumerState
 from kafscale.coordinator.consumer.model import GroupState as ConsumerPhase
 from kafscale.coordinator.consumer.model import Topics, TopicsChanged
-from kafscale.coordinator.groups.actor import Actor, GroupFailed, Kind, Tools
+from kafscale.coordinator.groups.actor import Actor, GroupFailed, Kept, Kind, Tools
 from kafscale.coordinator.groups.classic_kind import ClassicKind
+from kafscale.coordinator.groups.classic_kind import saved_of as classic_saved
 from kafscale.coordinator.groups.consumer_kind import ConsumerKind
+from kafscale.coordinator.groups.consumer_kind import saved_of as consumer_saved
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Committer
+from kafscale.runtime.etcd_space import EtcdSpace, Use
+from kafscale.storage.consumer_groups import StoredGroup, stored_groups
 from kafscale.storage.etcd import KeyValue
-from kafscale.storage.groups import NOT_EMPTY, ClassicGroup, decode_group
-from kafscale.storage.heads import CorruptValue
-from kafscale.storage.keys import Keyspace, SlotId, UnknownKey
-from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.groups import NOT_EMPTY, ClassicGroup
+from kafscale.storage.keys import Keyspace, SlotId
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import slot_of
 from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
-ClassicActor = Actor[ClassicState, ClassicEvent]
-ConsumerActor = Actor[ConsumerState, ConsumerEvent]
-AnyActor = Actor[Any, Any]
-AnyKind = Kind[Any, Any]
+ClassicActor = Actor[ClassicState, ClassicEvent, Any]
+ConsumerActor = Actor[ConsumerState, ConsumerEvent, Any]
+AnyActor = Actor[Any, Any, Any]
+AnyKind = Kind[Any, Any, Any]
 GROUP_ID_BYTES_MAX = 1_024
 """Longer ids do not fit into a key with all that follows."""
 GROUP_STATES = tuple(dict.fromkeys(state.value for state in (*ClassicPhase, *ConsumerPhase)))
 """Every name that `Groups.state_of` gives."""
-UNREADABLE = (CorruptValue, UnknownSchema, ValueError)
+UNREADABLE = (UnreadableValue, ValueError)
 """ValueError: what has a number or a name that this version does not know, such as an assignor."""
 
 
@@ -67,7 +71,9 @@ class Groups:
         consumer_kind: ConsumerKind,
         held: Callable[[SlotId], Held | None],
         fenced: Callable[[Held], None],
-        is_fresh: Callable[[float], bool],
+        is_fresh: Callable[[], bool],
+        space: EtcdSpace,
+        groups_max: int,
     ) -> None:
         self._keyspace = keyspace
         self._clock = clock
@@ -75,8 +81,11 @@ class Groups:
         self._consumer = consumer_kind
         self._held = held
         self._is_fresh = is_fresh
+        self._space = space
+        self._groups_max = groups_max
         self._actors: dict[SlotId, dict[str, AnyActor]] = {}
         self._unreadable: dict[SlotId, set[str]] = {}
+        self._littered: dict[SlotId, set[str]] = {}  # without a group's key, and with keys beneath it
         self.rebalances = 0
         self._tools = Tools(
             committer=committer,
@@ -92,59 +101,48 @@ class Groups:
     def load(self, held: Held, states: tuple[KeyValue, ...]) -> None:
         actors = self._actors[held.slot_id] = {}
         unreadable = self._unreadable[held.slot_id] = set()
-        for kv in states:
-            try:
-                _, name = self._keyspace.parse_group(kv.key)
-            except (UnknownKey, ValueError) as error:
-                log.error("not the key of a group", key=repr(kv.key), why=str(error))
+        littered = self._littered[held.slot_id] = set()
+        for name, found in stored_groups(self._keyspace, states, _not_a_group).items():
+            if found.record is None:
+                littered.add(name)
                 continue
             try:
-                actors[name] = self._restored(held, name, kv)
+                actors[name] = self._restored(held, name, found.record, found)
             except UNREADABLE as error:
                 unreadable.add(name)
                 log.error("a group cannot be read and is not served", group=name, why=str(error))
 
-    def _restored(self, held: Held, name: str, kv: KeyValue) -> AnyActor:
-        record = decode_group(kv.value)
+    def _restored(self, held: Held, name: str, record: KeyValue, found: StoredGroup) -> AnyActor:
+        whole, is_whole = found.assembled(), found.is_of_one_value
         now_ms = self._clock.now_ms()
         kind: AnyKind
-        group: Any
-        if isinstance(record.state, ClassicGroup):
-            kind, group = self._classic, self._classic.restore(record.state, now_ms)
+        stored: Any
+        if isinstance(whole.state, ClassicGroup):
+            kind, stored = self._classic, classic_saved(whole.state)
         else:
-            kind, group = self._consumer, self._consumer.restore(name, record.state, now_ms)
-        since_ms = record.empty_since_ms
-        behind = kind.encode(name, group, since_ms) != kv.value  # topics changed meanwhile
-        return self._actor(
-            name, held, kind, group, revision=kv.mod_revision, since_ms=since_ms, behind=behind
+            kind, stored = self._consumer, consumer_saved(name, whole.state)
+        group: Any = kind.restored(stored, now_ms)
+        is_old = is_whole and kind is self._consumer
+        topics_changed = kind.durable(group) != stored
+        tells_no_time = kind.is_empty(group) and whole.empty_since_ms == NOT_EMPTY
+        kept = Kept(
+            revision=record.mod_revision,
+            stored=None if is_old else stored,
+            is_behind=is_old or topics_changed or tells_no_time,
+            is_littered=is_whole and bool(found.parts),
+            empty_since_ms=whole.empty_since_ms,
         )
+        return Actor(name, held, kind, group, self._tools, kept=kept)
 
-    def _actor(
-        self,
-        name: str,
-        held: Held,
-        kind: AnyKind,
-        group: Any,
-        *,
-        revision: int = 0,
-        since_ms: int = NOT_EMPTY,
-        behind: bool = False,
-        before: AnyActor | None = None,
-    ) -> AnyActor:
-        return Actor(
-            name,
-            held,
-            kind,
-            group,
-            self._tools,
-            revision=revision,
-            empty_since_ms=since_ms,
-            behind=behind,
-            before=before,
-        )
+    def _new(self, name: str, kind: AnyKind, group: Any) -> AnyActor:
+        """A group that etcd does not have."""
+        held = self.slot(name)
+        kept = Kept(is_littered=name in self._littered[held.slot_id])
+        return Actor(name, held, kind, group, self._tools, kept=kept)
 
     def lose(self, slot_id: SlotId) -> None:
         self._unreadable.pop(slot_id, None)
+        self._littered.pop(slot_id, None)
         for actor in self._actors.pop(slot_id, {}).values():
             actor.end(ErrorCode.NOT_COORDINATOR)
 
@@ -159,14 +157,7 @@ class Groups:
             del actors[actor.name]
         else:  # nobody came in: the group is what its record still says
             old = actor.before
-            actors[actor.name] = self._actor(
-                old.name,
-                old.held,
-                old.kind,
-                old.group,
-                revision=old.revision,
-                since_ms=old.empty_since_ms,
-            )
+            actors[actor.name] = Actor(old.name, old.held, old.kind, old.group, self._tools, kept=old.kept)
         actor.end(ErrorCode.NOT_COORDINATOR)
 
     # -- groups ----------------------------------------------------------------------------------
@@ -185,7 +176,7 @@ class Groups:
     @property
     def is_fresh(self) -> bool:
         """Nobody can have taken our lease for expired: what is in memory may be told."""
-        return self._is_fresh(time.monotonic())
+        return self._is_fresh()
 
     def find(self, name: str) -> AnyActor | None:
         """The group, if there is one. Raises `GroupFailed` when that cannot be told here.
@@ -210,7 +201,7 @@ class Groups:
         actor = self._find_named(name)
         if actor is not None and actor.kind is self._classic:
             return actor
-        return self._actor(name, self.slot(name), self._classic, self._classic.fresh())
+        return self._new(name, self._classic, self._classic.fresh())
 
     def joined(self, name: str) -> ClassicActor:
         """The group for who wants to be in it, made if there is none.
@@ -224,7 +215,7 @@ class Groups:
             return self._new_classic(name)
         if not actor.kind.is_empty(actor.group):
             raise GroupFailed(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        return self._add(self._turned(actor, self._classic, ClassicState(known=True), behind=True))
+        return self._add(self._turned(actor, self._classic, ClassicState(known=True), is_behind=True))
 
     def committing(self, name: str) -> AnyActor:
         """The group for an OffsetCommit, of whichever type it is; who only commits makes a classic one.
@@ -241,10 +232,10 @@ class Groups:
             return actor
         fresh = self._consumer.fresh(name, self._clock.now_ms())
         if actor is None:
-            return self._add(self._actor(name, self.slot(name), self._consumer, fresh))
+            return self._add_new(self._new(name, self._consumer, fresh))
         if not actor.kind.is_empty(actor.group):
             raise GroupFailed(ErrorCode.GROUP_ID_NOT_FOUND)
-        return self._add(self._turned(actor, self._consumer, fresh, behind=False))
+        return self._add(self._turned(actor, self._consumer, fresh, is_behind=False))
 
     def _find_named(self, name: str) -> AnyActor | None:
         if not name:
@@ -252,25 +243,30 @@ class Groups:
         return self.find(name)
 
     def _new_classic(self, name: str) -> ClassicActor:
-        return self._add(self._actor(name, self.slot(name), self._classic, self._classic.fresh()))
+        return self._add_new(self._new(name, self._classic, self._classic.fresh()))
 
-    def _turned(self, actor: AnyActor, kind: AnyKind, group: Any, *, behind: bool) -> AnyActor:
+    def _add_new(self, actor: AnyActor) -> AnyActor:
+        """COORDINATOR_NOT_AVAILABLE when there are too many, or etcd is too full: clients ask again."""
+        if sum(map(len, self._actors.values())) >= self._groups_max:
+            raise GroupFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self.need_room(Use.NEW, len(actor.name.encode()))
+        return self._add(actor)
+
+    def need_room(self, use: Use, size: int, keys: int = 1) -> None:
+        """Raises `GroupFailed` while etcd is too full for so many bytes in so many keys."""
+        if not self._space.admits(use, size, keys):
+            raise GroupFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _turned(self, actor: AnyActor, kind: AnyKind, group: Any, *, is_behind: bool) -> AnyActor:
         """An empty group of the other type, which takes over the record with its first change.
 
         COORDINATOR_LOAD_IN_PROGRESS while the old one is busy: both types' own refusals end a consumer.
         """
         if not actor.idle:
             raise GroupFailed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return self._actor(
-            actor.name,
-            actor.held,
-            kind,
-            group,
-            revision=actor.revision,
-            since_ms=actor.empty_since_ms,
-            behind=behind,
-            before=actor if actor.revision else None,
-        )
+        kept = replace(actor.kept, stored=None, is_behind=is_behind)
+        before = actor if kept.revision else None
+        return Actor(actor.name, actor.held, kind, group, self._tools, kept=kept, before=before)
 
     def _add(self, actor: AnyActor) -> AnyActor:
         actors = self._actors[actor.held.slot_id]
@@ -302,9 +298,10 @@ class Groups:
 
     def empty_since_ms(self, actor: AnyActor) -> int | None:
         """Wall time; None while it has members, something is under way, or nothing was written yet."""
-        if not actor.revision or not actor.idle or not actor.kind.is_empty(actor.group):
+        kept = actor.kept
+        if not kept.revision or not actor.idle or not actor.kind.is_empty(actor.group):
             return None
-        return None if actor.empty_since_ms == NOT_EMPTY else actor.empty_since_ms
+        return None if kept.empty_since_ms == NOT_EMPTY else kept.empty_since_ms
 
     async def delete(self, actor: AnyActor) -> ErrorCode:
         """DeleteGroups: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or it is gone; its offsets are the caller's."""
@@ -319,3 +316,7 @@ class Groups:
         for actor in list(self.all()):
             if actor.kind is self._consumer:
                 actor.tell(TopicsChanged(topics=topics))
+
+
+def _not_a_group(kv: KeyValue, error: Exception) -> None:
+    log.error("not the key of a group", key=repr(kv.key), why=str(error))

@@ -1,13 +1,15 @@
-"""Monotonic time in which this process ran.
+"""Monotonic time in which this process ran and could hear the members of its groups.
 
-Sessions of members are judged by it: heartbeats that came while the process was stopped or wedged wait in
-the sockets, and their senders must not be taken for dead before they were heard. `run` looks at the clock
-often; what is missing between two looks was not lived through.
+Sessions of members are judged by it. Heartbeats that came while the process was stopped or wedged wait in
+the sockets, and heartbeats that came while it was without etcd were answered NOT_COORDINATOR: in neither case
+may their senders be taken for dead before they were heard. `run` looks at the clock often; what is missing
+between two looks was not lived through, and neither was the time without freshness (`is_fresh`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from kafscale.runtime.clock import Clock
 
@@ -16,17 +18,20 @@ GAP_MS = 1_500
 
 
 class RunningClock:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, is_fresh: Callable[[], bool]) -> None:
         self._clock = clock
+        self._is_fresh = is_fresh
         self._seen_ms = clock.now_ms()
+        self._was_fresh = True
         self._missed_ms = 0
 
     def now_ms(self) -> int:
         real_ms = self._clock.now_ms()
         gap_ms = real_ms - self._seen_ms
-        if gap_ms > GAP_MS:
+        is_fresh = self._is_fresh()
+        if gap_ms > GAP_MS or not (is_fresh and self._was_fresh):
             self._missed_ms += gap_ms
-        self._seen_ms = real_ms
+        self._seen_ms, self._was_fresh = real_ms, is_fresh
         return real_ms - self._missed_ms
 
     def real_ms(self) -> int:

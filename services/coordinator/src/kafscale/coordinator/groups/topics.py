@@ -25,7 +25,10 @@ class TopicLookup:
         self._refreshed = False
 
     async def find(self, name: str, topic_id: bytes = NO_ID) -> Topic | ErrorCode:
-        """The topic, unless it is unknown or being deleted. Does not wait for one that is known."""
+        """The topic, unless it is unknown or being deleted. Does not wait for one that is known.
+
+        KAFKA_STORAGE_ERROR for one whose record cannot be read: its offsets are there, and nobody may begin anew.
+        """
         found = self._seen(name, topic_id)
         if found is None and not self._refreshed:
             try:
@@ -34,6 +37,8 @@ class TopicLookup:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             self._refreshed = True
             found = self._seen(name, topic_id)
+        if found is None and not self._by_id and self._topics.is_damaged(name):
+            return ErrorCode.KAFKA_STORAGE_ERROR
         return found or self._unknown
 
     def _seen(self, name: str, topic_id: bytes) -> Topic | None:

@@ -3,8 +3,8 @@
 The laws (KIP-211). Offsets of a group with members stay; those of an empty one go `retention_ms` after the
 later of their commit and the group's last member, or at the time their own commit asked for; a group with
 neither members nor offsets goes as well. A topic counts as deleted only after a look at etcd that began
-after its offset was read: a view may lag behind a topic just made. Nothing is deleted that was committed
-again since it was read.
+after its offset was read: a view may lag behind a topic just made. While any topic's record cannot be read, none
+counts as deleted. Nothing is deleted that was committed again since it was read.
 """
 
 from __future__ import annotations
@@ -107,6 +107,8 @@ class Upkeep:
     async def _deleted(self, topic_ids: set[TopicId]) -> set[TopicId]:
         if any(self._topics.by_id(topic_id) is None for topic_id in topic_ids):
             await self._topics.refresh()
+        if self._topics.damaged():
+            return set()  # the id of a topic whose record cannot be read may be any of them
         return {topic_id for topic_id in topic_ids if self._topics.by_id(topic_id) is None}
 
     def _empty_since_ms(self, name: str) -> int | None:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from kafscale.coordinator.consumer.describe import DescribedMember, DescribedTopic, describe
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.coordinator.handlers.answer_room import ENTRY_BYTES, TOO_LARGE, TOO_LARGE_WHY, AnswerRoom
+from kafscale.coordinator.handlers.describe_groups import GROUP_OPERATIONS
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
@@ -28,13 +30,21 @@ from kafscale.wire.schema.consumer_group_describe import (
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def consumer_group_describe(inbound: InboundRequest) -> Sequence[Buffer]:
         request = decode_request(inbound.body, inbound.meta.api_version)
-        answer = ConsumerGroupDescribeResponse(groups=[_group(context, name) for name in request.group_ids])
+        room = AnswerRoom()
+        names = dict.fromkeys(request.group_ids)
+        answer = ConsumerGroupDescribeResponse(groups=[_group(context, name, room) for name in names])
+        if request.include_authorized_operations:
+            for group in answer.groups:
+                if group.error_code == ErrorCode.NONE:
+                    group.authorized_operations = GROUP_OPERATIONS
         return answered(inbound, answer, encode_response)
 
     return consumer_group_describe
 
 
-def _group(context: CoordinatorContext, name: str) -> ConsumerGroupDescribeResponseDescribed:
+def _group(
+    context: CoordinatorContext, name: str, room: AnswerRoom
+) -> ConsumerGroupDescribeResponseDescribed:
     try:
         actor = context.groups.find(name)
     except GroupFailed as failed:
@@ -44,6 +54,8 @@ def _group(context: CoordinatorContext, name: str) -> ConsumerGroupDescribeRespo
     if context.groups.is_classic(actor):
         return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
     found = describe(actor.group, context.consumer_rules)
+    if not room.take(sum(map(_size, found.members), ENTRY_BYTES)):
+        return _refused(name, TOO_LARGE, TOO_LARGE_WHY)
     return ConsumerGroupDescribeResponseDescribed(
         group_id=name,
         error_message=None,
@@ -58,6 +70,12 @@ def _group(context: CoordinatorContext, name: str) -> ConsumerGroupDescribeRespo
 def _refused(name: str, error: ErrorCode, why: str) -> ConsumerGroupDescribeResponseDescribed:
     """Apache's admin shows the words of this API for a group that DescribeGroups does not find either."""
     return ConsumerGroupDescribeResponseDescribed(group_id=name, error_code=error, error_message=why)
+
+
+def _size(member: DescribedMember) -> int:
+    topics = (*member.assignment, *member.target_assignment)
+    names = sum(map(len, member.subscribed_topic_names))
+    return names + sum((ENTRY_BYTES + 8 * len(topic.partitions) for topic in topics), ENTRY_BYTES)
 
 
 def _member(member: DescribedMember) -> ConsumerGroupDescribeResponseMember:

@@ -14,6 +14,7 @@ from kafscale.coordinator.consumer.model import Heartbeat, HeartbeatReply, Parti
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.peers import client_host
+from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
@@ -28,11 +29,16 @@ from kafscale.wire.schema.consumer_group_heartbeat import (
     encode_response,
 )
 
+JOINING = 0
+"""The epoch of a member that asks to be let in."""
+
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def consumer_group_heartbeat(inbound: InboundRequest) -> Sequence[Buffer]:
         request = decode_request(inbound.body, inbound.meta.api_version)
         try:
+            if request.member_epoch == JOINING:
+                context.groups.need_room(Use.KNOWN, sum(map(len, request.subscribed_topic_names or ())))
             actor = context.groups.consumer(request.group_id)
             reply = await actor.ask(lambda token: event(request, inbound.meta, token))
         except GroupFailed as failed:
@@ -46,7 +52,9 @@ def event(request: ConsumerGroupHeartbeatRequest, meta: RequestMeta, token: int)
     names = request.subscribed_topic_names
     return Heartbeat(
         token=token,
-        fresh_id=base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
+        fresh_id=""
+        if request.member_id
+        else base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
         member_id=request.member_id,
         member_epoch=request.member_epoch,
         instance_id=request.instance_id,

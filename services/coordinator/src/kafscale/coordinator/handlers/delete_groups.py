@@ -29,7 +29,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         request = decode_request(inbound.body, inbound.meta.api_version)
         results = [
             DeleteGroupsResponseGroupResult(group_id=name, error_code=await delete(context, name))
-            for name in request.groups_names
+            for name in dict.fromkeys(request.groups_names)
         ]
         return answered(inbound, DeleteGroupsResponse(results=results), encode_response)
 

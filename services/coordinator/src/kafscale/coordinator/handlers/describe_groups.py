@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafscale.coordinator.classic.queries import describe
+from kafscale.coordinator.classic.queries import MemberDescription, describe
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
+from kafscale.coordinator.handlers.answer_room import ENTRY_BYTES, TOO_LARGE, TOO_LARGE_WHY, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
@@ -23,6 +24,9 @@ from kafscale.wire.schema.describe_groups import (
 )
 
 NOT_FOUND_IS_TOLD_FROM = 6
+READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
+GROUP_OPERATIONS = sum(1 << code for code in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
+"""KIP-430: what may be done with a group, as bits. Without an authorizer that is all there is, as in Kafka."""
 DEAD = "Dead"
 
 
@@ -30,19 +34,25 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
     async def describe_groups(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        answer = DescribeGroupsResponse(groups=[_group(context, name, version) for name in request.groups])
+        room = AnswerRoom()
+        names = dict.fromkeys(request.groups)
+        answer = DescribeGroupsResponse(groups=[_group(context, name, version, room) for name in names])
+        if request.include_authorized_operations:
+            for group in answer.groups:
+                if group.error_code == ErrorCode.NONE:
+                    group.authorized_operations = GROUP_OPERATIONS
         return answered(inbound, answer, encode_response)
 
     return describe_groups
 
 
-def _group(context: CoordinatorContext, name: str, version: int) -> DescribeGroupsResponseDescribedGroup:
+def _group(
+    context: CoordinatorContext, name: str, version: int, room: AnswerRoom
+) -> DescribeGroupsResponseDescribedGroup:
     try:
         actor = context.groups.find(name)
     except GroupFailed as failed:
-        return DescribeGroupsResponseDescribedGroup(
-            group_id=name, error_code=failed.error, error_message=failed.error.message
-        )
+        return _refused(name, failed.error, failed.error.message)
     if actor is None or not context.groups.is_classic(actor) or not actor.kind.exists(actor.group):
         told = version >= NOT_FOUND_IS_TOLD_FROM
         return DescribeGroupsResponseDescribedGroup(
@@ -52,6 +62,8 @@ def _group(context: CoordinatorContext, name: str, version: int) -> DescribeGrou
             error_message=f"Group {name} not found." if told else None,
         )
     found = describe(actor.group)
+    if not room.take(sum(map(_size, found.members), ENTRY_BYTES)):
+        return _refused(name, TOO_LARGE, TOO_LARGE_WHY)
     return DescribeGroupsResponseDescribedGroup(
         group_id=name,
         error_message=None,
@@ -70,3 +82,11 @@ def _group(context: CoordinatorContext, name: str, version: int) -> DescribeGrou
             for member in found.members
         ],
     )
+
+
+def _refused(name: str, error: ErrorCode, why: str) -> DescribeGroupsResponseDescribedGroup:
+    return DescribeGroupsResponseDescribedGroup(group_id=name, error_code=error, error_message=why)
+
+
+def _size(member: MemberDescription) -> int:
+    return ENTRY_BYTES + len(member.metadata) + len(member.assignment)

@@ -51,7 +51,8 @@ def find(
 ) -> FindCoordinatorResponse:
     """The answer in the shape of the version: one coordinator at the top, or a list."""
     if version >= BATCHED_FROM:
-        found = [_one(key, request.key_type, listener, front_doors) for key in request.coordinator_keys]
+        keys = dict.fromkeys(request.coordinator_keys)
+        found = [_one(key, request.key_type, listener, front_doors) for key in keys]
         return FindCoordinatorResponse(coordinators=found)
     one = _one(request.key, request.key_type, listener, front_doors)
     return FindCoordinatorResponse(

@@ -1,8 +1,10 @@
 """InitProducerId (22): v0-5.   v3 producer id and epoch of a producer that recovers (KIP-360)
 
 Each call without a transactional id gets a fresh id with epoch 0, also when it names the id it had: its
-sequences then start anew (KIP-360). A transactional id is INVALID_REQUEST until there are transactions.
-COORDINATOR_NOT_AVAILABLE when etcd gives no block of ids: none was handed out, the client asks again.
+sequences then start anew (KIP-360). TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional id until there are
+transactions: it ends a client at once, while most other errors are retried for ever.
+COORDINATOR_NOT_AVAILABLE when etcd gives no block of ids, or their record is damaged: none was handed out, the
+client asks again.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from kafscale.coordinator.producer_ids import TooContended
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd import EtcdError
+from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.init_producer_id import InitProducerIdResponse, decode_request, encode_response
@@ -26,7 +29,8 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
     async def init_producer_id(inbound: InboundRequest) -> Sequence[Buffer]:
         request = decode_request(inbound.body, inbound.meta.api_version)
         if request.transactional_id is not None:
-            answer = InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            answer = InitProducerIdResponse(error_code=error, producer_epoch=-1)
         else:
             answer = await _fresh(context)
         return answered(inbound, answer, encode_response)
@@ -37,6 +41,6 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
 async def _fresh(context: CoordinatorContext) -> InitProducerIdResponse:
     try:
         return InitProducerIdResponse(producer_id=await context.producer_ids.draw(), producer_epoch=0)
-    except (EtcdError, TooContended) as trouble:
+    except (EtcdError, TooContended, UnreadableValue) as trouble:
         log.warning("no producer id to hand out", reason=str(trouble))
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)

@@ -13,6 +13,7 @@ from kafscale.coordinator.classic.model import NO_MEMBER_ID, InstanceId, Join, J
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.peers import client_host
+from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
@@ -37,6 +38,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
         try:
+            context.groups.need_room(Use.KNOWN, sum(len(each.metadata) for each in request.protocols))
             actor = context.groups.joined(request.group_id)
             reply = await actor.ask(lambda token: event(request, inbound.meta, Token(token)))
         except GroupFailed as failed:

@@ -25,7 +25,7 @@ from kafscale.wire.schema.list_groups import (
     encode_response,
 )
 
-CLASSIC, CONSUMER = "Classic", "Consumer"
+CLASSIC, CONSUMER = "classic", "consumer"  # as a Kafka broker spells them
 CONSUMER_PROTOCOL_TYPE = "consumer"
 UNKNOWN = "Unknown"
 

@@ -8,6 +8,8 @@ turned to another front door, and may have committed there since.
 Version 0 wrote to ZooKeeper once; here there is one store, and it is a commit without a member: refused while
 the group has members, as from any stranger. The time in version 1 is taken at its word, past or to come, as Kafka
 did until 4: the retention counts from it, and who wants to keep an offset longer dates it later.
+While etcd is too full for what is committed (`runtime/etcd_space.py`) it is COORDINATOR_NOT_AVAILABLE, and the
+client commits again: first offsets with metadata, later all.
 Errors: the machine's for every partition; by partition UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID for
 an id), OFFSET_METADATA_TOO_LARGE; those of every group call.
 """
@@ -15,7 +17,7 @@ an id), OFFSET_METADATA_TOO_LARGE; those of every group call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kafscale.coordinator.classic.model import NO_MEMBER_ID, Generation, InstanceId, MemberId, Token
 from kafscale.coordinator.classic.model import Commit as ClassicCommit
@@ -24,6 +26,7 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.topics import TopicLookup
+from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
@@ -46,6 +49,7 @@ DEFAULT_RETENTION = -1
 LATEST_MS = 2**63 - 1
 """The last time that can be written: a retention may ask for a later one."""
 NOW = -1
+SMALL_METADATA_CHARS = 64
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
@@ -91,6 +95,8 @@ async def _judged(
 def _refusal(
     context: CoordinatorContext, topic: Topic | ErrorCode, partition: OffsetCommitRequestPartition
 ) -> ErrorCode:
+    if topic is ErrorCode.KAFKA_STORAGE_ERROR:  # on which Java's consumer throws; this one it sends again
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if isinstance(topic, ErrorCode):
         return topic
     if not 0 <= partition.partition_index < topic.partitions:
@@ -133,7 +139,18 @@ async def _let_in(
         return error
     if inbound.expired(context.clock.real_ms()):
         return ErrorCode.NOT_COORDINATOR
+    try:
+        _need_room(context, request.group_id, offsets.values())
+    except GroupFailed as failed:
+        return failed.error
     return context.commits.write(actor.held, request.group_id, offsets)
+
+
+def _need_room(context: CoordinatorContext, group: str, offsets: Collection[CommittedOffset]) -> None:
+    """Small metadata is taken as long as offsets are: Kafka Streams puts its stream time there."""
+    metadata = [len(offset.metadata) for offset in offsets]
+    use = Use.NEW if max(metadata, default=0) > SMALL_METADATA_CHARS else Use.KNOWN
+    context.groups.need_room(use, sum(metadata) + len(group) * len(offsets), len(offsets))
 
 
 def _classic(request: OffsetCommitRequest, version: int, token: int) -> ClassicCommit:

@@ -7,14 +7,15 @@ says: every Kafka that had v0 answered so, and what speaks v0 takes that for "no
 Offsets are read from etcd with proof that the slot is still ours.
 Those of a group whose record cannot be read are told all the same, only its members are not checked.
 Without transactions every offset is stable. A group's error stands at its partitions in v0-1, above from v2.
-UNSTABLE_OFFSET_COMMIT for a partition whose offset cannot be read: consumers wait and ask again, while -1 would
-have them begin anew and lose their place. A commit in its place heals it.
+UNSTABLE_OFFSET_COMMIT for a partition whose offset or whose topic's record cannot be read: consumers wait and ask
+again, while -1 would have them begin anew and lose their place. A commit in its place heals an offset.
+INVALID_REQUEST for a group whose offsets do not fit into the answer any more.
 Never COORDINATOR_NOT_AVAILABLE: Java's consumer throws on it, and takes NOT_COORDINATOR for what it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafscale.coordinator.consumer.model import Fetch
@@ -22,6 +23,7 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
 from kafscale.coordinator.groups.topics import TopicLookup
+from kafscale.coordinator.handlers.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import CommittedOffset
@@ -56,6 +58,7 @@ class _Reading:
     context: CoordinatorContext
     version: int
     topics: TopicLookup
+    room: AnswerRoom
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
@@ -63,9 +66,9 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
         topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
-        reading = _Reading(context, version, topics)
+        reading = _Reading(context, version, topics, AnswerRoom())
         if version >= SEVERAL_GROUPS_FROM:
-            groups = [await _group(reading, asked) for asked in request.groups]
+            groups = [await _group(reading, asked) for asked in _once(request.groups)]
             return answered(inbound, OffsetFetchResponse(groups=groups), encode_response)
         found = await _group(reading, _as_group(request))
         return answered(inbound, _alone(found, version), encode_response)
@@ -83,11 +86,34 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     )
 
 
+def _once(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """Each group once, with all topics that it was named with, under the first's member."""
+    found: dict[str, OffsetFetchRequestGroup] = {}
+    for asked in groups:
+        known = found.setdefault(asked.group_id, asked)
+        if known is not asked and known.topics is not None:
+            known.topics = None if asked.topics is None else [*known.topics, *asked.topics]
+    return list(found.values())
+
+
+def _topics_once(topics: Sequence[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
+    """Each topic once, and each of its partitions."""
+    found: dict[tuple[str, bytes], dict[int, None]] = {}
+    for asked in topics:
+        found.setdefault((asked.name, asked.topic_id), {}).update(dict.fromkeys(asked.partition_indexes))
+    return [
+        OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=list(indexes))
+        for (name, topic_id), indexes in found.items()
+    ]
+
+
 async def _group(reading: _Reading, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    if asked.topics is not None:
+        asked.topics = _topics_once(asked.topics)
     try:
         offsets = await _offsets(reading.context, asked)
         if asked.topics is None:
-            topics = await _all(reading.context, offsets)
+            topics = await _all(reading, offsets)
         else:
             topics = [await _topic(reading, topic, offsets) for topic in asked.topics]
     except GroupFailed as failed:
@@ -119,6 +145,13 @@ async def _offsets(context: CoordinatorContext, asked: OffsetFetchRequestGroup) 
     return found
 
 
+def _reserve(room: AnswerRoom, offsets: Collection[Found | None]) -> None:
+    """For a topic's partitions. Raises GroupFailed."""
+    metadata = sum(len(found.metadata) for found in offsets if isinstance(found, CommittedOffset))
+    if not room.take((1 + len(offsets)) * ENTRY_BYTES + metadata):
+        raise GroupFailed(TOO_LARGE)
+
+
 async def _topic(
     reading: _Reading, asked: OffsetFetchRequestTopics, offsets: Offsets
 ) -> OffsetFetchResponseTopics:
@@ -127,18 +160,20 @@ async def _topic(
         raise GroupFailed(topic)
     if topic is ErrorCode.UNKNOWN_TOPIC_ID:
         return _same(asked, topic)
+    if topic is ErrorCode.KAFKA_STORAGE_ERROR:
+        return _same(asked, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     none = ErrorCode.NONE
     if reading.version < NO_OFFSET_IS_NO_ERROR_FROM:
         none = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    indexes = asked.partition_indexes
+    found = [
+        None if isinstance(topic, ErrorCode) else offsets.get((topic.topic_id, index)) for index in indexes
+    ]
+    _reserve(reading.room, found)
     return OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
-        partitions=[
-            _partition(
-                index, None if isinstance(topic, ErrorCode) else offsets.get((topic.topic_id, index)), none
-            )
-            for index in asked.partition_indexes
-        ],
+        partitions=[_partition(index, offset, none) for index, offset in zip(indexes, found, strict=True)],
     )
 
 
@@ -153,9 +188,10 @@ def _same(asked: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchRespo
     )
 
 
-async def _all(context: CoordinatorContext, offsets: Offsets) -> list[OffsetFetchResponseTopics]:
+async def _all(reading: _Reading, offsets: Offsets) -> list[OffsetFetchResponseTopics]:
     """Every offset of a topic that is there."""
-    lookup = TopicLookup(context.topics, by_id=True)
+    _reserve(reading.room, offsets.values())
+    lookup = TopicLookup(reading.context.topics, by_id=True)
     topics: dict[bytes, OffsetFetchResponseTopics] = {}
     for (topic_id, index), offset in sorted(offsets.items()):
         topic = await lookup.find("", topic_id)

@@ -1,0 +1,47 @@
+"""The rules of each consumer group: the service's, and over them what the group's own configs say.
+
+A watched view. A config counts from the member's next heartbeat on, as in Kafka. A record that cannot be read harms its
+group alone, which then has the service's rules: admins check values before they are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+from kafscale.coordinator.consumer.model import Rules
+from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.group_configs import decode_group_configs
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.views import PrefixView
+
+log = structlog.get_logger(__name__)
+
+
+class GroupRules:
+    """`view` is to be run, and ready before groups are served."""
+
+    def __init__(self, etcd: EtcdClient, keyspace: Keyspace, rules: Rules) -> None:
+        self._keyspace = keyspace
+        self._rules = rules
+        self.view: PrefixView[Rules] = PrefixView(etcd, keyspace.group_configs_prefix(), self._decode)
+
+    def of(self, group: str) -> Rules:
+        own = self.view.items
+        return own.get(self._keyspace.group_config(group), self._rules) if own else self._rules
+
+    def _decode(self, kv: KeyValue) -> Rules | None:
+        try:
+            configs = decode_group_configs(self._keyspace.parse_group_config(kv.key), kv.value)
+        except (UnreadableValue, ValueError) as error:
+            log.error(
+                "the configs of a group cannot be read and do not count", key=repr(kv.key), why=str(error)
+            )
+            return None
+        session_ms, heartbeat_ms = configs.session_timeout_ms, configs.heartbeat_interval_ms
+        return replace(
+            self._rules,
+            session_timeout_ms=self._rules.session_timeout_ms if session_ms is None else session_ms,
+            heartbeat_interval_ms=self._rules.heartbeat_interval_ms if heartbeat_ms is None else heartbeat_ms,
+        )
