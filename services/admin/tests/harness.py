@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
-from kafscale.admin.context import AdminContext
+from kafscale.admin.context import assembled
 from kafscale.admin.deletion import Deletions
-from kafscale.admin.log_starts import LogStarts
 from kafscale.admin.settings import AdminSettings
-from kafscale.admin.sizes import Sizes
-from kafscale.admin.topics import TopicStore
 from kafscale.runtime.clock import ManualClock
+from kafscale.runtime.etcd_space import EtcdSpace
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.heads import decode_owner
@@ -29,7 +30,7 @@ from kafscale.wire.buffers import Buffer
 class Admin:
     """What a test holds: the context, the stores behind it, and a way to ask."""
 
-    def __init__(self, etcd: EtcdClient, keys: Keyspace) -> None:
+    def __init__(self, etcd: EtcdClient, keys: Keyspace, settings: Mapping[str, Any] | None = None) -> None:
         self.etcd = etcd
         self.keys = keys
         self.objects = MemoryStore()
@@ -37,21 +38,24 @@ class Admin:
         self.topics = TopicsView(etcd, keys)
         self.front_doors = LiveView(etcd, keys, "frontdoor")
         self.owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
-        self.store = TopicStore(etcd, keys, self.topics, partitions_default=3)
-        self.deletions = Deletions(etcd, keys, self.objects, self.store, self.topics, self.clock)
-        self.replied_revision = 0  # of the last answer
-        self.context = AdminContext(
-            settings=AdminSettings(num_partitions=3),
-            clock=self.clock,
-            keys=keys,
+        self.space = EtcdSpace(etcd, 2 << 30)
+        self.context = assembled(
+            AdminSettings(num_partitions=3, **(settings or {})),
+            etcd,
+            keys,
+            self.clock,
             cluster_id="0123456789abcdefghijkl",
             topics=self.topics,
-            store=self.store,
-            log_starts=LogStarts(etcd, keys),
             front_doors=self.front_doors,
             owners=self.owners,
-            sizes=Sizes(etcd, keys),
+            space=self.space,
         )
+        self.store = self.context.store
+        self.metrics = Metrics("admin")
+        self.deletions = Deletions(
+            etcd, keys, self.objects, self.store, self.topics, self.clock, self.metrics
+        )
+        self.replied_revision = 0  # of the last answer
 
     async def register(self, node_id: int, *listeners: Listener, rack: str = "") -> Instance:
         """A front door that says it is alive."""
@@ -75,6 +79,22 @@ class Admin:
         answer = b"".join(await handle(inbound(body, schema.API_KEY, version, sink=sink)))
         self.replied_revision = sink.revision
         return schema.decode_response(answer, version)
+
+
+@asynccontextmanager
+async def running(admin: Admin) -> AsyncIterator[Admin]:
+    """With its views watched, and loaded."""
+    views = (admin.topics, admin.front_doors, admin.owners)
+    tasks = [asyncio.create_task(view.run()) for view in views]
+    try:
+        await admin.topics.ready()
+        await admin.front_doors.loaded()
+        await admin.owners.ready()
+        yield admin
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Replied:

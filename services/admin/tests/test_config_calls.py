@@ -9,15 +9,17 @@ import pytest
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.handlers import alter_configs, describe_configs, incremental_alter_configs
 from kafscale.admin.plan import NewTopic
+from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.keys import Keyspace
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import alter_configs as alter_schema
 from kafscale.wire.schema import describe_configs as describe_schema
 from kafscale.wire.schema import incremental_alter_configs as incremental_schema
 
-from services.admin.tests.harness import Admin
+from services.admin.tests.harness import Admin, running
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 async def described(admin: Admin, kind: int, name: str, keys: list[str] | None = None) -> Any:
@@ -126,7 +128,7 @@ async def test_every_key_that_tools_read_has_a_value_a_type_a_chain_and_a_senten
     )
     (result,) = (await admin.ask(describe_configs, describe_schema, request, 4)).results
     configs = {config.name: config for config in result.configs}
-    assert set(configs) == set(TOPIC_CONFIGS)
+    assert set(configs) == set(TOPIC_CONFIGS.keys)
     assert all(config.documentation and config.config_type for config in result.configs)
     policy = configs["cleanup.policy"]
     assert [(each.name, each.value, each.source) for each in policy.synonyms] == [
@@ -141,7 +143,7 @@ async def test_every_key_that_tools_read_has_a_value_a_type_a_chain_and_a_senten
     )
     lag = configs["max.compaction.lag.ms"]
     assert [(each.name, each.source) for each in lag.synonyms] == [("log.cleaner.max.compaction.lag.ms", 5)]
-    assert configs["min.insync.replicas"].read_only
+    assert not configs["min.insync.replicas"].read_only
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -159,12 +161,69 @@ async def test_configs_are_described_in_every_version(admin: Admin, version: int
         assert [config.is_default for config in result.configs] == [True, False]
 
 
+KAFKAS_SYNONYMS = {
+    "cleanup.policy": "log.cleanup.policy",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    **{
+        name: name
+        for name in (
+            "compression.gzip.level",
+            "compression.lz4.level",
+            "compression.type",
+            "compression.zstd.level",
+            "min.insync.replicas",
+            "unclean.leader.election.enable",
+        )
+    },
+}
+
+
+async def test_synonyms_are_those_that_kafka_4_lists(admin: Admin) -> None:
+    """Where it has no value for the broker's side, as for log.retention.ms beside its hours, there is none."""
+    await admin.store.create(NewTopic(name="t"), now_ms=1)
+    result = await described(admin, TOPIC, "t")
+    listed = {config.name: [each.name for each in config.synonyms] for config in result.configs}
+    assert {name: names for name, names in listed.items() if names} == {
+        name: [synonym] for name, synonym in KAFKAS_SYNONYMS.items()
+    }
+
+
+async def test_a_config_without_effect_is_kept_and_shown_with_what_it_was_set_to(admin: Admin) -> None:
+    await admin.store.create(NewTopic(name="t", configs={"min.insync.replicas": " 2 "}), now_ms=1)
+    (config,) = (await described(admin, TOPIC, "t", ["min.insync.replicas"])).configs
+    assert (config.value, config.config_source, config.read_only) == ("2", 1, False)
+    assert [(each.value, each.source) for each in config.synonyms] == [("2", 1), ("1", 5)]
+
+
+async def test_where_the_store_is_stays_untold(admin: Admin) -> None:
+    await admin.register(3)
+    result = await described(admin, BROKER, "3")
+    assert not [config.name for config in result.configs if "s3" in config.name]
+
+
 async def test_a_broker_shows_what_topics_inherit_and_what_it_was_set_to(admin: Admin) -> None:
     await admin.register(3)
     configs = {config.name: config for config in (await described(admin, BROKER, "3")).configs}
     for name, value, source in (
         ("message.max.bytes", "1048588", 5),
-        ("log.retention.ms", "604800000", 5),
+        ("log.retention.bytes", "-1", 5),
+        ("group.consumer.session.timeout.ms", "45000", 5),
         ("default.replication.factor", "1", 5),
         ("num.partitions", "3", 4),
         ("auto.create.topics.enable", "true", 5),
@@ -180,6 +239,46 @@ async def test_a_broker_shows_what_topics_inherit_and_what_it_was_set_to(admin: 
 async def test_a_broker_that_is_not_there_is_an_invalid_request(admin: Admin, name: str) -> None:
     await admin.register(3)
     assert (await described(admin, BROKER, name)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_what_is_asked_twice_is_answered_once(admin: Admin) -> None:
+    await admin.store.create(NewTopic(name="t"), now_ms=1)
+
+    def resource(*keys: str) -> describe_schema.DescribeConfigsRequestResource:
+        return describe_schema.DescribeConfigsRequestResource(
+            resource_type=TOPIC, resource_name="t", configuration_keys=list(keys)
+        )
+
+    asked = [resource("segment.ms", "flush.ms"), resource("flush.ms", "segment.ms"), resource("flush.ms")]
+    request = describe_schema.DescribeConfigsRequest(resources=asked * 3)
+    answer = await admin.ask(describe_configs, describe_schema, request, 4)
+    assert [len(result.configs) for result in answer.results] == [2, 1]
+
+
+async def test_configs_that_do_not_fit_into_the_answer_are_refused_resource_by_resource(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    room = 1 << 20
+    async with running(Admin(etcd, keyspace, {"answer_bytes_max": room})) as admin:
+        resources = [
+            describe_schema.DescribeConfigsRequestResource(
+                resource_type=GROUP, resource_name=f"g{n}", configuration_keys=None
+            )
+            for n in range(1_000)
+        ]
+        request = describe_schema.DescribeConfigsRequest(
+            resources=resources, include_synonyms=True, include_documentation=True
+        )
+        answer = await admin.ask(describe_configs, describe_schema, request, 4)
+        assert len(answer.results) == len(resources)
+        told = [result for result in answer.results if not result.error_code]
+        refused = [result for result in answer.results if result.error_code]
+        assert told
+        assert {result.error_code for result in refused} == {ErrorCode.INVALID_REQUEST}
+        assert "KAFSCALE_ANSWER_BYTES_MAX" in refused[0].error_message
+        answer.results = told
+        size = sum(map(len, describe_schema.encode_response(answer, 4)))
+        assert room * 0.7 < size <= room
 
 
 async def test_nothing_was_set_for_all_brokers(admin: Admin) -> None:

@@ -7,25 +7,35 @@ from typing import Any
 import pytest
 from kafscale.admin import plan
 from kafscale.admin.handlers import (
+    create_acls,
+    delete_acls,
+    describe_acls,
     describe_cluster,
     describe_log_dirs,
     describe_topic_partitions,
     elect_leaders,
     list_config_resources,
+    list_partition_reassignments,
 )
 from kafscale.admin.plan import NewTopic
-from kafscale.admin.settings import AdminSettings
+from kafscale.storage.etcd import EtcdClient, EtcdUnknown
+from kafscale.storage.etcd_errors import UnknownKind
 from kafscale.storage.heads import Head, Meta, OwnerRecord, encode_head, encode_meta, encode_owner
+from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership import Listener
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import create_acls as create_acls_schema
+from kafscale.wire.schema import delete_acls as delete_acls_schema
+from kafscale.wire.schema import describe_acls as acls_schema
 from kafscale.wire.schema import describe_cluster as cluster_schema
 from kafscale.wire.schema import describe_log_dirs as dirs_schema
 from kafscale.wire.schema import describe_topic_partitions as pages_schema
 from kafscale.wire.schema import elect_leaders as elect_schema
 from kafscale.wire.schema import list_config_resources as list_schema
+from kafscale.wire.schema import list_partition_reassignments as reassign_schema
 
-from services.admin.tests.harness import Admin
+from services.admin.tests.harness import Admin, running
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -140,6 +150,7 @@ async def test_topics_that_are_not_there_have_their_error_and_are_not_created(ad
         ("gone", UNKNOWN),
         ("no", UNKNOWN),
     ]
+    assert {topic.topic_authorized_operations for topic in answer.topics} == {0b1101_1111_1000}
     assert await admin.store.read("no") is None
 
 
@@ -213,6 +224,29 @@ async def test_of_all_partitions_those_that_need_no_election_are_not_named(admin
     assert (answer.error_code, answer.replica_election_results) == (0, [])
 
 
+async def test_an_election_that_is_asked_for_twice_is_answered_once(admin: Admin) -> None:
+    await created(admin, "t", 2)
+    twice = elect_schema.ElectLeadersRequestTopicPartitions(topic="t", partitions=[1, 0, 1])
+    request = elect_schema.ElectLeadersRequest(topic_partitions=[twice, twice])
+    (result,) = (await admin.ask(elect_leaders, elect_schema, request, 2)).replica_election_results
+    assert [part.partition_id for part in result.partition_result] == [1, 0]
+
+
+async def test_answers_that_would_be_too_large_are_refused_before_they_are_built(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    async with running(Admin(etcd, keyspace, {"answer_bytes_max": 1 << 20})) as admin:
+        many = elect_schema.ElectLeadersRequestTopicPartitions(topic="t", partitions=list(range(20_000)))
+        elections = elect_schema.ElectLeadersRequest(topic_partitions=[many])
+        elected = await admin.ask(elect_leaders, elect_schema, elections, 2)
+        assert (elected.error_code, elected.replica_election_results) == (ErrorCode.INVALID_REQUEST, [])
+        for n in range(5):
+            await admin.store.create(NewTopic(name=f"t{n}", partitions=10_000), now_ms=1)
+        all_of_them = dirs_schema.DescribeLogDirsRequest(topics=None)
+        dirs = await admin.ask(describe_log_dirs, dirs_schema, all_of_them, 4)
+        assert (dirs.error_code, dirs.results) == (ErrorCode.INVALID_REQUEST, [])
+
+
 async def test_an_election_of_an_unknown_type_is_refused(admin: Admin) -> None:
     request = elect_schema.ElectLeadersRequest(election_type=2, topic_partitions=None)
     answer = await admin.ask(elect_leaders, elect_schema, request, 2)
@@ -259,6 +293,41 @@ async def test_resources_of_a_type_that_nobody_knows_are_refused(admin: Admin) -
     assert (await listed(admin, 2, 3)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
+# --- what is not there -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topics", [None, [], ["t", "no-such-topic"]])
+async def test_no_partition_is_on_its_way_to_other_replicas(admin: Admin, topics: list[str] | None) -> None:
+    await created(admin, "t")
+    named = topics and [
+        reassign_schema.ListPartitionReassignmentsRequestTopics(name=name, partition_indexes=[0, 9])
+        for name in topics
+    ]
+    request = reassign_schema.ListPartitionReassignmentsRequest(topics=named)
+    answer = await admin.ask(list_partition_reassignments, reassign_schema, request, 0)
+    assert (answer.error_code, answer.error_message, answer.topics) == (0, None, [])
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+async def test_without_an_authorizer_security_is_disabled(admin: Admin, version: int) -> None:
+    """In the words of a Kafka broker without one."""
+    disabled = ErrorCode.SECURITY_DISABLED
+    asked = acls_schema.DescribeAclsRequest(
+        resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
+    )
+    answer = await admin.ask(describe_acls, acls_schema, asked, version)
+    assert (answer.error_code, answer.resources) == (disabled, [])
+    assert answer.error_message == "No Authorizer is configured on the broker"
+    creation = create_acls_schema.CreateAclsRequestAclCreation(resource_type=2, resource_name="t")
+    creations = create_acls_schema.CreateAclsRequest(creations=[creation, creation])
+    made = (await admin.ask(create_acls, create_acls_schema, creations, version)).results
+    assert [each.error_code for each in made] == [disabled, disabled]
+    filters = delete_acls_schema.DeleteAclsRequest(filters=[delete_acls_schema.DeleteAclsRequestFilter()])
+    gone = (await admin.ask(delete_acls, delete_acls_schema, filters, version)).filter_results
+    assert [(each.error_code, each.matching_acls) for each in gone] == [(disabled, [])]
+    assert {each.error_message for each in (*made, *gone)} == {"No Authorizer is configured."}
+
+
 # --- DescribeLogDirs ---------------------------------------------------------------------------
 
 
@@ -298,7 +367,7 @@ async def test_the_store_is_one_directory_with_the_bytes_that_were_committed(
     await filled(admin, topic, p0=5, p2=2**40)
     await filled(admin, other, p0=7)
     result = await directory(admin, {"t": [2, 0, 1, 0]}, version)
-    assert (result.error_code, result.log_dir) == (0, "s3://kafscale")
+    assert (result.error_code, result.log_dir) == (0, "objects")
     assert sizes_in(result) == {("t", 0): 5, ("t", 1): 0, ("t", 2): 2**40}
     assert (result.total_bytes, result.usable_bytes) == (-1, -1)
     assert {(part.offset_lag, part.is_future_key) for part in result.topics[0].partitions} == {(0, False)}
@@ -329,13 +398,13 @@ async def test_more_partitions_than_one_reading_takes_are_all_there(admin: Admin
     assert sizes_in(await directory(admin, None)) == {("t", number): number + 1 for number in range(205)}
 
 
-async def test_sizes_that_cannot_be_read_are_an_error_of_the_directory(admin: Admin) -> None:
-    topic = await created(admin, "t", 1)
-    await admin.etcd.put(admin.keys.head(topic.topic_id, 0), b"\xff")
+async def test_sizes_that_etcd_does_not_tell_are_an_error_of_the_directory(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise EtcdUnknown(UnknownKind.UNAVAILABLE, "away")
+
+    await created(admin, "t", 1)
+    monkeypatch.setattr(admin.context.sizes, "of", away)
     result = await directory(admin, None)
     assert (result.error_code, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
-
-
-def test_a_store_on_this_machine_has_its_own_name() -> None:
-    local = AdminSettings(use_memory_s3=True)
-    assert describe_log_dirs.directory(local) == "objects"

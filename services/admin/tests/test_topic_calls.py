@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import structlog
 from kafscale.admin.handlers import create_partitions, create_topics
-from kafscale.admin.plan import NewTopic
+from kafscale.admin.plan import NewTopic, grow
+from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_partitions as partitions_schema
 from kafscale.wire.schema import create_topics as create_schema
@@ -33,6 +36,24 @@ async def test_create_topics_answers_one_result_per_topic_and_validate_only_crea
     assert await admin.store.read("c") is None
 
 
+async def test_no_topic_is_made_past_60_percent_of_etcds_quota_and_topics_that_are_there_change_on(
+    admin: Admin,
+) -> None:
+    await admin.store.create(NewTopic(name="old", partitions=1), 0)
+    full = replace(await admin.etcd.status(), db_bytes_in_use=61 << 20, quota_bytes=100 << 20)
+    admin.space.looked(full)
+    topic = create_schema.CreateTopicsRequestTopic(name="new", num_partitions=1, replication_factor=-1)
+    request = create_schema.CreateTopicsRequest(topics=[topic])
+    refused = (await admin.ask(create_topics, create_schema, request, 7)).topics[0]
+    assert refused.error_code == ErrorCode.POLICY_VIOLATION
+    assert "etcd is over 60% full" in (refused.error_message or "")
+    assert await admin.store.read("new") is None
+    changed = await admin.store.change("old", lambda topic: grow(topic, 2))
+    assert isinstance(changed, Topic)
+    admin.space.looked(replace(full, db_bytes_in_use=50 << 20))
+    assert (await admin.ask(create_topics, create_schema, request, 7)).topics[0].error_code == 0
+
+
 async def test_a_topic_that_is_only_validated_is_answered_as_if_it_were_made(admin: Admin) -> None:
     config = create_schema.CreateTopicsRequestTopicConfig(name="segment.bytes", value="4096")
     topic = create_schema.CreateTopicsRequestTopic(
@@ -46,6 +67,27 @@ async def test_a_topic_that_is_only_validated_is_answered_as_if_it_were_made(adm
         answers.append((answer.topics[0].num_partitions, answer.topics[0].configs))
     assert answers[0] == answers[1]
     assert ("segment.bytes", "4096") in [(each.name, each.value) for each in answers[0][1]]
+
+
+@pytest.mark.parametrize(("count", "code"), [(5_000, 0), (5_001, ErrorCode.POLICY_VIOLATION)])
+async def test_a_request_makes_no_more_partitions_than_kafkas(admin: Admin, count: int, code: int) -> None:
+    topics = [
+        create_schema.CreateTopicsRequestTopic(name=name, num_partitions=number, replication_factor=-1)
+        for name, number in (("a", 5_000), ("b", count))
+    ]
+    answer = await admin.ask(
+        create_topics, create_schema, create_schema.CreateTopicsRequest(topics=topics), 7
+    )
+    assert [result.error_code for result in answer.topics] == [code, code]
+    for name in ("c", "d"):
+        await admin.store.create(NewTopic(name=name, partitions=1), now_ms=1)
+    wanted = [
+        partitions_schema.CreatePartitionsRequestTopic(name=name, count=number, assignments=None)
+        for name, number in (("c", 5_001), ("d", count + 1))
+    ]
+    request = partitions_schema.CreatePartitionsRequest(topics=wanted)
+    grown = await admin.ask(create_partitions, partitions_schema, request, 3)
+    assert [result.error_code for result in grown.results] == [code, code]
 
 
 async def test_partitions_are_added_and_never_removed(admin: Admin) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
-from kafscale.admin.alterations import Operation, changed, replaced
-from kafscale.admin.configs import TOPIC_CONFIGS, Acts, invalid_value
+from kafscale.admin import alterations
+from kafscale.admin.alterations import NamedOperation, Operation
+from kafscale.admin.config_table import Acts
+from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.names import invalid_reason
-from kafscale.admin.plan import NewTopic, Refused, check_new_topic, grow
+from kafscale.admin.plan import NewTopic, Refused, check_new_topic, grow, with_configs
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
@@ -27,6 +31,16 @@ def test_names_by_kafkas_rule_are_legal(name: str) -> None:
 )
 def test_other_names_are_not(name: str) -> None:
     assert invalid_reason(name) is not None
+
+
+def replaced(topic: Topic, configs: Sequence[tuple[str, str | None]]) -> Topic | Refused:
+    outcome = alterations.replaced(TOPIC_CONFIGS, configs)
+    return outcome if isinstance(outcome, Refused) else with_configs(topic, outcome)
+
+
+def changed(topic: Topic, operations: Sequence[NamedOperation]) -> Topic | Refused:
+    outcome = alterations.changed(TOPIC_CONFIGS, topic.configs, operations)
+    return outcome if isinstance(outcome, Refused) else with_configs(topic, outcome)
 
 
 def error_of(outcome: object) -> ErrorCode:
@@ -82,7 +96,12 @@ def test_a_name_is_taken_also_by_one_that_metrics_could_not_tell_apart() -> None
         ("cleanup.policy", "compacted"),
         ("cleanup.policy", ""),
         ("cleanup.policy", "delete,delete"),
-        ("compression.type", "gzip"),
+        ("compression.type", "brotli"),
+        ("compression.type", "none"),
+        ("compression.gzip.level", "0"),
+        ("compression.gzip.level", "10"),
+        ("compression.lz4.level", "18"),
+        ("compression.zstd.level", "23"),
         ("delete.retention.ms", "-1"),
         ("kafscale.linger.ms", "60001"),
         ("max.compaction.lag.ms", "0"),
@@ -94,7 +113,24 @@ def test_a_name_is_taken_also_by_one_that_metrics_could_not_tell_apart() -> None
         ("min.cleanable.dirty.ratio", "-0.1"),
         ("min.cleanable.dirty.ratio", "nan"),
         ("min.compaction.lag.ms", "-1"),
-        ("min.insync.replicas", "2"),
+        ("file.delete.delay.ms", "-1"),
+        ("flush.messages", "0"),
+        ("flush.ms", "-1"),
+        ("follower.replication.throttled.replicas", "none"),
+        ("index.interval.bytes", "-1"),
+        ("leader.replication.throttled.replicas", "0:1:2"),
+        ("leader.replication.throttled.replicas", ",".join(["0:1"] * 2_000)),
+        ("local.retention.bytes", "-3"),
+        ("local.retention.ms", "-3"),
+        ("message.timestamp.after.max.ms", "-1"),
+        ("min.insync.replicas", "0"),
+        ("min.insync.replicas", "2147483648"),
+        ("preallocate", "yes"),
+        ("remote.log.copy.disable", "1"),
+        ("segment.index.bytes", "3"),
+        ("segment.jitter.ms", "-1"),
+        ("segment.ms", "0"),
+        ("unclean.leader.election.enable", ""),
         ("remote.storage.enable", "true"),
         ("retention.ms", "1.5"),
     ],
@@ -156,6 +192,12 @@ def test_a_key_named_twice_is_refused() -> None:
         ("cleanup.policy", "compact"),
         ("cleanup.policy", "compact, delete"),
         ("compression.type", "producer"),
+        ("compression.type", "uncompressed"),
+        ("compression.type", "zstd"),
+        ("compression.gzip.level", "-1"),
+        ("compression.gzip.level", "9"),
+        ("compression.lz4.level", "1"),
+        ("compression.zstd.level", "-5"),
         ("kafscale.linger.ms", "-1"),
         ("max.compaction.lag.ms", "1"),
         ("max.message.bytes", "0"),
@@ -163,9 +205,27 @@ def test_a_key_named_twice_is_refused() -> None:
         ("message.timestamp.type", "LogAppendTime"),
         ("min.cleanable.dirty.ratio", ".25"),
         ("min.cleanable.dirty.ratio", "1e-2"),
-        ("min.insync.replicas", "1"),
+        ("file.delete.delay.ms", "0"),
+        ("flush.messages", "1"),
+        ("flush.ms", "0"),
+        ("follower.replication.throttled.replicas", "0:1,1:2"),
+        ("index.interval.bytes", "0"),
+        ("leader.replication.throttled.replicas", "*"),
+        ("local.retention.bytes", "5"),
+        ("local.retention.ms", "1000"),
+        ("message.timestamp.after.max.ms", "0"),
+        ("message.timestamp.before.max.ms", "5"),
+        ("min.insync.replicas", "2"),
+        ("preallocate", "true"),
+        ("remote.log.copy.disable", "true"),
+        ("remote.log.delete.on.disable", "true"),
+        ("remote.storage.enable", "false"),
+        ("segment.index.bytes", "4"),
+        ("segment.jitter.ms", "5"),
+        ("segment.ms", "1"),
+        ("unclean.leader.election.enable", "true"),
         ("retention.bytes", "-1"),
-        ("retention.ms", " 9223372036854775807 "),
+        ("retention.ms", "9223372036854775807"),
         ("segment.bytes", "1"),
     ],
 )
@@ -202,15 +262,39 @@ def test_partition_counts_only_grow(count: int) -> None:
 
 
 def test_every_config_has_a_default_that_it_would_accept_itself() -> None:
-    for key in TOPIC_CONFIGS.values():
-        assert invalid_value(key.name, key.default) is None
+    for key in TOPIC_CONFIGS.keys.values():
+        assert TOPIC_CONFIGS.invalid_value(key.name, key.default) is None
 
 
-def test_only_what_a_service_obeys_can_be_set() -> None:
-    settable = {name for name, key in TOPIC_CONFIGS.items() if not key.read_only}
-    assert settable == {
+@pytest.mark.parametrize(
+    ("key", "value", "stored"),
+    [("segment.ms", "  5\t", "5"), ("preallocate", " TRUE ", "true"), ("retention.ms", " -1", "-1")],
+)
+def test_a_value_is_kept_as_kafka_reads_it(key: str, value: str, stored: str) -> None:
+    after = replaced(TOPIC, [(key, value)])
+    assert isinstance(after, Topic)
+    assert after.configs == {key: stored}
+
+
+def test_a_value_is_no_longer_than_a_service_holds_for_every_topic() -> None:
+    assert error_of(replaced(TOPIC, [("segment.ms", " " * 4_096 + "5")])) is ErrorCode.INVALID_CONFIG
+
+
+def test_to_reset_a_key_that_nobody_knows_is_no_mistake() -> None:
+    unknown = Change(name="no.such.key", config_operation=Operation.DELETE, value=None)
+    after = changed(TOPIC, [unknown])
+    assert isinstance(after, Topic)
+    assert after.configs == TOPIC.configs
+
+
+def test_a_key_is_felt_or_without_effect() -> None:
+    felt = {name for name, key in TOPIC_CONFIGS.keys.items() if key.acts is not Acts.WITHOUT_EFFECT}
+    assert felt == {
         "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
         "compression.type",
+        "compression.zstd.level",
         "delete.retention.ms",
         "kafscale.linger.ms",
         "max.compaction.lag.ms",
@@ -222,12 +306,11 @@ def test_only_what_a_service_obeys_can_be_set() -> None:
         "retention.ms",
         "segment.bytes",
     }
-    assert all((key.acts is Acts.NEVER) == key.read_only for key in TOPIC_CONFIGS.values())
 
 
 def test_the_values_of_the_table_are_those_that_services_read() -> None:
     assert (TOPIC.segment_bytes, TOPIC.max_message_bytes, TOPIC.linger_ms) == (1_073_741_824, 1_048_588, None)
-    every = {name: key.default for name, key in TOPIC_CONFIGS.items()}
+    every = {name: key.default for name, key in TOPIC_CONFIGS.keys.items()}
     named = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1, configs=every)
     plain = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1)
     for read in ("retention_ms", "retention_bytes", "segment_bytes", "max_message_bytes", "linger_ms"):

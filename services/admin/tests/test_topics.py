@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.admin import plan
+from kafscale.admin.deletion import Pages
 from kafscale.admin.handlers import create_topics, delete_topics
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.storage.heads import Head, decode_epoch_floor, encode_head
@@ -56,6 +57,19 @@ async def deleted(admin: Admin, name: str) -> None:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_topic_named_twice_is_not_deleted_and_answered_once(admin: Admin) -> None:
+    await created(admin, "t")
+    for version in (4, 6):
+        asked = [delete_schema.DeleteTopicsRequestTopicState(name="t")] * 3
+        request = delete_schema.DeleteTopicsRequest(topics=asked, topic_names=["t"] * 3, timeout_ms=1_000)
+        answer = await admin.ask(delete_topics, delete_schema, request, version)
+        told = [(result.name, result.error_code) for result in answer.responses]
+        assert told == [("t", ErrorCode.INVALID_REQUEST)]
+    kept = await admin.store.read("t")
+    assert kept is not None
+    assert kept.state is TopicState.ACTIVE
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -128,14 +142,14 @@ async def test_an_admin_that_comes_late_to_a_deletion_touches_nothing_of_the_nex
     assert isinstance(marked, Topic)
     stale = await admin.store.read("t")
     assert stale is not None
-    await admin.deletions._finish(stale)
+    await admin.deletions._finish(stale, Pages())
     assert await admin.store.read("t") is None
     successor = await created(admin, "t")
     live = admin.keys.segment_key("t", 0, 0)
     await admin.objects.put(live, [b"new"])
     await admin.etcd.put(admin.keys.head(successor.topic_id, 0), encode_head(Head(epoch=1, topic="t")))
 
-    await admin.deletions._finish(stale)
+    await admin.deletions._finish(stale, Pages())
 
     assert await admin.objects.get(live) == b"new"
     assert await admin.store.read("t") is not None

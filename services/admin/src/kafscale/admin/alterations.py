@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs do to a topic's configs. Pure.
+"""What AlterConfigs and IncrementalAlterConfigs do to the configs of a resource. Pure.
 
 AlterConfigs replaces the whole set, so that a key which is not named goes back to its default;
 IncrementalAlterConfigs changes the named keys alone (KIP-339). Both refuse a change as a whole.
@@ -6,14 +6,13 @@ IncrementalAlterConfigs changes the named keys alone (KIP-339). Both refuse a ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
+from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.config_values import ConfigType, items_of
-from kafscale.admin.configs import TOPIC_CONFIGS, invalid_configs, invalid_value
-from kafscale.admin.plan import Refused, with_configs
-from kafscale.storage.topics import Topic
+from kafscale.admin.plan import Refused
 from kafscale.wire.errors import ErrorCode
 
 BROKERS_READ_ONLY = Refused(
@@ -37,52 +36,54 @@ class NamedOperation(Protocol):
     value: str | None
 
 
-def replaced(topic: Topic, configs: Sequence[tuple[str, str | None]]) -> Topic | Refused:
+def replaced(table: ConfigTable, configs: Sequence[tuple[str, str | None]]) -> dict[str, str] | Refused:
     chosen = dict(configs)
     if len(chosen) != len(configs):
         return NAMED_TWICE
-    reason = invalid_configs(chosen)
-    if reason is not None:
-        return Refused(ErrorCode.INVALID_CONFIG, reason)
-    return with_configs(topic, {name: value for name, value in chosen.items() if value is not None})
+    return _checked(table, chosen)
 
 
-def changed(topic: Topic, operations: Sequence[NamedOperation]) -> Topic | Refused:
+def changed(
+    table: ConfigTable, configs: Mapping[str, str], operations: Sequence[NamedOperation]
+) -> dict[str, str] | Refused:
     names = [operation.name for operation in operations]
     if len(names) != len(set(names)):
         return NAMED_TWICE
-    configs: dict[str, str] = dict(topic.configs)
+    chosen: dict[str, str | None] = dict(configs)
     for operation in operations:
-        refused = _apply(configs, operation)
+        refused = _apply(table, chosen, operation)
         if refused is not None:
             return refused
-    reason = invalid_configs(configs)  # two keys that do not go together
-    return with_configs(topic, configs) if reason is None else Refused(ErrorCode.INVALID_CONFIG, reason)
+    return _checked(table, chosen)
 
 
-def _apply(configs: dict[str, str], operation: NamedOperation) -> Refused | None:
+def _checked(table: ConfigTable, configs: Mapping[str, str | None]) -> dict[str, str] | Refused:
+    """Together as well: two keys may each be valid and not go with one another."""
+    reason = table.invalid(configs)
+    return table.kept(configs) if reason is None else Refused(ErrorCode.INVALID_CONFIG, reason)
+
+
+def _apply(table: ConfigTable, configs: dict[str, str | None], operation: NamedOperation) -> Refused | None:
+    """What is set is checked afterwards, with all the rest."""
     name = operation.name
-    key = TOPIC_CONFIGS.get(name)
-    if key is None:
-        return Refused(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
     if operation.config_operation == Operation.DELETE:
-        configs.pop(name, None)
+        configs.pop(name, None)  # a key that nobody knows has no value either: Kafka says nothing of it
         return None
     value = operation.value
     if operation.config_operation in (Operation.APPEND, Operation.SUBTRACT):
+        key = table.keys.get(name)
+        if key is None:
+            return Refused(ErrorCode.INVALID_CONFIG, f"Unknown {table.kind} config name: {name}")
         if key.type is not ConfigType.LIST:
             return Refused(
                 ErrorCode.INVALID_CONFIG,
                 f"Config value append and subtract are only for lists, and {name} is none.",
             )
-        value = _edited(configs.get(name, key.default), value or "", operation.config_operation)
+        value = _edited(configs.get(name) or key.default, value or "", operation.config_operation)
     elif operation.config_operation != Operation.SET:
         return Refused(
             ErrorCode.INVALID_REQUEST, f"Unknown operation {operation.config_operation} on {name}."
         )
-    reason = invalid_value(name, value)
-    if reason is not None or value is None:
-        return Refused(ErrorCode.INVALID_CONFIG, reason or f"Null value is not allowed for config {name}")
     configs[name] = value
     return None
 

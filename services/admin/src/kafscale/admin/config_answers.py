@@ -1,45 +1,58 @@
-"""What DescribeConfigs says of a topic and of a broker. Pure."""
+"""What DescribeConfigs says of a topic, of a group and of a broker. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from kafscale.admin.config_table import ConfigKey, ConfigTable
 from kafscale.admin.config_values import ConfigSource, ConfigType
-from kafscale.admin.configs import TOPIC_CONFIGS, ConfigKey
+from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.settings import AdminSettings
 from kafscale.storage.membership import Instance
-from kafscale.storage.topics import Topic
 from kafscale.wire.schema.describe_configs import (
     DescribeConfigsResponseResourceResult,
     DescribeConfigsResponseSynonym,
 )
 
+ROW_BYTES, SYNONYM_BYTES = 24, 8
+"""Beside the texts, at most."""
 
-def topic_configs(
-    topic: Topic, keys: Sequence[str] | None, *, synonyms: bool, docs: bool
+
+def configs_of(
+    table: ConfigTable,
+    chosen: Mapping[str, str],
+    keys: Sequence[str] | None,
+    *,
+    synonyms: bool,
+    docs: bool,
 ) -> list[DescribeConfigsResponseResourceResult]:
     """The asked keys that exist; all of them if none is named. Unknown ones are left out, as Kafka does."""
-    chosen, wanted = topic.configs, frozenset(keys or TOPIC_CONFIGS)
+    wanted = frozenset(keys or table.keys)
     return [
-        _chosen(key, chosen[key.name], synonyms=synonyms, docs=docs)
+        _chosen(key, table.source, chosen[key.name], synonyms=synonyms, docs=docs)
         if key.name in chosen
-        else _default(key.name, synonyms, docs)
-        for key in TOPIC_CONFIGS.values()
+        else _default(key, synonyms, docs)
+        for key in table.keys.values()
         if key.name in wanted
     ]
 
 
+def size_of(row: DescribeConfigsResponseResourceResult) -> int:
+    """Bytes in an answer, rounded up; names and values are ASCII."""
+    synonyms = sum(SYNONYM_BYTES + len(each.name) + len(each.value or "") for each in row.synonyms)
+    return ROW_BYTES + len(row.name) + len(row.value or "") + len(row.documentation or "") + synonyms
+
+
 def _chosen(
-    key: ConfigKey, value: str, *, synonyms: bool, docs: bool
+    key: ConfigKey, source: ConfigSource, value: str, *, synonyms: bool, docs: bool
 ) -> DescribeConfigsResponseResourceResult:
-    source = ConfigSource.TOPIC
     own = DescribeConfigsResponseSynonym(name=key.name, value=value, source=source)
     return DescribeConfigsResponseResourceResult(
         name=key.name,
         value=value,
-        read_only=key.read_only,
+        read_only=False,
         config_source=source,
         synonyms=[own, *_inherited_by(key)] if synonyms else [],
         config_type=key.type,
@@ -48,15 +61,14 @@ def _chosen(
 
 
 @cache
-def _default(name: str, synonyms: bool, docs: bool) -> DescribeConfigsResponseResourceResult:
+def _default(key: ConfigKey, synonyms: bool, docs: bool) -> DescribeConfigsResponseResourceResult:
     """Made once and only read: a tool may ask for all keys of some thousand topics."""
-    key = TOPIC_CONFIGS[name]
     return DescribeConfigsResponseResourceResult(
         name=key.name,
         value=key.default,
-        read_only=key.read_only,
+        read_only=False,
         is_default=True,
-        config_source=ConfigSource.DEFAULT,
+        config_source=key.default_source,
         synonyms=_inherited_by(key) if synonyms else [],
         config_type=key.type,
         documentation=key.doc if docs else None,
@@ -66,8 +78,9 @@ def _default(name: str, synonyms: bool, docs: bool) -> DescribeConfigsResponseRe
 def _inherited_by(key: ConfigKey) -> list[DescribeConfigsResponseSynonym]:
     if key.broker_name is None:
         return []
-    source = ConfigSource.DEFAULT
-    return [DescribeConfigsResponseSynonym(name=key.broker_name, value=key.default, source=source)]
+    return [
+        DescribeConfigsResponseSynonym(name=key.broker_name, value=key.default, source=key.default_source)
+    ]
 
 
 class _BrokerRow(NamedTuple):
@@ -79,9 +92,17 @@ class _BrokerRow(NamedTuple):
 
 
 def broker_configs(
-    broker: Instance, settings: AdminSettings, keys: Sequence[str] | None, *, synonyms: bool, docs: bool
+    broker: Instance,
+    settings: AdminSettings,
+    groups: ConfigTable,
+    keys: Sequence[str] | None,
+    *,
+    synonyms: bool,
+    docs: bool,
 ) -> list[DescribeConfigsResponseResourceResult]:
-    """A front door's identity, the settings under `kafscale.*`, and what topics inherit; all of it is read-only."""
+    """A front door's identity, the settings under `kafscale.*`, and what topics and groups inherit; all of it is
+    read-only. Where the store is stays untold: anybody who can connect may ask."""
+    rows = (*_identity(broker), *_settings(settings), *_inherited(TOPIC_CONFIGS), *_inherited(groups))
     return [
         DescribeConfigsResponseResourceResult(
             name=row.name,
@@ -95,7 +116,7 @@ def broker_configs(
             config_type=row.type,
             documentation=row.doc if docs else None,
         )
-        for row in (*_identity(broker), *_settings(settings), *_inherited())
+        for row in rows
         if not keys or row.name in keys
     ]
 
@@ -111,15 +132,12 @@ def _identity(broker: Instance) -> Iterator[_BrokerRow]:
 
 def _settings(settings: AdminSettings) -> Iterator[_BrokerRow]:
     """What this service is set to; the documentation is the variable that sets it."""
-    text, whole, long, truth = ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
+    whole, long, truth = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
     for name, field, kind in (
         ("auto.create.topics.enable", "auto_create_topics_enable", truth),
         ("kafscale.cache.bytes", "cache_bytes", long),
         ("kafscale.flush.interval.ms", "flush_interval_ms", long),
         ("kafscale.readahead.segments", "readahead_segments", whole),
-        ("kafscale.s3.bucket", "s3_bucket", text),
-        ("kafscale.s3.endpoint", "s3_endpoint", text),
-        ("kafscale.s3.region", "s3_region", text),
         ("kafscale.segment.bytes", "segment_bytes", long),
         ("num.partitions", "num_partitions", whole),
     ):
@@ -128,20 +146,24 @@ def _settings(settings: AdminSettings) -> Iterator[_BrokerRow]:
         yield _BrokerRow(
             name, _shown(getattr(settings, field)), kind, f"Set by KAFSCALE_{field.upper()}.", source
         )
+    yield _BrokerRow(
+        "default.replication.factor",
+        "1",
+        whole,
+        "The object store is the replication.",
+        ConfigSource.DEFAULT,
+    )
 
 
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return "" if value is None else str(value)
+    return str(value)
 
 
-def _inherited() -> Iterator[_BrokerRow]:
-    """The broker's side of every topic config that is not set, which here is always the default."""
-    source = ConfigSource.DEFAULT
-    yield _BrokerRow(
-        "default.replication.factor", "1", ConfigType.INT, "The object store is the replication.", source
-    )
-    for key in TOPIC_CONFIGS.values():
-        if key.broker_name is not None:
-            yield _BrokerRow(key.broker_name, key.default, key.type, f"Default of {key.name}.", source)
+def _inherited(table: ConfigTable) -> Iterator[_BrokerRow]:
+    """The broker's side of every config of a topic or group that is not set."""
+    for key in table.keys.values():
+        if key.broker_name is not None and (table is TOPIC_CONFIGS or key.broker_name != key.name):
+            doc = f"Default of {key.name}."
+            yield _BrokerRow(key.broker_name, key.default, key.type, doc, key.default_source)

@@ -15,6 +15,11 @@ INT64_MAX = 2**63 - 1
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_REPLICA = re.compile(r"[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
+_BACK = re.compile(
+    r"by_duration:P(?=.)([0-9]{1,9}D)?(T(?=[0-9])([0-9]{1,9}H)?([0-9]{1,9}M)?([0-9]{1,9}(\.[0-9]{0,9})?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
 
 Check = Callable[[str], str | None]
 """Why a value is refused, as the end of a sentence; None when it may stand."""
@@ -41,6 +46,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_BROKER = 2
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 def items_of(value: str) -> list[str]:
@@ -63,6 +69,37 @@ def fraction(value: str) -> str | None:
     if _DECIMAL.fullmatch(text) is None:
         return f"{value!r} is not a number"
     return None if 0 <= float(text) <= 1 else f"{text} is not between 0 and 1"
+
+
+def gzip_level(value: str) -> str | None:
+    reason = whole_number(-1, 9)(value)
+    return "0 is no level of gzip" if reason is None and int(value) == 0 else reason
+
+
+def boolean(value: str) -> str | None:
+    return None if value.strip().lower() in ("true", "false") else f"{value!r} is neither true nor false"
+
+
+def only_false(why: str) -> Check:
+    def check(value: str) -> str | None:
+        return boolean(value) or (None if value.strip().lower() == "false" else why)
+
+    return check
+
+
+def replicas(value: str) -> str | None:
+    """Kafka's ThrottledReplicaListValidator: `*`, or pairs of partition and broker."""
+    items = items_of(value)
+    if items == ["*"] or all(_REPLICA.fullmatch(item) for item in items):
+        return None
+    return f"{value!r} must be '*' or a list as in 0:1,1:2, of partition:broker"
+
+
+def reset_strategy(value: str) -> str | None:
+    """Of share groups (KIP-932): a word, or how far back, as Java writes a duration that is not negative."""
+    if value in ("earliest", "latest") or _BACK.fullmatch(value):
+        return None
+    return f"{value!r} must be earliest, latest or as by_duration:PT1H"
 
 
 def one_of(*words: str) -> Check:

@@ -1,25 +1,29 @@
 """Topic configs: one row per key. DescribeConfigs, the alter calls, CreateTopics and the docs read this table.
 
-The keys are those of Kafka 4 (https://kafka.apache.org/documentation/#topicconfigs), because Connect,
-Streams and the Java tools read them, and one of ours. A key that has no `check` cannot be set: it is shown
-with the value that KafScale works by, or with Kafka's where nothing here depends on it, and setting it to
-anything else is INVALID_CONFIG. Defaults that the services read stand in `storage.topics`.
+The keys are those of Kafka 4 (https://kafka.apache.org/documentation/#topicconfigs), because Connect, Streams,
+MirrorMaker and the Java tools read and set them, and one of ours. What changes nothing here is checked as Kafka
+checks it, kept and shown: one config that is refused loses a program all the others of its topic. Defaults that the
+services read are in `storage.topics`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 
+from kafscale.admin.config_table import Acts, ConfigKey, ConfigTable, by_name
 from kafscale.admin.config_values import (
     INT32_MAX,
     INT64_MAX,
     Check,
+    ConfigSource,
     ConfigType,
+    boolean,
     fraction,
+    gzip_level,
     one_of,
+    only_false,
+    replicas,
     some_of,
     whole_number,
 )
@@ -30,29 +34,6 @@ MESSAGE_BYTES_MAX = 64 << 20
 """What a partition takes at once, unless the produce service is set to less."""
 MAX_COMPACTION_LAG = "max.compaction.lag.ms"
 MIN_COMPACTION_LAG = "min.compaction.lag.ms"
-
-
-class Acts(Enum):
-    """When a change of a key is felt."""
-
-    AT_ONCE = "within a second"
-    IN_RUNS = "at the next run of retention or compaction"
-    NEVER = "cannot be set"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigKey:
-    name: str
-    type: ConfigType
-    default: str
-    doc: str
-    broker_name: str | None = None  # the broker config whose default this one inherits, shown as synonym
-    check: Check | None = None
-    acts: Acts = Acts.NEVER
-
-    @property
-    def read_only(self) -> bool:
-        return self.check is None
 
 
 def _settable(
@@ -77,16 +58,13 @@ def _settable(
 
 _at_once = partial(_settable, Acts.AT_ONCE)
 _in_runs = partial(_settable, Acts.IN_RUNS)
-
-
-def _fixed(name: str, kind: ConfigType, value: object, doc: str, broker_name: str | None = None) -> ConfigKey:
-    return ConfigKey(name=name, type=kind, default=str(value), doc=doc, broker_name=broker_name)
+_kept = partial(_settable, Acts.WITHOUT_EFFECT)
 
 
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
-_NOT_COMPRESSED = "Batches are never compressed here, so that no level is used."
 _NOT_TIERED = "There is one tier, the object store: nothing is local and nothing remote."
+_FLUSHED = "Every record is in the object store before it is acknowledged."
 _NO_REPLICAS = "The object store is the replication: there are no replicas to throttle."
 
 _SETTABLE = (
@@ -99,12 +77,38 @@ _SETTABLE = (
         "log.cleanup.policy",
     ),
     _at_once(
+        "compression.gzip.level",
+        _INT,
+        kept.DEFAULT_COMPRESSION_LEVELS["gzip"],
+        gzip_level,
+        "The level where compression.type is gzip: 1 to 9, or -1 for the codec's own.",
+        "compression.gzip.level",
+    ),
+    _at_once(
+        "compression.lz4.level",
+        _INT,
+        kept.DEFAULT_COMPRESSION_LEVELS["lz4"],
+        whole_number(1, 17),
+        "The level where compression.type is lz4; 9 is the fast compressor, as in Kafka.",
+        "compression.lz4.level",
+    ),
+    _at_once(
         "compression.type",
         _STRING,
-        "producer",
-        one_of("producer"),
-        "Batches are kept as the producer compressed them; producer is the only value.",
+        kept.DEFAULT_COMPRESSION_TYPE,
+        one_of(*kept.COMPRESSION_TYPES),
+        "The codec that batches are stored in. producer keeps what the producer chose; with another one a batch that "
+        "has not this codec is compressed anew before it is appended, and max.message.bytes holds before and after.",
         "compression.type",
+    ),
+    _at_once(
+        "compression.zstd.level",
+        _INT,
+        kept.DEFAULT_COMPRESSION_LEVELS["zstd"],
+        whole_number(-131_072, 22),
+        "The level where compression.type is zstd. It is 19 at most; for records of more than 1 MiB before compression "
+        "12, and of more than 8 MiB 3.",
+        "compression.zstd.level",
     ),
     _in_runs(
         "delete.retention.ms",
@@ -178,7 +182,6 @@ _SETTABLE = (
         kept.DEFAULT_RETENTION_MS,
         whole_number(-1, INT64_MAX),
         "How long records are kept, in milliseconds; -1 is for ever.",
-        "log.retention.ms",
     ),
     _at_once(
         "segment.bytes",
@@ -190,127 +193,118 @@ _SETTABLE = (
     ),
 )
 
-_SHOWN = (
-    _fixed("compression.gzip.level", _INT, -1, _NOT_COMPRESSED, "compression.gzip.level"),
-    _fixed("compression.lz4.level", _INT, 9, _NOT_COMPRESSED, "compression.lz4.level"),
-    _fixed("compression.zstd.level", _INT, 3, _NOT_COMPRESSED, "compression.zstd.level"),
-    _fixed(
+_KEPT = (
+    _kept(
         "file.delete.delay.ms",
         _LONG,
-        0,
+        60_000,
+        whole_number(0, INT64_MAX),
         "Objects are deleted without delay.",
         "log.segment.delete.delay.ms",
     ),
-    _fixed(
+    _kept(
         "flush.messages",
         _LONG,
-        1,
-        "Every record is in the object store before it is acknowledged.",
+        INT64_MAX,
+        whole_number(1, INT64_MAX),
+        _FLUSHED,
         "log.flush.interval.messages",
     ),
-    _fixed(
-        "flush.ms",
-        _LONG,
-        0,
-        "Every record is in the object store before it is acknowledged.",
-        "log.flush.interval.ms",
-    ),
-    _fixed("follower.replication.throttled.replicas", _LIST, "", _NO_REPLICAS),
-    _fixed(
+    _kept("flush.ms", _LONG, INT64_MAX, whole_number(0, INT64_MAX), _FLUSHED),
+    _kept("follower.replication.throttled.replicas", _LIST, "", replicas, _NO_REPLICAS),
+    _kept(
         "index.interval.bytes",
         _INT,
         4_096,
-        "An index has an entry for the first batch a hundred records after the last one, whatever this says.",
+        whole_number(0, INT32_MAX),
+        "An index has an entry for the first batch a hundred records after the last one.",
         "log.index.interval.bytes",
     ),
-    _fixed("leader.replication.throttled.replicas", _LIST, "", _NO_REPLICAS),
-    _fixed("local.retention.bytes", _LONG, -2, _NOT_TIERED, "log.local.retention.bytes"),
-    _fixed("local.retention.ms", _LONG, -2, _NOT_TIERED, "log.local.retention.ms"),
-    _fixed(
+    _kept("leader.replication.throttled.replicas", _LIST, "", replicas, _NO_REPLICAS),
+    _kept(
+        "local.retention.bytes",
+        _LONG,
+        -2,
+        whole_number(-2, INT64_MAX),
+        _NOT_TIERED,
+        "log.local.retention.bytes",
+    ),
+    _kept(
+        "local.retention.ms", _LONG, -2, whole_number(-2, INT64_MAX), _NOT_TIERED, "log.local.retention.ms"
+    ),
+    _kept(
         "message.timestamp.after.max.ms",
         _LONG,
         INT64_MAX,
+        whole_number(0, INT64_MAX),
         "Records may have any time in the future.",
         "log.message.timestamp.after.max.ms",
     ),
-    _fixed(
+    _kept(
         "message.timestamp.before.max.ms",
         _LONG,
         INT64_MAX,
+        whole_number(0, INT64_MAX),
         "Records may have any time in the past.",
         "log.message.timestamp.before.max.ms",
     ),
-    _fixed(
+    _kept(
         "min.insync.replicas",
         _INT,
         1,
-        "A record is acknowledged when the object store holds it, whatever this says.",
+        whole_number(1, INT32_MAX),
+        "A record is acknowledged when the object store holds it.",
         "min.insync.replicas",
     ),
-    _fixed("preallocate", _BOOLEAN, "false", "Objects are written whole.", "log.preallocate"),
-    _fixed("remote.log.copy.disable", _BOOLEAN, "false", _NOT_TIERED),
-    _fixed("remote.log.delete.on.disable", _BOOLEAN, "false", _NOT_TIERED),
-    _fixed("remote.storage.enable", _BOOLEAN, "false", _NOT_TIERED),
-    _fixed(
+    _kept("preallocate", _BOOLEAN, "false", boolean, "Objects are written whole.", "log.preallocate"),
+    _kept("remote.log.copy.disable", _BOOLEAN, "false", boolean, _NOT_TIERED),
+    _kept("remote.log.delete.on.disable", _BOOLEAN, "false", boolean, _NOT_TIERED),
+    _kept(
+        "remote.storage.enable",
+        _BOOLEAN,
+        "false",
+        only_false("tiered storage is disabled, as on a Kafka broker without it"),
+        f"{_NOT_TIERED} Only false can be set.",
+    ),
+    _kept(
         "segment.index.bytes",
         _INT,
         10_485_760,
-        "An index is as large as its segment needs, whatever this says.",
+        whole_number(4, INT32_MAX),
+        "An index is as large as its segment needs.",
         "log.index.size.max.bytes",
     ),
-    _fixed(
-        "segment.jitter.ms",
-        _LONG,
-        0,
-        "Segments are sealed when they are due.",
-        "log.roll.jitter.ms",
+    _kept(
+        "segment.jitter.ms", _LONG, 0, whole_number(0, INT64_MAX), "Segments are sealed when they are due."
     ),
-    _fixed(
+    _kept(
         "segment.ms",
         _LONG,
         604_800_000,
-        "A segment is sealed within seconds, whatever this says; see KAFSCALE_FLUSH_INTERVAL_MS.",
-        "log.roll.ms",
+        whole_number(1, INT64_MAX),
+        "A segment is sealed within seconds; see KAFSCALE_FLUSH_INTERVAL_MS.",
     ),
-    _fixed(
+    _kept(
         "unclean.leader.election.enable",
         _BOOLEAN,
         "false",
+        boolean,
         "Any owner has every record that was acknowledged: no election is unclean.",
         "unclean.leader.election.enable",
     ),
 )
 
-TOPIC_CONFIGS: Mapping[str, ConfigKey] = {
-    key.name: key for key in sorted(_SETTABLE + _SHOWN, key=lambda key: key.name)
-}
+
+_KEYS = by_name(*_SETTABLE, *_KEPT)
 
 
-def invalid_value(name: str, value: str | None) -> str | None:
-    """Why a topic's config `name` cannot be `value`, naming the key; None when it can."""
-    key = TOPIC_CONFIGS.get(name)
-    if key is None:
-        return f"Unknown topic config name: {name}"
-    if value is None:
-        return f"Null value is not allowed for config {name}"
-    if key.check is None:
-        if value.strip() == key.default:
-            return None
-        return f"{name} cannot be set in KafScale, where it is {key.default!r}: {key.doc}"
-    reason = key.check(value)
-    return None if reason is None else f"Invalid value for config {name}: {reason}"
-
-
-def invalid_configs(configs: Mapping[str, str | None]) -> str | None:
-    """The first reason why these cannot be all the configs of a topic, or None."""
-    for name, value in configs.items():
-        reason = invalid_value(name, value)
-        if reason is not None:
-            return reason
+def _clash(configs: Mapping[str, str]) -> str | None:
     least, most = (
-        int(configs.get(name) or TOPIC_CONFIGS[name].default)
-        for name in (MIN_COMPACTION_LAG, MAX_COMPACTION_LAG)
+        int(configs.get(name, _KEYS[name].default)) for name in (MIN_COMPACTION_LAG, MAX_COMPACTION_LAG)
     )
     if least > most:
         return f"{MIN_COMPACTION_LAG} ({least}) is greater than {MAX_COMPACTION_LAG} ({most})"
     return None
+
+
+TOPIC_CONFIGS = ConfigTable(kind="topic", keys=_KEYS, source=ConfigSource.TOPIC, clash=_clash)

@@ -8,13 +8,16 @@ from typing import TypeVar
 from kafscale.admin.plan import Refused
 from kafscale.admin.topics import TooContended
 from kafscale.storage.etcd import EtcdError, EtcdUnknown
+from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 
 T = TypeVar("T")
 
 
-def refusal(trouble: EtcdError | TooContended) -> Refused:
+def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:
     """An unknown outcome is a time-out, which clients may retry; the rest certainly did not happen."""
+    if isinstance(trouble, UnreadableValue):
+        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"not made, since what is stored is damaged: {trouble}")
     if isinstance(trouble, EtcdUnknown):
         return Refused(
             ErrorCode.REQUEST_TIMED_OUT, f"etcd did not answer; the change may or may not be made: {trouble}"
@@ -28,5 +31,5 @@ async def guarded(work: Awaitable[T]) -> T | Refused:
     """The result of a change, or the refusal that its failure means."""
     try:
         return await work
-    except (EtcdError, TooContended) as trouble:
+    except (EtcdError, TooContended, UnreadableValue) as trouble:
         return refusal(trouble)

@@ -11,14 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import structlog
 from kafscale.admin.errors import refusal
 from kafscale.admin.names import invalid_reason
 from kafscale.admin.topics import CAS_TRIES_MAX
 from kafscale.storage.etcd import EtcdClient, EtcdError, Range, Txn, TxnResult
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.log_starts import LogBounds, build_move, build_read, read_bounds
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 from kafscale.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
 
 HIGH_WATERMARK: Final = -1
 """Instead of an offset: everything that is committed when the request is carried out."""
@@ -100,7 +104,9 @@ class LogStarts:
         wanted: dict[Place, Topic] = {}
         for place in places:
             topic = topics.get(place.topic)
-            if topic is None or not 0 <= place.partition < topic.partitions:
+            if isinstance(topic, ErrorCode):
+                deleted.results[place] = topic
+            elif topic is None or not 0 <= place.partition < topic.partitions:
                 deleted.results[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif not topic.deletes_records:  # as in Kafka
                 deleted.results[place] = ErrorCode.POLICY_VIOLATION
@@ -110,22 +116,32 @@ class LogStarts:
         answers = await self._nested(reads, deleted)
         logs = {}
         for (place, topic), answer in zip(wanted.items(), answers, strict=True):
-            bounds = read_bounds(answer)
+            try:
+                bounds = read_bounds(answer)
+            except UnreadableValue as error:
+                log.error("a log's head or meta cannot be read", place=place, why=str(error))
+                deleted.results[place] = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
             if bounds is not None:
                 logs[place] = (topic, bounds)
         return logs
 
-    async def _topics(self, names: set[str]) -> dict[str, Topic]:
+    async def _topics(self, names: set[str]) -> dict[str, Topic | ErrorCode]:
         legal = [name for name in names if invalid_reason(name) is None]
         if not legal:
             return {}
         found = await self._etcd.ranges([Range(self._keys.topic(name)) for name in legal])
-        records = [
-            decode_topic(name, kv.value, kv.mod_revision)
-            for name, result in zip(legal, found, strict=True)
-            for kv in result.kvs
-        ]
-        return {topic.name: topic for topic in records if topic.state is TopicState.ACTIVE}
+        topics: dict[str, Topic | ErrorCode] = {}
+        for name, result in zip(legal, found, strict=True):
+            for kv in result.kvs:
+                try:
+                    topic = decode_topic(name, kv.value, kv.mod_revision)
+                except UnreadableValue:
+                    topics[name] = ErrorCode.KAFKA_STORAGE_ERROR
+                else:
+                    if topic.state is TopicState.ACTIVE:
+                        topics[name] = topic
+        return topics
 
     # -- what becomes of it ----------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kafscale.admin.configs import invalid_configs
+from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.names import invalid_reason
 from kafscale.storage.etcd import Compare, Delete, Put, Txn
 from kafscale.storage.heads import encode_epoch_floor
@@ -54,7 +54,7 @@ def check_new_topic(asked: NewTopic, existing: Iterable[str], partitions_default
         return Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{asked.name}' collides with existing topic: {clash}"
         )
-    reason = invalid_configs(asked.configs or {})
+    reason = TOPIC_CONFIGS.invalid(asked.configs or {})
     if reason is not None:
         return Refused(ErrorCode.INVALID_CONFIG, reason)
     return _partition_count(asked, partitions_default)
@@ -151,7 +151,12 @@ def drop_heads(keys: Keyspace, topic: Topic, floor: int) -> Txn:
 
 
 def _partition_prefixes(keys: Keyspace, topic_id: TopicId) -> tuple[bytes, ...]:
-    return keys.heads_prefix(topic_id), keys.metas_prefix(topic_id), keys.owners_prefix(topic_id)
+    return (
+        keys.heads_prefix(topic_id),
+        keys.metas_prefix(topic_id),
+        keys.owners_prefix(topic_id),
+        keys.compaction_passes_prefix(topic_id),
+    )
 
 
 def free_name(keys: Keyspace, topic: Topic) -> Txn:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Protocol, TypeVar
 
 from kafscale.admin.alterations import BROKERS_READ_ONLY
+from kafscale.admin.config_table import ConfigTable
+from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
-from kafscale.admin.plan import Refused
-from kafscale.admin.topics import Change
+from kafscale.admin.groups import ChangeValues, invalid_name
+from kafscale.admin.plan import Refused, with_configs
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.errors import ErrorCode
 
@@ -22,6 +24,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class Resource(Protocol):
@@ -35,17 +38,23 @@ def unknown_topic(name: str) -> Refused:
     return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
 
 
+def damaged_topic(name: str) -> Refused:
+    return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"The record of topic '{name}' cannot be read.")
+
+
+def unknown_kind(kind: int) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs here.")
+
+
 REPEATED = Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 R = TypeVar("R", bound=Resource)
+ChangeOf = Callable[[R, ConfigTable, Mapping[str, str]], dict[str, str] | Refused]
+"""From what is asked of a resource, its kind's table, and what is set of it now: what is set afterwards."""
 
 
 async def alter_each(
-    context: AdminContext,
-    resources: Sequence[R],
-    change: Callable[[R, Topic], Topic | Refused],
-    *,
-    validate_only: bool,
+    context: AdminContext, resources: Sequence[R], change: ChangeOf[R], *, validate_only: bool
 ) -> list[tuple[R, Refused | None]]:
     """Each resource, with why its change was refused; None when it was made."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)
@@ -54,25 +63,48 @@ async def alter_each(
         if times[resource.resource_type, resource.resource_name] > 1:
             outcomes.append((resource, REPEATED))
             continue
-        refused = await _alter(context, resource, partial(change, resource), validate_only=validate_only)
+        name, kind = resource.resource_name, resource.resource_type
+        match kind:
+            case ResourceType.TOPIC:
+                apply = partial(change, resource, TOPIC_CONFIGS)
+                refused = await _alter_topic(context, name, apply, validate_only=validate_only)
+            case ResourceType.GROUP:
+                apply = partial(change, resource, context.group_configs)
+                refused = await _alter_group(context, name, apply, validate_only=validate_only)
+            case ResourceType.BROKER:
+                refused = BROKERS_READ_ONLY
+            case _:
+                refused = unknown_kind(kind)
         outcomes.append((resource, refused))
     return outcomes
 
 
-async def _alter(
-    context: AdminContext, resource: Resource, change: Change, *, validate_only: bool
+async def _alter_topic(
+    context: AdminContext, name: str, apply: ChangeValues, *, validate_only: bool
 ) -> Refused | None:
-    if resource.resource_type == ResourceType.BROKER:
-        return BROKERS_READ_ONLY
-    if resource.resource_type != ResourceType.TOPIC:
-        return Refused(
-            ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} have no configs here."
-        )
+    def change(topic: Topic) -> Topic | Refused:
+        configs = apply(topic.configs)
+        return configs if isinstance(configs, Refused) else with_configs(topic, configs)
+
     if not validate_only:
-        outcome = await guarded(context.store.change(resource.resource_name, change))
+        outcome = await guarded(context.store.change(name, change))
         return outcome if isinstance(outcome, Refused) else None
-    topic = context.topics.by_name(resource.resource_name)
+    topic = context.topics.by_name(name)
     if topic is None or topic.state is not TopicState.ACTIVE:
-        return unknown_topic(resource.resource_name)
+        return unknown_topic(name)
     checked = change(topic)
+    return checked if isinstance(checked, Refused) else None
+
+
+async def _alter_group(
+    context: AdminContext, name: str, apply: ChangeValues, *, validate_only: bool
+) -> Refused | None:
+    refused = invalid_name(name)
+    if refused is not None:
+        return refused
+    if not validate_only:
+        outcome = await guarded(context.groups.change(name, apply))
+        return outcome if isinstance(outcome, Refused) else None
+    held = await guarded(context.groups.read(name))
+    checked = held if isinstance(held, Refused) else apply(held.values)
     return checked if isinstance(checked, Refused) else None

@@ -1,4 +1,4 @@
-"""Composition: the views that are watched, the topic store, the deletions, one handler per API."""
+"""Composition: the views that are watched, the deletions, one handler per API."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kafscale.admin.cluster import cluster_id
-from kafscale.admin.context import AdminContext
+from kafscale.admin.context import assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.handlers import handlers
-from kafscale.admin.log_starts import LogStarts
 from kafscale.admin.settings import AdminSettings
-from kafscale.admin.sizes import Sizes
-from kafscale.admin.topics import TopicStore
+from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.heads import decode_owner
 from kafscale.storage.membership import LiveView
@@ -22,25 +21,28 @@ from kafscale.storage.views import PrefixView
 
 @asynccontextmanager
 async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
-    front_doors = LiveView(runtime.etcd, runtime.keyspace, "frontdoor")
-    owners = PrefixView(runtime.etcd, runtime.keyspace.owners_prefix(), lambda kv: decode_owner(kv.value))
+    etcd, keys, clock = runtime.etcd, runtime.keyspace, runtime.clock
+    front_doors = LiveView(etcd, keys, "frontdoor")
+    owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
     topics = runtime.topics
-    store = TopicStore(runtime.etcd, runtime.keyspace, topics, runtime.settings.num_partitions)
-    deletions = Deletions(runtime.etcd, runtime.keyspace, runtime.store, store, topics, runtime.clock)
-    context = AdminContext(
-        settings=runtime.settings,
-        clock=runtime.clock,
-        keys=runtime.keyspace,
-        cluster_id=await cluster_id(runtime.etcd, runtime.keyspace, runtime.clock.wall_ms()),
+    space = EtcdSpace(etcd, runtime.settings.etcd_quota_bytes)
+    space.watch(runtime.metrics)
+    context = assembled(
+        runtime.settings,
+        etcd,
+        keys,
+        clock,
+        cluster_id=await cluster_id(etcd, keys, clock.wall_ms()),
         topics=topics,
-        store=store,
-        log_starts=LogStarts(runtime.etcd, runtime.keyspace),
         front_doors=front_doors,
         owners=owners,
-        sizes=Sizes(runtime.etcd, runtime.keyspace),
+        space=space,
     )
+    deletions = Deletions(etcd, keys, runtime.store, context.store, topics, clock, runtime.metrics)
+    watch_views(runtime.metrics, topics=topics.view, owners=owners, live_frontdoor=front_doors.view)
     tasks = [
-        runtime.task_group.create_task(run) for run in (front_doors.run(), owners.run(), deletions.run())
+        runtime.task_group.create_task(run)
+        for run in (front_doors.run(), owners.run(), deletions.run(), space.run())
     ]
 
     async def before_ready() -> None:

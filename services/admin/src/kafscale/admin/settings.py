@@ -11,8 +11,17 @@ class AdminSettings(ServiceSettings):
     num_partitions: int = Field(
         1, ge=1, le=10_000, description="Partitions of topics created without a count."
     )
-    topic_listing_bytes_max: int = Field(
-        64 << 20,
+    auto_create_topics_per_request: int = Field(
+        10,
+        ge=1,
+        le=1_000,
+        description="Topics that one Metadata creates; the client asks again for the rest.",
+    )
+    topics_max: int = Field(20_000, ge=1, description="Topics that the cluster may have.")
+    partitions_max: int = Field(200_000, ge=1, description="Partitions that all topics together may have.")
+    group_configs_max: int = Field(10_000, ge=0, description="Groups that may have configs of their own.")
+    answer_bytes_max: int = Field(
+        32 << 20,
         ge=1 << 20,
-        description="Largest Metadata answer; past it the request fails with a sentence in the log.",
+        description="Largest answer of this service; a request that asks for more fails with an error.",
     )

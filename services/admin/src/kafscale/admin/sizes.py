@@ -10,13 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
+import structlog
 from kafscale.storage.etcd import EtcdClient, Range, RangeResult
 from kafscale.storage.heads import decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.schema import UnreadableValue
 
 PARTITIONS_PER_READ = 60
 """Two keys each, under etcd's default of 128 operations in a transaction."""
 READINGS_AT_ONCE = 4
+UNKNOWN = -1
+
+log = structlog.get_logger(__name__)
 
 PartitionKey = tuple[TopicId, int]
 
@@ -28,7 +33,7 @@ class Sizes:
         self._slots = asyncio.Semaphore(READINGS_AT_ONCE)
 
     async def of(self, partitions: Iterable[PartitionKey]) -> Mapping[PartitionKey, int]:
-        """Bytes of each. Raises EtcdError; CorruptValue or UnknownSchema for a head that cannot be read."""
+        """Bytes of each, UNKNOWN where a head or meta cannot be read. Raises EtcdError."""
         wanted = list(partitions)
         sizes: dict[PartitionKey, int] = {}
         async with self._slots:
@@ -43,6 +48,10 @@ class Sizes:
 
 
 def _held(head: RangeResult, meta: RangeResult) -> int:
-    committed = decode_head(head.kvs[0].value).bytes if head.kvs else 0
-    freed = decode_meta(meta.kvs[0].value).freed if meta.kvs else 0
+    try:
+        committed = decode_head(head.kvs[0].value).bytes if head.kvs else 0
+        freed = decode_meta(meta.kvs[0].value).freed if meta.kvs else 0
+    except UnreadableValue as error:
+        log.error("a partition's size cannot be read", why=str(error))
+        return UNKNOWN
     return committed - freed

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from kafscale.admin.context import AdminContext
 from kafscale.admin.handlers import (
     alter_configs,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_log_dirs,
@@ -18,6 +21,7 @@ from kafscale.admin.handlers import (
     elect_leaders,
     incremental_alter_configs,
     list_config_resources,
+    list_partition_reassignments,
     metadata,
 )
 from kafscale.runtime.stream.server import AsyncHandler
@@ -40,5 +44,9 @@ def handlers(context: AdminContext) -> Mapping[int, AsyncHandler]:
         ApiKey.ELECT_LEADERS: elect_leaders,
         ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
         ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
+        ApiKey.DESCRIBE_ACLS: describe_acls,
+        ApiKey.CREATE_ACLS: create_acls,
+        ApiKey.DELETE_ACLS: delete_acls,
     }
     return {int(key): module.handler(context) for key, module in modules.items()}

@@ -1,20 +1,21 @@
-"""AlterConfigs (33): v0-2. Replaces a topic's whole set of configs.
+"""AlterConfigs (33): v0-2. Replaces the whole set of configs of a topic or of a group (KIP-848).
 
 INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION;
-INVALID_REQUEST for a key or a resource named twice.
+INVALID_REQUEST for a key or a resource named twice, a group without a name, another kind of resource;
+POLICY_VIOLATION when as many groups as may have configs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafscale.admin.alterations import replaced
+from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import alter_each
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema.alter_configs import (
     AlterConfigsRequestResource,
@@ -35,8 +36,10 @@ def handler(context: AdminContext) -> AsyncHandler:
     return alter_configs
 
 
-def _replace(resource: AlterConfigsRequestResource, topic: Topic) -> Topic | Refused:
-    return replaced(topic, [(config.name, config.value) for config in resource.configs])
+def _replace(
+    resource: AlterConfigsRequestResource, table: ConfigTable, _: Mapping[str, str]
+) -> dict[str, str] | Refused:
+    return replaced(table, [(config.name, config.value) for config in resource.configs])
 
 
 def _answer(resource: AlterConfigsRequestResource, refused: Refused | None) -> AlterConfigsResponseResource:

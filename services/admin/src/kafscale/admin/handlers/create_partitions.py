@@ -1,7 +1,8 @@
 """CreatePartitions (37): v0-3.   v3 throttling error
 
 Counts only grow: an equal or lower one is INVALID_PARTITIONS. Assignments are accepted when there is one for
-each new partition, logged and ignored: placement is not the client's to choose. UNKNOWN_TOPIC_OR_PARTITION.
+each new partition, logged and ignored: placement is not the client's to choose. UNKNOWN_TOPIC_OR_PARTITION;
+POLICY_VIOLATION for more than 10,000 new ones in a request, or more than the cluster may have.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import structlog
 from kafscale.admin import plan
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
+from kafscale.admin.picture import active_by_name
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import unknown_topic
+from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.storage.topics import Topic, TopicState
+from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.create_partitions import (
@@ -36,11 +39,14 @@ def handler(context: AdminContext) -> AsyncHandler:
     async def create_partitions(inbound: InboundRequest) -> Sequence[Buffer]:
         request = decode_request(inbound.body, inbound.meta.api_version)
         times = Counter(topic.name for topic in request.topics)
+        excessive = sum(_added(context, topic) for topic in request.topics) > PARTITIONS_PER_REQUEST
         results = []
         for asked in {topic.name: topic for topic in request.topics}.values():
             outcome: Topic | Refused
             if times[asked.name] > 1:
                 outcome = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+            elif excessive:
+                outcome = TOO_MANY_AT_ONCE
             elif request.validate_only:
                 outcome = _validate(context, asked)
             else:
@@ -53,11 +59,14 @@ def handler(context: AdminContext) -> AsyncHandler:
     return create_partitions
 
 
+def _added(context: AdminContext, asked: CreatePartitionsRequestTopic) -> int:
+    topic = active_by_name(context, asked.name)
+    return max(0, asked.count - topic.partitions) if topic is not None else 0
+
+
 def _validate(context: AdminContext, asked: CreatePartitionsRequestTopic) -> Topic | Refused:
-    topic = context.topics.by_name(asked.name)
-    if topic is None or topic.state is not TopicState.ACTIVE:
-        return unknown_topic(asked.name)
-    return _grow(asked, topic)
+    topic = active_by_name(context, asked.name)
+    return unknown_topic(asked.name) if topic is None else _grow(asked, topic)
 
 
 def _grow(asked: CreatePartitionsRequestTopic, topic: Topic) -> Topic | Refused:

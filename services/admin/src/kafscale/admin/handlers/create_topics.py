@@ -2,7 +2,8 @@
 
 Per topic: TOPIC_ALREADY_EXISTS (also while a deletion of the name is under way), INVALID_TOPIC_EXCEPTION,
 INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST for
-a name given twice, REQUEST_TIMED_OUT when etcd does not say what became of it. Assignments give the number of
+a name given twice, POLICY_VIOLATION for more than 10,000 partitions in a request (all of it, as in Kafka) or more than
+the cluster may have, REQUEST_TIMED_OUT when etcd does not say what became of it. Assignments give the number of
 partitions; the brokers in them are logged and ignored, for every front door serves every partition.
 """
 
@@ -11,13 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import structlog
-from kafscale.admin.config_values import ConfigSource
+from kafscale.admin.config_table import ConfigKey
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import NewTopic, Refused
+from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
@@ -43,6 +46,7 @@ def handler(context: AdminContext) -> AsyncHandler:
         request = decode_request(inbound.body, inbound.meta.api_version)
         names = Counter(topic.name for topic in request.topics)
         slots = asyncio.Semaphore(CREATIONS_AT_ONCE)
+        excessive = sum(map(_partitions, request.topics)) > PARTITIONS_PER_REQUEST
 
         async def one(asked: CreateTopicsRequestTopic) -> CreateTopicsResponseTopicResult:
             if names[asked.name] > 1:
@@ -50,6 +54,8 @@ def handler(context: AdminContext) -> AsyncHandler:
                     ErrorCode.INVALID_REQUEST, "Create topics request has topic named more than once."
                 )
                 return _answer(asked, twice)
+            if excessive:
+                return _answer(asked, TOO_MANY_AT_ONCE)
             async with slots:
                 return _answer(asked, await _create(context, request, asked))
 
@@ -58,6 +64,11 @@ def handler(context: AdminContext) -> AsyncHandler:
         return answered(inbound, CreateTopicsResponse(topics=list(results)), encode_response)
 
     return create_topics
+
+
+def _partitions(asked: CreateTopicsRequestTopic) -> int:
+    """At least one, also for what is refused later: the answer has a row of configs for each topic."""
+    return max(1, asked.num_partitions, len(asked.assignments))
 
 
 async def _create(
@@ -101,7 +112,7 @@ def _answer(
                 error_message=None,
                 num_partitions=outcome,
                 replication_factor=1,
-                configs=_configs({each.name: each.value for each in asked.configs if each.value is not None}),
+                configs=_configs(TOPIC_CONFIGS.kept({each.name: each.value for each in asked.configs})),
             )
 
 
@@ -109,9 +120,19 @@ def _configs(chosen: Mapping[str, str]) -> list[CreateTopicsResponseTopicConfigs
     return [
         CreateTopicsResponseTopicConfigs(
             name=key.name,
-            value=chosen.get(key.name, key.default),
-            read_only=key.read_only,
-            config_source=ConfigSource.TOPIC if key.name in chosen else ConfigSource.DEFAULT,
+            value=chosen[key.name],
+            read_only=False,
+            config_source=TOPIC_CONFIGS.source,
         )
-        for key in TOPIC_CONFIGS.values()
+        if key.name in chosen
+        else _default(key)
+        for key in TOPIC_CONFIGS.keys.values()
     ]
+
+
+@cache
+def _default(key: ConfigKey) -> CreateTopicsResponseTopicConfigs:
+    """Made once and only read: a request may create thousands of topics."""
+    return CreateTopicsResponseTopicConfigs(
+        name=key.name, value=key.default, read_only=False, config_source=key.default_source
+    )

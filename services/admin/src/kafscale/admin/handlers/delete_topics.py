@@ -1,7 +1,8 @@
 """DeleteTopics (20): v0-6.   v5 error messages · v6 by topic id
 
 A topic is gone for clients when this marks it; the answer waits until its objects and its name are
-free as well, as long as the request's timeout allows, and the deletion goes on after that.
+free as well, as long as the request's timeout allows, and the deletion goes on after that. What is named twice is
+answered once, with INVALID_REQUEST, as Kafka does.
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST (name and id, or named twice), REQUEST_TIMED_OUT.
 """
 
@@ -32,6 +33,7 @@ from kafscale.wire.schema.delete_topics import (
 BY_ID_FROM = 6
 NO_ID = bytes(16)
 WAIT_MAX_S = 30.0
+MARKED_AT_ONCE = 16
 UNKNOWN_ID = Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This cluster has no topic of that id.")
 
 
@@ -45,9 +47,11 @@ def handler(context: AdminContext) -> AsyncHandler:
             else [DeleteTopicsRequestTopicState(name=name) for name in request.topic_names]
         )
         times = Counter((topic.name, topic.topic_id) for topic in asked)
+        unique = {(topic.name, topic.topic_id): topic for topic in asked}
         wait_s = min(max(request.timeout_ms, 0) / 1000, WAIT_MAX_S)
+        slots = asyncio.Semaphore(MARKED_AT_ONCE)
         results = await asyncio.gather(
-            *(_delete(context, topic, times[topic.name, topic.topic_id] > 1, wait_s) for topic in asked)
+            *(_delete(context, topic, times[key] > 1, wait_s, slots) for key, topic in unique.items())
         )
         return answered(inbound, DeleteTopicsResponse(responses=list(results)), encode_response)
 
@@ -55,14 +59,19 @@ def handler(context: AdminContext) -> AsyncHandler:
 
 
 async def _delete(
-    context: AdminContext, asked: DeleteTopicsRequestTopicState, twice: bool, wait_s: float
+    context: AdminContext,
+    asked: DeleteTopicsRequestTopicState,
+    twice: bool,
+    wait_s: float,
+    slots: asyncio.Semaphore,
 ) -> DeleteTopicsResponseTopicResult:
     if twice:
         return _refusal(asked, Refused(ErrorCode.INVALID_REQUEST, "The topic is named more than once."))
-    name = await _name_of(context, asked)
-    if isinstance(name, Refused):
-        return _refusal(asked, name)
-    marked = await guarded(context.store.change(name, partial(_mark, asked)))
+    async with slots:
+        name = await _name_of(context, asked)
+        if isinstance(name, Refused):
+            return _refusal(asked, name)
+        marked = await guarded(context.store.change(name, partial(_mark, asked)))
     if isinstance(marked, Refused):
         gone = asked.name is None and marked.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refusal(asked, UNKNOWN_ID if gone else marked)

@@ -39,7 +39,7 @@ def handler(context: AdminContext) -> AsyncHandler:
             return answered(inbound, answer, encode_response)
         brokers = await brokers_of(context, inbound.meta.listener)
         answer = DescribeClusterResponse(
-            cluster_id=context.cluster_id,
+            cluster_id=context.cluster_id or "",
             controller_id=controller_of(brokers),
             brokers=[
                 DescribeClusterResponseBroker(broker_id=b.node_id, host=b.host, port=b.port, rack=b.rack)

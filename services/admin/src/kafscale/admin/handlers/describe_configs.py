@@ -1,22 +1,29 @@
 """DescribeConfigs (32): v0-4.   v1 synonyms and sources · v3 types and documentation
 
-Topics and brokers; a broker is a front door, named by its node id, or "" for what all of them were told at run
-time. Asked keys that do not exist are left out.
-UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST for another kind of resource or an unknown broker.
+Topics, groups (KIP-848) and brokers; a broker is a front door, named by its node id, or "" for what all of them were
+told at run time. A group needs no members to have configs, so that none is unknown. Asked keys that do not exist are
+left out; what is asked twice is answered once.
+UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for another kind of resource, an unknown broker, a group without a name,
+and for what does not fit into the answer; REQUEST_TIMED_OUT when a group's configs cannot be read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from kafscale.admin.config_answers import broker_configs, topic_configs
+from kafscale.admin.answer_room import AnswerRoom
+from kafscale.admin.config_answers import broker_configs, configs_of, size_of
+from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
+from kafscale.admin.groups import Unreadable, invalid_name
+from kafscale.admin.picture import active_by_name
 from kafscale.admin.plan import Refused
-from kafscale.admin.resources import ResourceType, unknown_topic
+from kafscale.admin.resources import ResourceType, damaged_topic, unknown_kind, unknown_topic
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.storage.topics import TopicState
+from kafscale.storage.etcd import EtcdError
+from kafscale.storage.group_configs import GroupConfigs
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.describe_configs import (
@@ -30,47 +37,98 @@ from kafscale.wire.schema.describe_configs import (
 )
 
 NODE_ID_DIGITS_MAX = 10
-RESOURCES_PER_TURN = 200
-"""Of the event loop: tools ask for all topics in one request."""
+RESOURCES_PER_TURN = 100
+"""Of the event loop, and of etcd: tools ask for all topics in one request."""
+RESOURCE_BYTES = 16
+"""Beside its name and its configs, at most."""
+
+Configs = list[DescribeConfigsResponseResourceResult]
 
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def describe_configs(inbound: InboundRequest) -> Sequence[Buffer]:
         request = decode_request(inbound.body, inbound.meta.api_version)
-        results = []
-        for number, resource in enumerate(request.resources, 1):
-            results.append(_answer(resource, _configs(context, request, resource)))
-            if number % RESOURCES_PER_TURN == 0:
-                await asyncio.sleep(0)
-        return answered(inbound, DescribeConfigsResponse(results=results), encode_response)
+        answer = DescribeConfigsResponse(results=await _results(context, request))
+        return answered(inbound, answer, encode_response)
 
     return describe_configs
 
 
+async def _results(
+    context: AdminContext, request: DescribeConfigsRequest
+) -> list[DescribeConfigsResponseResult]:
+    room = AnswerRoom(context.settings.answer_bytes_max)
+    asked = list({_identity(resource): resource for resource in request.resources}.values())
+    results = []
+    for start in range(0, len(asked), RESOURCES_PER_TURN):
+        some = asked[start : start + RESOURCES_PER_TURN]
+        groups = await _groups(context, some)
+        for resource in some:
+            outcome = _configs(context, request, resource, groups)
+            results.append(_answer(resource, outcome if _fits(room, resource, outcome) else room.refusal))
+        await asyncio.sleep(0)
+    return results
+
+
+def _identity(resource: DescribeConfigsRequestResource) -> tuple[int, str, frozenset[str]]:
+    return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
+
+
+def _fits(room: AnswerRoom, resource: DescribeConfigsRequestResource, outcome: Configs | Refused) -> bool:
+    """An error is no larger than what asked for it: only configs are counted."""
+    if isinstance(outcome, Refused):
+        return True
+    return room.take(RESOURCE_BYTES + len(resource.resource_name.encode()) + sum(map(size_of, outcome)))
+
+
+async def _groups(
+    context: AdminContext, resources: Sequence[DescribeConfigsRequestResource]
+) -> Mapping[str, GroupConfigs | Refused]:
+    """What is set of the groups among these, in one read."""
+    names = [each.resource_name for each in resources if each.resource_type == ResourceType.GROUP]
+    refused = {name: reason for name in names if (reason := invalid_name(name)) is not None}
+    sound = [name for name in names if name not in refused]
+    try:
+        held = await context.groups.read_each(sound)
+    except EtcdError as trouble:
+        timed_out = Refused(ErrorCode.REQUEST_TIMED_OUT, f"etcd did not answer: {trouble}")
+        return {**refused, **dict.fromkeys(sound, timed_out)}
+    readable = {
+        name: Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(found)) if isinstance(found, Unreadable) else found
+        for name, found in held.items()
+    }
+    return {**refused, **readable}
+
+
 def _configs(
-    context: AdminContext, request: DescribeConfigsRequest, resource: DescribeConfigsRequestResource
-) -> list[DescribeConfigsResponseResourceResult] | Refused:
-    keys, synonyms, docs = (
-        resource.configuration_keys,
-        request.include_synonyms,
-        request.include_documentation,
-    )
-    if resource.resource_type == ResourceType.TOPIC:
-        topic = context.topics.by_name(resource.resource_name)
-        if topic is None or topic.state is not TopicState.ACTIVE:
-            return unknown_topic(resource.resource_name)
-        return topic_configs(topic, keys, synonyms=synonyms, docs=docs)
-    if resource.resource_type == ResourceType.BROKER:
-        name = resource.resource_name
-        if not name:
-            return []  # what was set for all brokers at run time (KIP-226): nothing can be
-        broker = context.front_doors.by_node(int(name)) if _is_node_id(name) else None
-        if broker is None:
-            return Refused(ErrorCode.INVALID_REQUEST, f"There is no broker '{name}'.")
-        return broker_configs(broker, context.settings, keys, synonyms=synonyms, docs=docs)
-    return Refused(
-        ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} have no configs here."
-    )
+    context: AdminContext,
+    request: DescribeConfigsRequest,
+    resource: DescribeConfigsRequestResource,
+    groups: Mapping[str, GroupConfigs | Refused],
+) -> Configs | Refused:
+    name, keys = resource.resource_name, resource.configuration_keys
+    synonyms, docs = request.include_synonyms, request.include_documentation
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            topic = active_by_name(context, name)
+            if topic is None:
+                return damaged_topic(name) if context.topics.is_damaged(name) else unknown_topic(name)
+            return configs_of(TOPIC_CONFIGS, topic.configs, keys, synonyms=synonyms, docs=docs)
+        case ResourceType.GROUP:
+            group = groups[name]
+            if isinstance(group, Refused):
+                return group
+            return configs_of(context.group_configs, group.values, keys, synonyms=synonyms, docs=docs)
+        case ResourceType.BROKER:
+            if not name:
+                return []  # what was set for all brokers at run time (KIP-226): nothing can be
+            broker = context.front_doors.by_node(int(name)) if _is_node_id(name) else None
+            if broker is None:
+                return Refused(ErrorCode.INVALID_REQUEST, f"There is no broker '{name}'.")
+            settings, inherited = context.settings, context.group_configs
+            return broker_configs(broker, settings, inherited, keys, synonyms=synonyms, docs=docs)
+        case kind:
+            return unknown_kind(kind)
 
 
 def _is_node_id(name: str) -> bool:
@@ -78,7 +136,7 @@ def _is_node_id(name: str) -> bool:
 
 
 def _answer(
-    resource: DescribeConfigsRequestResource, outcome: list[DescribeConfigsResponseResourceResult] | Refused
+    resource: DescribeConfigsRequestResource, outcome: Configs | Refused
 ) -> DescribeConfigsResponseResult:
     answer = DescribeConfigsResponseResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None

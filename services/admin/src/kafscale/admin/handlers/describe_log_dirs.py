@@ -3,7 +3,8 @@
 One directory, the store. A partition's size is what its head says was ever committed, in bytes of its segments; an
 object store has no volume to be full, so total and usable bytes are -1. The front door asks for the partitions that
 the broker it is to its clients leads, so tools that ask every broker count each once. Topics and partitions that do
-not exist are left out, as Kafka does. KAFKA_STORAGE_ERROR when etcd cannot be read.
+not exist are left out, as Kafka does. KAFKA_STORAGE_ERROR when etcd cannot be read; INVALID_REQUEST when the answer
+would be too large (before v3, which has no place for it, there is no directory in the answer).
 """
 
 from __future__ import annotations
@@ -11,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import structlog
+from kafscale.admin.answer_room import AnswerRoom
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active, active_by_name
-from kafscale.admin.settings import AdminSettings
 from kafscale.admin.sizes import PartitionKey
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd import EtcdError
-from kafscale.storage.heads import CorruptValue
-from kafscale.storage.schema import UnknownSchema
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -33,7 +32,13 @@ from kafscale.wire.schema.describe_log_dirs import (
     encode_response,
 )
 
+DIRECTORY = "objects"
+"""Which store that is, and where, is told to nobody who only can connect."""
+
 log = structlog.get_logger(__name__)
+
+TOPIC_BYTES, PARTITION_BYTES = 16, 24
+"""On the wire, at most, a topic without its name."""
 
 Wanted = list[tuple[Topic, list[int]]]
 
@@ -41,10 +46,14 @@ Wanted = list[tuple[Topic, list[int]]]
 def handler(context: AdminContext) -> AsyncHandler:
     async def describe_log_dirs(inbound: InboundRequest) -> Sequence[Buffer]:
         wanted = _wanted(context, decode_request(inbound.body, inbound.meta.api_version))
-        answer = DescribeLogDirsResponseResult(log_dir=directory(context.settings))
+        answer = DescribeLogDirsResponseResult(log_dir=DIRECTORY)
+        room = AnswerRoom(context.settings.answer_bytes_max)
+        if not room.take(sum(_size(topic, numbers) for topic, numbers in wanted)):
+            refused = DescribeLogDirsResponse(error_code=room.refusal.error)
+            return answered(inbound, refused, encode_response)
         try:
             sizes = await context.sizes.of((topic.topic_id, n) for topic, own in wanted for n in own)
-        except (EtcdError, CorruptValue, UnknownSchema) as trouble:
+        except EtcdError as trouble:
             log.warning("sizes of partitions could not be read", reason=str(trouble))
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         else:
@@ -52,11 +61,6 @@ def handler(context: AdminContext) -> AsyncHandler:
         return answered(inbound, DescribeLogDirsResponse(results=[answer]), encode_response)
 
     return describe_log_dirs
-
-
-def directory(settings: AdminSettings) -> str:
-    """What the store is called: the bucket's URL, or the word for a directory on this machine."""
-    return f"s3://{settings.s3_bucket}" if settings.object_store_kind == "s3" else "objects"
 
 
 def _wanted(context: AdminContext, request: DescribeLogDirsRequest) -> Wanted:
@@ -71,6 +75,10 @@ def _wanted(context: AdminContext, request: DescribeLogDirsRequest) -> Wanted:
         if topic is not None:
             wanted.append((topic, sorted(n for n in numbers if 0 <= n < topic.partitions)))
     return wanted
+
+
+def _size(topic: Topic, numbers: list[int]) -> int:
+    return TOPIC_BYTES + len(topic.name) + PARTITION_BYTES * len(numbers)
 
 
 def _topic(

@@ -65,7 +65,13 @@ def _page(
             page.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name)
             break
         if topic is None:
-            page.topics.append(DescribedTopic(error_code=_why_not(name), name=name))
+            page.topics.append(
+                DescribedTopic(
+                    error_code=_why_not(context, name),
+                    name=name,
+                    topic_authorized_operations=TOPIC_OPERATIONS,
+                )
+            )
             continue
         first = request.cursor.partition_index if request.cursor and request.cursor.topic_name == name else 0
         end = min(topic.partitions, first + room)
@@ -94,7 +100,9 @@ def _asked(context: AdminContext, request: DescribeTopicPartitionsRequest) -> li
     return [(name, active_by_name(context, name)) for name in names]
 
 
-def _why_not(name: str) -> ErrorCode:
+def _why_not(context: AdminContext, name: str) -> ErrorCode:
+    if context.topics.is_damaged(name):
+        return ErrorCode.KAFKA_STORAGE_ERROR
     if invalid_reason(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -2,13 +2,15 @@
 
 Every front door serves every partition, so no election ever changes anything: ELECTION_NOT_NEEDED for each partition
 that is named and exists. When all are meant (null) the answer is empty, as Kafka's is when no partition needs one.
-UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a type of election that Kafka does not have.
+What is named twice is answered once. UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a type of election that Kafka does
+not have, and when the answer would be too large (v0, which has no place for it, then answers of no partition).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafscale.admin.answer_room import AnswerRoom
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active_by_name
 from kafscale.admin.plan import Refused
@@ -27,6 +29,8 @@ from kafscale.wire.schema.elect_leaders import (
 )
 
 PREFERRED, UNCLEAN = 0, 1
+RESULT_BYTES = 80
+"""Of a partition with its message, at most, without the topic's name that some have in it."""
 
 
 def handler(context: AdminContext) -> AsyncHandler:
@@ -40,20 +44,24 @@ def handler(context: AdminContext) -> AsyncHandler:
 def _elected(context: AdminContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     if request.election_type not in (PREFERRED, UNCLEAN):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
-    results = []
+    wanted: dict[str, dict[int, None]] = {}
     for asked in request.topic_partitions or []:
-        topic = active_by_name(context, asked.topic)
-        outcomes = [(number, _outcome(asked.topic, topic, number)) for number in asked.partitions]
-        partitions = [
-            ElectLeadersResponsePartitionResult(
-                partition_id=number, error_code=outcome.error, error_message=outcome.message
-            )
-            for number, outcome in outcomes
-        ]
-        results.append(
-            ElectLeadersResponseReplicaElectionResult(topic=asked.topic, partition_result=partitions)
-        )
+        wanted.setdefault(asked.topic, {}).update(dict.fromkeys(asked.partitions))
+    room = AnswerRoom(context.settings.answer_bytes_max)
+    results = []
+    for name, numbers in wanted.items():
+        if not room.take((RESULT_BYTES + len(name.encode())) * (1 + len(numbers))):
+            return ElectLeadersResponse(error_code=room.refusal.error)
+        topic = active_by_name(context, name)
+        partitions = [_result(number, _outcome(name, topic, number)) for number in numbers]
+        results.append(ElectLeadersResponseReplicaElectionResult(topic=name, partition_result=partitions))
     return ElectLeadersResponse(replica_election_results=results)
+
+
+def _result(number: int, outcome: Refused) -> ElectLeadersResponsePartitionResult:
+    return ElectLeadersResponsePartitionResult(
+        partition_id=number, error_code=outcome.error, error_message=outcome.message
+    )
 
 
 def _outcome(name: str, topic: Topic | None, number: int) -> Refused:

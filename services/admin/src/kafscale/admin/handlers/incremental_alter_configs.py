@@ -1,20 +1,22 @@
-"""IncrementalAlterConfigs (44): v0-1 (KIP-339). Sets, resets, appends to or subtracts from single keys.
+"""IncrementalAlterConfigs (44): v0-1 (KIP-339). Sets, resets, appends to or subtracts from single keys, of
+topics and groups (KIP-848).
 
 INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION;
-INVALID_REQUEST for a key or a resource named twice.
+INVALID_REQUEST for a key or a resource named twice, a group without a name, another kind of resource;
+POLICY_VIOLATION when as many groups as may have configs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafscale.admin.alterations import changed
+from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import alter_each
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequestResource,
@@ -35,8 +37,10 @@ def handler(context: AdminContext) -> AsyncHandler:
     return incremental_alter_configs
 
 
-def _change(resource: IncrementalAlterConfigsRequestResource, topic: Topic) -> Topic | Refused:
-    return changed(topic, resource.configs)
+def _change(
+    resource: IncrementalAlterConfigsRequestResource, table: ConfigTable, configs: Mapping[str, str]
+) -> dict[str, str] | Refused:
+    return changed(table, configs, resource.configs)
 
 
 def _answer(

@@ -1,19 +1,22 @@
 """ListConfigResources (74): v0-1.   v0 client metrics alone (KIP-714) · v1 types of resources (KIP-1142)
 
-Topics and brokers, which are the resources that DescribeConfigs answers for; a broker is a front door, named by its
-node id. No type named means all of them. Loggers, client metrics and groups have no configs here, so none is listed,
-and v0 is always empty. UNSUPPORTED_VERSION for a type that Kafka does not list.
+Topics, brokers and the groups of which something is set; a broker is a front door, named by its node id. No type named
+means all of them. Loggers and client metrics have no configs here, so none is listed, and v0 is always empty.
+UNSUPPORTED_VERSION for a type that Kafka does not list; INVALID_REQUEST when the answer would be too large;
+REQUEST_TIMED_OUT when the groups cannot be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafscale.admin.answer_room import AnswerRoom
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active, brokers_of
 from kafscale.admin.resources import ResourceType
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.etcd import EtcdError
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.list_config_resources import (
@@ -24,8 +27,16 @@ from kafscale.wire.schema.list_config_resources import (
 )
 
 TYPES_FROM = 1
-BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
-KINDS = (ResourceType.TOPIC, ResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
+KINDS = (
+    ResourceType.TOPIC,
+    ResourceType.BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    ResourceType.GROUP,
+)
+RESOURCE_BYTES = 8
+"""Beside its name, at most."""
 
 
 def handler(context: AdminContext) -> AsyncHandler:
@@ -33,19 +44,31 @@ def handler(context: AdminContext) -> AsyncHandler:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
         asked = set(request.resource_types or KINDS) if version >= TYPES_FROM else {CLIENT_METRICS}
-        if not asked.issubset(KINDS):
-            refused = ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-            return answered(inbound, refused, encode_response)
-        found: list[tuple[int, str]] = []
-        if ResourceType.TOPIC in asked:
-            found += [(ResourceType.TOPIC, topic.name) for topic in active(context)]
-        if ResourceType.BROKER in asked:
-            brokers = await brokers_of(context, inbound.meta.listener)
-            found += [(ResourceType.BROKER, str(broker.node_id)) for broker in brokers]
-        resources = [
-            ListConfigResourcesResponseResource(resource_name=name, resource_type=kind)
-            for kind, name in found
-        ]
-        return answered(inbound, ListConfigResourcesResponse(config_resources=resources), encode_response)
+        return answered(inbound, await _listed(context, inbound.meta.listener, asked), encode_response)
 
     return list_config_resources
+
+
+async def _listed(
+    context: AdminContext, listener: str | None, asked: set[int]
+) -> ListConfigResourcesResponse:
+    if not asked.issubset(KINDS):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    found: list[tuple[int, str]] = []
+    if ResourceType.TOPIC in asked:
+        found += [(ResourceType.TOPIC, topic.name) for topic in active(context)]
+    if ResourceType.BROKER in asked:
+        brokers = await brokers_of(context, listener)
+        found += [(ResourceType.BROKER, str(broker.node_id)) for broker in brokers]
+    if ResourceType.GROUP in asked:
+        try:
+            found += [(ResourceType.GROUP, name) for name in await context.groups.names()]
+        except EtcdError:
+            return ListConfigResourcesResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+    room = AnswerRoom(context.settings.answer_bytes_max)
+    if not room.take(sum(RESOURCE_BYTES + len(name.encode()) for _, name in found)):
+        return ListConfigResourcesResponse(error_code=room.refusal.error)
+    resources = [
+        ListConfigResourcesResponseResource(resource_name=name, resource_type=kind) for kind, name in found
+    ]
+    return ListConfigResourcesResponse(config_resources=resources)

@@ -1,34 +1,41 @@
 """Metadata (3): v0-13.   v1 null = all, empty = none · v4 auto-creation flag · v7 leader epochs · v8 authorized
-operations · v10 topic ids · v12 topics by id · v13 error of the whole answer
+operations (KIP-430) · v10 topic ids · v12 topics by id · v13 error of the whole answer
 
-Topics that are asked for by name and do not exist are created when the request and the server allow it.
-UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (never created), UNKNOWN_TOPIC_ID, LEADER_NOT_AVAILABLE while
-no front door is registered. Nothing here is stored: brokers, leaders and epochs are read off what is watched.
+Topics that are asked for by name and do not exist are created when the request and the server allow it, a few with
+each request; the answer still says UNKNOWN_TOPIC_OR_PARTITION, as Kafka's does, and the next one has the partitions.
+What is named more than once is answered once.
+KAFKA_STORAGE_ERROR for a named topic whose record is damaged.
+UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (never created), UNKNOWN_TOPIC_ID, POLICY_VIOLATION (no topic more),
+LEADER_NOT_AVAILABLE while no front door is registered; INVALID_REQUEST for the topics that do not fit into the answer,
+and for the whole of v13 when all were meant; before v13 there is no place for that, and the connection ends.
+Nothing here is stored: brokers, leaders and epochs are read off what is watched.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Self
 
+import structlog
+from kafscale.admin.answer_room import AnswerRoom
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import guarded
 from kafscale.admin.names import invalid_reason
 from kafscale.admin.picture import (
     CLUSTER_OPERATIONS,
     TOPIC_OPERATIONS,
     active,
+    active_by_name,
     brokers_of,
     controller_of,
     leader_epoch,
 )
-from kafscale.admin.plan import NewTopic, Refused
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.brokers import Broker, leader_of
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -40,10 +47,18 @@ from kafscale.wire.schema.metadata import (
     encode_response,
 )
 
+log = structlog.get_logger(__name__)
+
 NO_ID = bytes(16)
-CREATIONS_AT_ONCE = 16
 NULL_PADDED = 4
 PADDED_LENGTH = {9: 8, 10: 8, 11: 7, 12: 7, 13: 7}  # by version: that null, two or three flags, no tags
+ERROR_OF_ALL_FROM = 13
+TOPIC_BYTES, PARTITION_BYTES = 40, 34
+"""On the wire, at most, a topic without its name."""
+PARTITIONS_PER_TURN = 2_000
+"""Of the event loop."""
+NOBODY: list[int] = []
+"""Shared by every partition, and only read."""
 
 
 def handler(context: AdminContext) -> AsyncHandler:
@@ -51,18 +66,9 @@ def handler(context: AdminContext) -> AsyncHandler:
         version = inbound.meta.api_version
         request = decode_request(_without_padding(inbound.body, version), version)
         brokers = await brokers_of(context, inbound.meta.listener)
-        answer = MetadataResponse(
-            brokers=[
-                MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
-                for b in brokers
-            ],
-            cluster_id=context.cluster_id,
-            controller_id=controller_of(brokers),
-            topics=await _topics(context, request, version, brokers),
-        )
-        if request.include_cluster_authorized_operations:
-            answer.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return answered(inbound, answer, encode_response)
+        async with _Pages(context, brokers) as pages:
+            answer = await _answer(context, request, version, pages)
+            return answered(inbound, answer, encode_response)
 
     return metadata
 
@@ -75,89 +81,150 @@ def _without_padding(body: memoryview, version: int) -> Buffer:
     return body
 
 
-async def _topics(
-    context: AdminContext, request: MetadataRequest, version: int, brokers: tuple[Broker, ...]
-) -> list[MetadataResponseTopic]:
-    everything = request.topics is None or (version == 0 and not request.topics)
-    if everything:
-        answers = [_found(context, topic, brokers) for topic in active(context)]
+async def _answer(
+    context: AdminContext, request: MetadataRequest, version: int, pages: _Pages
+) -> MetadataResponse:
+    answer = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
+            for b in pages.brokers
+        ],
+        cluster_id=context.cluster_id,
+        controller_id=controller_of(pages.brokers),
+    )
+    if request.topics is None or (version == 0 and not request.topics):
+        await _fill_with_all(answer, pages, active(context), version)
     else:
-        may_create = request.allow_auto_topic_creation and context.settings.auto_create_topics_enable
-        slots = asyncio.Semaphore(CREATIONS_AT_ONCE)
-
-        async def one(asked: MetadataRequestTopic) -> MetadataResponseTopic:
-            async with slots:
-                return await _one(context, asked, may_create, brokers)
-
-        answers = list(await asyncio.gather(*(one(asked) for asked in request.topics or [])))
+        answer.topics = await _named(context, request, pages)
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
     if request.include_topic_authorized_operations:
-        for answer in answers:
-            if answer.error_code == ErrorCode.NONE:
-                answer.topic_authorized_operations = TOPIC_OPERATIONS
+        for topic in answer.topics:
+            if topic.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
+    return answer
+
+
+async def _fill_with_all(
+    answer: MetadataResponse, pages: _Pages, topics: Sequence[Topic], version: int
+) -> None:
+    """All topics or none: a client takes one that is missing for one that was deleted."""
+    if pages.fit(topics):
+        answer.topics = [await pages.topic(topic) for topic in topics]
+        return
+    refused = pages.room.refusal
+    log.warning("metadata of all topics was refused", topics=len(topics), reason=refused.message)
+    if version < ERROR_OF_ALL_FROM:
+        raise WireError("Metadata", refused.message, version=version)
+    answer.error_code = refused.error
+
+
+async def _named(
+    context: AdminContext, request: MetadataRequest, pages: _Pages
+) -> list[MetadataResponseTopic]:
+    asked = list({(topic.topic_id, topic.name): topic for topic in request.topics or []}.values())
+    found = [_found(context, topic) for topic in asked]
+    missing = [name for name in found if isinstance(name, str)]
+    may_create = request.allow_auto_topic_creation and context.auto_creation.enabled
+    created = await context.auto_creation.create(missing, context.clock.wall_ms()) if may_create else {}
+    answers = []
+    for outcome in found:
+        match outcome:
+            case Topic():
+                answers.append(await pages.topic(outcome) if pages.fit([outcome]) else pages.refused(outcome))
+            case str():
+                code = created.get(outcome, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                answers.append(MetadataResponseTopic(error_code=code, name=outcome))
+            case MetadataResponseTopic():
+                answers.append(outcome)
     return answers
 
 
-async def _one(
-    context: AdminContext, asked: MetadataRequestTopic, may_create: bool, brokers: tuple[Broker, ...]
-) -> MetadataResponseTopic:
+def _found(context: AdminContext, asked: MetadataRequestTopic) -> Topic | str | MetadataResponseTopic:
+    """The topic; the name of one that may be created; or what is said of it."""
     if asked.topic_id != NO_ID:
-        return _by_id(context, asked, brokers)
-    name = asked.name or ""
-    if invalid_reason(name) is not None:
-        return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
-    topic = context.topics.by_name(name)
-    if topic is not None and topic.state is TopicState.ACTIVE:
-        return _found(context, topic, brokers)
-    if topic is None and may_create:
-        return await _create(context, name, brokers)
-    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
-
-
-def _by_id(
-    context: AdminContext, asked: MetadataRequestTopic, brokers: tuple[Broker, ...]
-) -> MetadataResponseTopic:
-    topic = context.topics.by_id(asked.topic_id)
-    if topic is None or topic.state is not TopicState.ACTIVE:
+        topic = context.topics.by_id(asked.topic_id)
+        if topic is not None and topic.state is TopicState.ACTIVE:
+            return topic
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
         )
-    return _found(context, topic, brokers)
-
-
-async def _create(context: AdminContext, name: str, brokers: tuple[Broker, ...]) -> MetadataResponseTopic:
-    outcome = await guarded(context.store.create(NewTopic(name=name), context.clock.wall_ms()))
-    if isinstance(outcome, Topic):
-        return _found(context, outcome, brokers)
-    return MetadataResponseTopic(error_code=_as_metadata_error(outcome), name=name)
-
-
-def _as_metadata_error(refused: Refused) -> ErrorCode:
-    """Another admin created it first, or etcd did not answer: ask again. The rest is the client's to hear."""
-    if refused.error in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
-        return ErrorCode.LEADER_NOT_AVAILABLE
-    return refused.error
-
-
-def _found(context: AdminContext, topic: Topic, brokers: tuple[Broker, ...]) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[_partition(context, topic, number, brokers) for number in range(topic.partitions)],
+    name = asked.name or ""
+    if invalid_reason(name) is not None:
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
+    if context.topics.is_damaged(name):
+        # It is there: a client that waits for it must not give it up, and nobody makes it anew.
+        return MetadataResponseTopic(error_code=ErrorCode.KAFKA_STORAGE_ERROR, name=name)
+    if context.topics.by_name(name) is None:
+        return name
+    return active_by_name(context, name) or MetadataResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name
     )
 
 
-def _partition(
-    context: AdminContext, topic: Topic, number: int, brokers: tuple[Broker, ...]
-) -> MetadataResponsePartition:
-    if not brokers:
-        return MetadataResponsePartition(
-            error_code=ErrorCode.LEADER_NOT_AVAILABLE, partition_index=number, leader_id=-1
+class _Pages:
+    """Topics of one answer, as the brokers of the listener that was asked.
+
+    What takes more than a turn of the event loop is built one after the other: many large answers that grow at the
+    same time would hold many times the memory of one.
+    """
+
+    def __init__(self, context: AdminContext, brokers: tuple[Broker, ...]) -> None:
+        self.room = AnswerRoom(context.settings.answer_bytes_max)
+        self._context = context
+        self.brokers = brokers
+        self._alone = {broker.node_id: [broker.node_id] for broker in brokers}
+        self._turn = PARTITIONS_PER_TURN
+        self._is_large = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._is_large:
+            self._context.large_answers.release()
+
+    def fit(self, topics: Iterable[Topic]) -> bool:
+        return self.room.take(
+            sum(TOPIC_BYTES + len(topic.name) + PARTITION_BYTES * topic.partitions for topic in topics)
         )
-    leader = leader_of(topic.topic_id, number, brokers)
-    return MetadataResponsePartition(
-        partition_index=number,
-        leader_id=leader,
-        leader_epoch=leader_epoch(context, topic, number),
-        replica_nodes=[leader],
-        isr_nodes=[leader],
-    )
+
+    def refused(self, topic: Topic) -> MetadataResponseTopic:
+        """It did not fit. An error is no larger than what asked for it, and is not counted."""
+        return MetadataResponseTopic(
+            error_code=self.room.refusal.error, name=topic.name, topic_id=topic.topic_id
+        )
+
+    async def topic(self, topic: Topic) -> MetadataResponseTopic:
+        partitions = []
+        for number in range(topic.partitions):
+            partitions.append(self._partition(topic, number))
+            self._turn -= 1
+            if not self._turn:
+                await self._next_turn()
+        return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+    async def _next_turn(self) -> None:
+        self._turn = PARTITIONS_PER_TURN
+        if not self._is_large:
+            await self._context.large_answers.acquire()
+            self._is_large = True
+        await asyncio.sleep(0)
+
+    def _partition(self, topic: Topic, number: int) -> MetadataResponsePartition:
+        if not self.brokers:
+            return MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=number,
+                leader_id=-1,
+                offline_replicas=NOBODY,
+            )
+        leader = leader_of(topic.topic_id, number, self.brokers)
+        return MetadataResponsePartition(
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=leader_epoch(self._context, topic, number),
+            replica_nodes=self._alone[leader],
+            isr_nodes=self._alone[leader],
+            offline_replicas=NOBODY,
+        )

@@ -1,0 +1,128 @@
+"""Group configs (KIP-848, resource type 32): one row per key, with Kafka 4's names, defaults and bounds. Pure.
+
+Coordinators obey the first two. What only share groups and streams groups read, and the interval between two
+assignments, is checked as Kafka checks it, kept and shown, so that a tool that sets it for a group is not refused;
+it has no effect, since there are no such groups here and an assignment is never delayed. Bounds of the first two are
+settings, as in Kafka; the others have the bounds that Kafka's brokers have by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from kafscale.admin.config_table import Acts, ConfigKey, ConfigTable, by_name
+from kafscale.admin.config_values import (
+    INT32_MAX,
+    ConfigSource,
+    ConfigType,
+    boolean,
+    one_of,
+    reset_strategy,
+    whole_number,
+)
+from kafscale.admin.settings import AdminSettings
+from kafscale.storage.group_configs import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
+
+KINDS = ("consumer", "share", "streams")
+_NO_SHARE = "There are no share groups."
+_NO_STREAMS = "There are no streams groups."
+_NOT_SERVED = {"share": _NO_SHARE, "streams": _NO_STREAMS}
+
+
+def group_table(settings: AdminSettings) -> ConfigTable:
+    rows = by_name(*_obeyed(settings), *_intervals(), *_of_share_groups(), *_of_streams_groups())
+    return ConfigTable(kind="group", keys=rows, source=ConfigSource.GROUP, clash=partial(_clash, rows))
+
+
+def _clash(rows: Mapping[str, ConfigKey], configs: Mapping[str, str]) -> str | None:
+    """Only what is set can clash: defaults may be whatever the coordinator is set to."""
+    for kind in KINDS:
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if session not in configs and heartbeat not in configs:
+            continue
+        timeout, interval = (int(configs.get(name, rows[name].default)) for name in (session, heartbeat))
+        if timeout <= interval:
+            return f"{session} ({timeout}) must be greater than {heartbeat} ({interval})"
+    return None
+
+
+def _obeyed(settings: AdminSettings) -> Iterator[ConfigKey]:
+    chosen = settings.model_fields_set
+    for name, field, low, high, doc in (
+        (
+            SESSION_TIMEOUT_MS,
+            "group_consumer_session_timeout_ms",
+            settings.group_consumer_min_session_timeout_ms,
+            settings.group_consumer_max_session_timeout_ms,
+            "A member of the consumer protocol that is silent for so long is put out of its group.",
+        ),
+        (
+            HEARTBEAT_INTERVAL_MS,
+            "group_consumer_heartbeat_interval_ms",
+            settings.group_consumer_min_heartbeat_interval_ms,
+            settings.group_consumer_max_heartbeat_interval_ms,
+            "How often a member of the consumer protocol is asked to send a heartbeat.",
+        ),
+    ):
+        yield ConfigKey(
+            name=name,
+            type=ConfigType.INT,
+            default=str(getattr(settings, field)),
+            default_source=ConfigSource.STATIC_BROKER if field in chosen else ConfigSource.DEFAULT,
+            doc=doc,
+            broker_name=f"group.{name}",
+            check=whole_number(low, high),
+            acts=Acts.AT_ONCE,
+        )
+
+
+def _intervals() -> Iterator[ConfigKey]:
+    for kind in KINDS:
+        doc = _NOT_SERVED.get(kind, "A new assignment is computed with the heartbeat that asks for it.")
+        yield _number(f"{kind}.assignment.interval.ms", 1_000, 0, 15_000, doc)
+    for kind, doc in _NOT_SERVED.items():
+        yield _number(f"{kind}.session.timeout.ms", 45_000, 45_000, 60_000, doc)
+        yield _number(f"{kind}.heartbeat.interval.ms", 5_000, 5_000, 15_000, doc)
+
+
+def _of_share_groups() -> Iterator[ConfigKey]:
+    yield _number("share.delivery.count.limit", 5, 2, 10, _NO_SHARE)
+    yield _number("share.partition.max.record.locks", 2_000, 100, 4_000, _NO_SHARE)
+    yield _number("share.record.lock.duration.ms", 30_000, 15_000, 60_000, _NO_SHARE)
+    words = {
+        "share.auto.offset.reset": (ConfigType.STRING, "latest", reset_strategy),
+        "share.isolation.level": (
+            ConfigType.STRING,
+            "read_uncommitted",
+            one_of("read_committed", "read_uncommitted"),
+        ),
+        "share.renew.acknowledge.enable": (ConfigType.BOOLEAN, "true", boolean),
+    }
+    for name, (kind, default, check) in words.items():
+        yield ConfigKey(
+            name=name,
+            type=kind,
+            default=default,
+            doc=_NO_SHARE,
+            broker_name=name,
+            check=check,
+            acts=Acts.WITHOUT_EFFECT,
+        )
+
+
+def _of_streams_groups() -> Iterator[ConfigKey]:
+    yield _number("streams.initial.rebalance.delay.ms", 3_000, 0, INT32_MAX, _NO_STREAMS)
+    yield _number("streams.num.standby.replicas", 0, 0, 2, _NO_STREAMS)
+
+
+def _number(name: str, default: int, low: int, high: int, doc: str) -> ConfigKey:
+    return ConfigKey(
+        name=name,
+        type=ConfigType.INT,
+        default=str(default),
+        doc=doc,
+        broker_name=f"group.{name}",
+        check=whole_number(low, high),
+        acts=Acts.WITHOUT_EFFECT,
+    )

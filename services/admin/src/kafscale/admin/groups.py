@@ -1,0 +1,113 @@
+"""Configs of groups against etcd: read, changed by compare-and-swap, listed. Coordinators watch what is written.
+
+A group needs no members to have configs, as in Kafka, so that anybody who may alter can make such records: their
+number has a limit, counted before a new one is made. Of admins that make the last ones at once, each may make its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kafscale.admin.plan import Refused
+from kafscale.admin.topics import CAS_TRIES_MAX, TooContended
+from kafscale.storage.etcd import Compare, Delete, EtcdClient, KeyValue, Put, Range, Txn
+from kafscale.storage.group_configs import GroupConfigs, decode_group_configs, encode_group_configs
+from kafscale.storage.keys import Keyspace, prefix_end
+from kafscale.storage.schema import UnreadableValue
+from kafscale.wire.errors import ErrorCode
+
+GROUP_CHARS_MAX = 1_024
+"""Of the name of a group that has configs."""
+LIST_KEYS_MAX = 20_000
+"""Groups that are listed; what is above the limit came of a lower limit."""
+
+Values = Mapping[str, str]
+ChangeValues = Callable[[Values], dict[str, str] | Refused]
+
+
+def invalid_name(group: str) -> Refused | None:
+    if not group:
+        return Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    if len(group) > GROUP_CHARS_MAX:
+        return Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"The name of the group has {len(group)} characters, {GROUP_CHARS_MAX} at most.",
+        )
+    return None
+
+
+Unreadable = UnreadableValue
+
+
+def _decoded(group: str, record: KeyValue) -> GroupConfigs | Unreadable:
+    try:
+        return decode_group_configs(group, record.value, record.mod_revision)
+    except UnreadableValue as reason:
+        return reason
+
+
+class GroupStore:
+    """Every method raises EtcdError; `read` and `change` CorruptValue or UnknownSchema for an unreadable record."""
+
+    def __init__(self, etcd: EtcdClient, keys: Keyspace, groups_max: int) -> None:
+        self._etcd = etcd
+        self._keys = keys
+        self._groups_max = groups_max
+
+    async def read(self, group: str) -> GroupConfigs:
+        """What is set; nothing is set of a group that nobody has altered."""
+        found = await self._etcd.get(self._keys.group_config(group))
+        if found is None:
+            return GroupConfigs(group=group)
+        return decode_group_configs(group, found.value, found.mod_revision)
+
+    async def read_each(self, groups: Sequence[str]) -> dict[str, GroupConfigs | Unreadable]:
+        """Of 128 groups at most, in one read. One that cannot be read does not hide the others."""
+        if not groups:
+            return {}
+        found = await self._etcd.ranges([Range(self._keys.group_config(group)) for group in groups])
+        return {
+            group: _decoded(group, each.kvs[0]) if each.kvs else GroupConfigs(group=group)
+            for group, each in zip(groups, found, strict=True)
+        }
+
+    async def names(self) -> list[str]:
+        """The groups that have configs."""
+        prefix = self._keys.group_configs_prefix()
+        found = await self._etcd.range(
+            prefix, range_end=prefix_end(prefix), limit=LIST_KEYS_MAX, keys_only=True
+        )
+        return [self._keys.parse_group_config(kv.key) for kv in found.kvs]
+
+    async def change(self, group: str, change: ChangeValues) -> GroupConfigs | Refused:
+        """Applies `change` to what is set now. A group of which nothing is set any more has no record."""
+        key = self._keys.group_config(group)
+        for _ in range(CAS_TRIES_MAX):
+            old = await self.read(group)
+            values = change(old.values)
+            if isinstance(values, Refused):
+                return values
+            if values == old.values:
+                return old
+            if not old.mod_revision and (full := await self._is_full()):
+                return full
+            new = GroupConfigs(group=group, values=values)
+            result = await self._etcd.txn(
+                Txn(
+                    compare=(Compare(key, "mod", "=", old.mod_revision),),
+                    success=(Put(key, encode_group_configs(new)) if values else Delete(key),),
+                )
+            )
+            if result.succeeded:
+                return new
+        raise TooContended(f"the config record of group '{group}'")
+
+    async def _is_full(self) -> Refused | None:
+        prefix = self._keys.group_configs_prefix()
+        found = await self._etcd.range(prefix, range_end=prefix_end(prefix), limit=1, keys_only=True)
+        if found.count < self._groups_max:
+            return None
+        return Refused(
+            ErrorCode.POLICY_VIOLATION,
+            f"{self._groups_max} groups have configs, and no more may (KAFSCALE_GROUP_CONFIGS_MAX).",
+        )
