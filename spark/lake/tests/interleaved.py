@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from typing import Any
 
 from kafscale.lake.catalog import Lake
-from kafscale.storage.objects import ObjectInfo
+from kafscale.storage.objects import Doomed, ObjectInfo, Outcome
 
 from .shop import Shop
 
@@ -57,6 +57,9 @@ class Stepped:
             return await self._gate.step(self._actor, lambda: there(*args, **how))
 
         return call
+
+    async def delete_many(self, doomed: Sequence[Doomed]) -> list[Outcome]:
+        return [await self.delete(each.key, if_match=each.etag) for each in doomed]
 
     async def list(self, prefix: str, **how: Any) -> AsyncIterator[ObjectInfo]:
         async def listed() -> list[ObjectInfo]:

@@ -7,9 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from kafscale.lake.catalog import Lake
-from kafscale.produce.checkpoint import Checkpointer
+from kafscale.produce.checkpoint import Checkpointer, Uploaded
 from kafscale.produce.log.ledger import plan_manifest
 from kafscale.produce.log.model import PartitionId, TakeCheckpoint
+from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.merging import Merges
+from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pieces import Pieces
+from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd import Compare, Put, Txn
 from kafscale.storage.heads import decode_head, encode_head
 from kafscale.storage.snapshots import ProducerBatch, ProducerEntry, ProducerSnapshot
@@ -26,19 +32,23 @@ def checkpointing(topic: Topic, keep: int = 1) -> Callable[[Lake], Coroutine[Any
     """One checkpoint by the owner's own code, and its transaction as the writer makes it; whether it was made."""
     numbers = iter(range(1 << 30))
 
+    def fresh_id() -> bytes:
+        return next(numbers).to_bytes(16, "big")
+
     async def act(lake: Lake) -> bool:
         where = (topic.topic_id, 0)
         kv = await lake.etcd.get(lake.keys.head(*where))
         assert kv is not None
         head = decode_head(kv.value)
         manifest = plan_manifest(head, keep)
-        snapshot = ProducerSnapshot(offset=head.next, producers=(_PRODUCER,))
+        known = ProducerTable.restore(ProducerSnapshot(offset=head.next, producers=(_PRODUCER,)))
+        snapshot = known.begin_snapshot(head.next, wall_ms=_PRODUCER.last_ms)
         checkpointer = Checkpointer(
-            lake.etcd, lake.store, lake.keys, lambda: next(numbers).to_bytes(16, "big")
+            lake.etcd, lake.store, lake.keys, fresh_id, Pieces(), _never_merging(lake, fresh_id)
         )
         place = PartitionId(topic=topic.name, topic_id=topic.topic_id, partition=0)
         done = await checkpointer.upload(place, TakeCheckpoint(plan=1, manifest=manifest, snapshot=snapshot))
-        if done is None:
+        if not isinstance(done, Uploaded):
             return False
         moved = len(manifest.segments) if manifest else 0
         head = replace(head, tail=head.tail[moved:], snap_key=done.snap_key, snap_offset=head.next)
@@ -51,3 +61,14 @@ def checkpointing(topic: Topic, keep: int = 1) -> Callable[[Lake], Coroutine[Any
         return (await lake.etcd.txn(Txn(compare=compare, success=puts))).succeeded
 
     return act
+
+
+def _never_merging(lake: Lake, fresh_id: Callable[[], bytes]) -> Merges:
+    """None is due: these logs have few manifests."""
+
+    def begin(work: Coroutine[Any, Any, None]) -> None:
+        work.close()
+        raise AssertionError("a merge")
+
+    metrics = ProduceMetrics(Metrics("produce"))
+    return Merges(lake.store, lake.keys, fresh_id, begin=begin, clock=SystemClock(), metrics=metrics)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kafscale.lake.catalog import Lake
 from kafscale.storage.etcd import EtcdClient, KeyValue
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.objects import MemoryStore, ObjectInfo
+from kafscale.storage.objects import Doomed, MemoryStore, ObjectInfo, Outcome
 from kafscale.storage.topics import Topic, encode_topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic
 
@@ -64,6 +64,10 @@ class Mortal:
             return await self._death.meet(name, functools.partial(there, *args, **how))
 
         return call
+
+    async def delete_many(self, doomed: Sequence[Doomed]) -> list[Outcome]:
+        """A step for each, since a server may have done any of them when its client dies."""
+        return [await self.delete(each.key, if_match=each.etag) for each in doomed]
 
     async def list(self, prefix: str, **how: Any) -> AsyncIterator[ObjectInfo]:
         async def listed() -> list[ObjectInfo]:

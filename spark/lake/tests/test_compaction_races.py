@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.publish import Overtaken
+from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.storage.etcd import EtcdUnknown, Txn, TxnResult, UnknownKind
 from kafscale.storage.heads import encode_meta
+from kafscale.wire.records import Codec, Record
 
 from .compaction_rounds import (
+    DUE,
+    NOW,
     build,
     compact,
+    grow,
     is_sound,
     kept,
+    last_values,
     meta_of,
     produced,
     read,
+    some,
 )
 from .shop import Shop
 
@@ -160,4 +169,95 @@ async def test_a_swap_that_stays_in_doubt_deletes_nothing(
     assert isinstance(outcome.trouble, EtcdUnknown)
     assert before < shop.store.names(), "an answer may still come true: a collector settles it"
     assert await read(shop.lake()) == produced(log)
+    await is_sound(shop)
+
+
+class LostThen:
+    """etcd that applies the first transaction, does `deed`, and then loses the answer."""
+
+    def __init__(self, etcd: Any, deed: Callable[[], Awaitable[None]]) -> None:
+        self._etcd = etcd
+        self._deed: Callable[[], Awaitable[None]] | None = deed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._etcd, name)
+
+    async def txn(self, txn: Txn) -> TxnResult:
+        answer: TxnResult = await self._etcd.txn(txn)
+        if self._deed is not None:
+            deed, self._deed = self._deed, None
+            await deed()
+            raise EtcdUnknown(UnknownKind.TIMEOUT, "no answer")
+        return answer
+
+
+class Stopped(Exception):
+    """A round that died after its first group."""
+
+
+def stop_after_a_group(*_: object) -> None:
+    raise Stopped
+
+
+async def test_a_swap_that_was_applied_and_overtaken_loses_no_manifest(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another round replaces the new segment before the swap is sent again. What follows the group in the last
+    manifest has a manifest of the swap's for itself, and that is still named."""
+    monkeypatch.setattr("kafscale.lake.compaction.publish.ASK_AGAIN_S", 0)
+    log = await shop.topic("t", **DUE)
+
+    def unique(number: int, value: bytes) -> list[Record]:
+        return [Record(timestamp=200 + number, key=b"u%d" % number, value=value)]
+
+    for number in range(4):
+        await log.append(some(4, log.next), unique(number, b"old"))
+        if number == 2:
+            await log.checkpoint()
+    await log.claim(2)
+    await grow(log, 2, cycle(Codec))
+    await log.checkpoint()
+    await grow(log, 4, cycle(Codec))
+    await log.checkpoint(keep=2)
+
+    async def another_round() -> None:
+        log.meta = await meta_of(shop, log)
+        for number in range(4):
+            await log.append(unique(number, b"new"))
+        await grow(log, 3, cycle(Codec))
+        await log.checkpoint(keep=2)
+        with pytest.raises(Stopped):
+            await Round(shop.lake(), Bounds(grace_s=None), stop_after_a_group, lambda: NOW).run()
+
+    etcd: Any = LostThen(shop.etcd, another_round)
+    await compact(Lake(etcd, shop.keys, shop.store))
+    assert {chunk.key for chunk in (await meta_of(shop, log)).chunks} <= shop.store.names()
+    assert last_values(await read(shop.lake())) == last_values(produced(log))
+    await is_sound(shop)
+
+
+async def test_what_may_have_been_published_is_left_to_the_collector(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that the swap named was replaced before it was sent again: nobody can say any more that it was applied."""
+    monkeypatch.setattr("kafscale.lake.compaction.publish.ASK_AGAIN_S", 0)
+    log = await shop.topic("t", **DUE)
+    await grow(log, 3, cycle(Codec))
+    await log.checkpoint(keep=1)
+    published: set[str] = set()
+
+    async def replace_all() -> None:
+        """As another round does, whose grace for reads of our segment has only begun."""
+        published.update(key for key in shop.store.names() if "/compacted/" in key)
+        log.meta = await meta_of(shop, log)
+        await grow(log, 3, cycle(Codec))
+        await log.checkpoint(keep=1)
+        await Round(shop.lake(), Bounds(grace_s=None), lambda *_: None, lambda: NOW).run()
+
+    etcd: Any = LostThen(shop.etcd, replace_all)
+    (outcome,) = (await compact(Lake(etcd, shop.keys, shop.store))).outcomes
+    assert isinstance(outcome.trouble, Overtaken)
+    assert published
+    assert published <= shop.store.names(), "readers may be at it"
+    assert last_values(await read(shop.lake())) == last_values(produced(log))
     await is_sound(shop)

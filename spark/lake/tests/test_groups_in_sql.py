@@ -7,6 +7,13 @@ from typing import Any
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.sql import query
+from kafscale.storage.consumer_groups import (
+    Part,
+    PartKind,
+    encode_member_assignment,
+    encode_member_metadata,
+    part_key,
+)
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.groups import (
     ClassicGroup,
@@ -14,6 +21,10 @@ from kafscale.storage.groups import (
     ClassicPhase,
     CommittedOffset,
     ConsumerGroup,
+    ConsumerGroupMetadata,
+    ConsumerMember,
+    ConsumerMemberState,
+    GroupRecord,
     GroupState,
     encode_committed,
     encode_group,
@@ -26,9 +37,22 @@ from kafscale.testkit.objects import CountingStore
 T0 = 1_700_000_000_000
 
 
+async def put_with_keys(etcd: EtcdClient, keys: Keyspace, name: str) -> None:
+    """A consumer group of one member, as coordinators write it."""
+    member = ConsumerMember(
+        id="m", member_epoch=9, previous_epoch=8, state=ConsumerMemberState.STABLE, rebalance_timeout_ms=1
+    )
+    key = keys.group(slot_of(name), name)
+    state = ConsumerGroupMetadata(group_epoch=9, assignment_epoch=9)
+    await etcd.put(key, encode_group(GroupRecord(group=name, state=state)))
+    await etcd.put(part_key(keys, key, Part(PartKind.METADATA, "m")), encode_member_metadata(member))
+    await etcd.put(part_key(keys, key, Part(PartKind.ASSIGNMENT, "m")), encode_member_assignment(member))
+
+
 @pytest.fixture
 async def lake(etcd: EtcdClient, keyspace: Keyspace) -> Lake:
-    """A topic of twenty records in two segments; of three groups one is classic, one new, one of offsets alone."""
+    """A topic of twenty records in two segments; of four groups one is classic, two are new (one in a
+    record of old), one is of offsets alone."""
     lake = Lake(etcd, keyspace, CountingStore())
     topic = await create_topic(etcd, keyspace, "orders")
     log = LogBuilder(etcd, keyspace, lake.store, topic)
@@ -42,6 +66,7 @@ async def lake(etcd: EtcdClient, keyspace: Keyspace) -> Lake:
     for name, state in states.items():
         value = GroupState(group=name, state=state, empty_since_ms=-1 if state.members else T0)
         await etcd.put(keyspace.group(slot_of(name), name), encode_group(value))
+    await put_with_keys(etcd, keyspace, "keyed")
     for name, offset in (("old", 20), ("new", 13), ("alone", 4)):
         key = keyspace.committed(slot_of(name), name, topic.topic_id, 0)
         await etcd.put(key, encode_committed(CommittedOffset(offset=offset, commit_ms=T0, metadata="m")))
@@ -58,6 +83,7 @@ async def test_every_group_is_there_with_its_state(lake: Lake) -> None:
     text = "select group_id, type, state, members, generation, protocol from groups order by 1"
     assert [tuple(row.values()) for row in await ask(lake, text)] == [
         ("alone", "classic", "empty", 0, None, None),
+        ("keyed", "consumer", "stable", 1, 9, None),
         ("new", "consumer", "empty", 0, 7, None),
         ("old", "classic", "stable", 1, 3, "range"),
     ]

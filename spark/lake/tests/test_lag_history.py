@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.catalog import Lake, read_lake, read_readable
 from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.history import DAY_MS, HOUR_MS, expire, read_samples, sample_once, write_sample
 from kafscale.lake.lag.owners import Owner
@@ -138,3 +138,41 @@ async def test_a_sampler_that_had_no_turn_learns_what_the_other_saw(lake: Lake) 
     done = await one.step(T0 + 12 * STEP)
     assert [row.complete for row in done.report.partitions] == [1.0, 0.1], "ten commits, of which it saw none"
     assert [row.status for row in done.report.partitions] == [Status.OK, Status.STOP]
+
+
+async def test_a_sample_and_its_history_pass_over_what_cannot_be_read(lake: Lake) -> None:
+    """A head, a topic, an offset, a group and a file of the history: each costs its own rows."""
+    topic = await two_partitions(lake)
+    bad = await create_topic(lake.etcd, lake.keys, "bad", partitions=2)
+    await LogBuilder(lake.etcd, lake.keys, lake.store, bad, 1).append(records(3))
+    await commit(lake, bad, "readers", 1, 2)
+    await lake.etcd.put(lake.keys.head(bad.topic_id, 0), b"\xff")
+    await lake.etcd.put(lake.keys.topic("worse"), b"\xff")
+    await lake.etcd.put(lake.keys.group(slot_of("g"), "g"), b"\xff")
+    await lake.etcd.put(lake.keys.committed(slot_of("g"), "g", topic.topic_id, 0), b"\xff")
+    await lake.store.put(lake.keys.lag_samples_key(T0 - STEP, Kind.WHOLE.value, "a" * 32), [b"no Parquet"])
+    sampler = Sampler(lake)
+    step = await sampler.step(T0)
+    assert [(log.topic.name, log.partition) for log in step.logs] == [
+        ("bad", 1),
+        ("orders", 0),
+        ("orders", 1),
+    ]
+    assert step.written > 0
+    found = await read_samples(lake, T0 - HOUR_MS, T0)
+    assert {(row["topic"], row["partition"]) for row in found.to_pylist()} == {
+        ("bad", 1),
+        ("orders", 0),
+        ("orders", 1),
+    }
+
+
+async def test_a_manifest_that_is_gone_for_good_costs_its_partition_alone(lake: Lake) -> None:
+    topic = await create_topic(lake.etcd, lake.keys, "orders", partitions=2)
+    logs = [LogBuilder(lake.etcd, lake.keys, lake.store, topic, partition) for partition in range(2)]
+    for log in logs:
+        for _ in range(3):
+            await log.append(records(2))
+    ref = await logs[0].checkpoint(keep=1)
+    await lake.store.delete(ref.key)
+    assert [log.partition for log in await read_readable(lake)] == [1]

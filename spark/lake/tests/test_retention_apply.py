@@ -181,14 +181,14 @@ async def test_what_grows_while_a_run_waits_is_none_of_its_business(shop: Shop) 
     log = await shop.topic("t", retention_ms=str(KEPT_MS))
     await grow(log, 8)
     retention = Retention(shop.lake(), grace_s=0, now_ms=lambda: NOW)
-    cuts = await retention._cut([log.topic])
+    await retention._cut([(log.topic, 0)], 1)
     meta = await meta_of(shop, log)
     assert meta.log_start == 4 * PER_SEGMENT
     key = shop.keys.meta(log.topic.topic_id, 0)
     log.meta = Meta(log_start=6 * PER_SEGMENT)
     await shop.etcd.put(key, encode_meta(log.meta))
-    for cut in cuts:
-        await retention._finish(cut, 0)
+    for batch in retention._waiting:
+        await retention._finish_batch(batch)
     left = {key for key in shop.store.names() if key.endswith(".kfs")}
     assert left == {log.segment_key(seg) for seg in log.segments[4:]}
     assert (await meta_of(shop, log)).swept == 4 * PER_SEGMENT
@@ -199,10 +199,11 @@ async def test_a_checkpoint_in_between_makes_the_run_look_again(shop: Shop) -> N
     log = await shop.topic("t", retention_ms=str(KEPT_MS))
     await grow(log, 8)
     retention = Retention(shop.lake(), grace_s=0, now_ms=lambda: NOW)
-    (cut,) = await retention._cut([log.topic])
+    await retention._cut([(log.topic, 0)], 1)
+    (cut,) = retention._waiting.pop().cuts
     log.meta = await meta_of(shop, log)
     await log.checkpoint(keep=3)
-    await retention._finish(cut, 0)
+    await retention._finish(cut)
     meta = await meta_of(shop, log)
     assert (meta.log_start, meta.swept, len(meta.chunks)) == (20, 20, 1)
     await log.checkpoint(keep=0, put_meta=False)
@@ -224,10 +225,11 @@ async def test_a_topic_that_is_being_deleted_is_left_alone(shop: Shop) -> None:
     log = await shop.topic("t", retention_ms=str(KEPT_MS))
     await grow(log, 8)
     retention = Retention(shop.lake(), grace_s=0, now_ms=lambda: NOW)
-    (cut,) = await retention._cut([log.topic])
+    await retention._cut([(log.topic, 0)], 1)
+    (cut,) = retention._waiting.pop().cuts
     deleting = replace(log.topic, state=TopicState.DELETING)
     await shop.etcd.put(shop.keys.topic("t"), encode_topic(deleting))
-    await retention._finish(cut, 0)
+    await retention._finish(cut)
     assert retention.report.fates == {Fate.TOPIC_GONE: 8}
     assert (await meta_of(shop, log)).swept == 0
     assert (await run(shop.lake())).logs == 0

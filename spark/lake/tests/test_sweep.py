@@ -9,7 +9,6 @@ from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.sweep import known_epochs, swept_end
 from kafscale.storage.heads import EpochStart, Meta, decode_meta
-from kafscale.storage.manifests import Manifest
 from kafscale.testkit.logbuilder import LogBuilder, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 
@@ -44,8 +43,8 @@ def test_another_object_of_the_same_offsets_is_not_the_one_that_is_gone() -> Non
 
 
 def test_an_epoch_starts_where_it_was_first_seen() -> None:
-    first = Manifest(segments=(), epochs=(EpochStart(epoch=1, start=0), EpochStart(epoch=3, start=7)))
-    second = Manifest(segments=(), epochs=(EpochStart(epoch=3, start=9), EpochStart(epoch=4, start=12)))
+    first = (EpochStart(epoch=1, start=0), EpochStart(epoch=3, start=7))
+    second = (EpochStart(epoch=3, start=9), EpochStart(epoch=4, start=12))
     assert [(start.epoch, start.start) for start in known_epochs([first, second])] == [
         (1, 0),
         (3, 7),

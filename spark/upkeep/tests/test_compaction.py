@@ -52,3 +52,19 @@ async def test_a_round_is_counted_and_a_log_that_is_damaged_stands_out(
     found = told(metrics)
     assert found["compacted_logs_total"] == 2
     assert found['uncleanable_partitions{reason="ObjectNotFound"}'] == 0
+
+
+async def test_a_round_in_which_nothing_got_on_stands_still_until_one_does(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    store = MemoryStore()
+    log = await filled(etcd, keyspace, store, "damaged")
+    lost = log.segment_key(log.segments[0])
+    body = await store.get(lost)
+    await store.delete(lost)
+    job = CompactionJob(Lake(etcd, keyspace, store), Metrics("upkeep"), SystemClock(), grace_s=0)
+    await job.run()
+    assert job.stands_still
+    await store.put(lost, [body])
+    await job.run()
+    assert not job.stands_still

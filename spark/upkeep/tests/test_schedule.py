@@ -17,6 +17,7 @@ from kafscale.storage.job_runs import decode_job_run, encode_job_run
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership import InstanceState, LiveView, Registration
 from kafscale.storage.objects import StoreUnavailable
+from kafscale.store.v1 import store_pb2 as pb
 from kafscale.upkeep import schedule
 from kafscale.upkeep.metrics import ScheduleMetrics
 from kafscale.upkeep.schedule import Job, LowestNode, Schedule
@@ -165,6 +166,19 @@ async def test_what_fails_is_tried_again_and_harms_no_other(
     )
 
 
+async def test_a_run_that_got_nowhere_has_failed_however_it_ended(
+    etcd: EtcdClient, keyspace: Keyspace, metrics: Metrics
+) -> None:
+    work = Counted(TimeoutError())
+    job = Job(name="j", every_ms=SOON_MS, run=work, stands_still=lambda: work.runs < 3)
+    async with running(etcd, keyspace, metrics, job):
+        await work.reaches(3)
+        assert b'kafscale_upkeep_stalled_runs{task="j"} 2.0' in expose(metrics.read())
+        assert b'kafscale_upkeep_failures_total{task="j"} 2.0' in expose(metrics.read())
+        await work.reaches(5)
+    assert b'kafscale_upkeep_stalled_runs{task="j"} 0.0' in expose(metrics.read())
+
+
 async def test_a_run_without_end_is_cut_off_at_its_deadline(
     etcd: EtcdClient, keyspace: Keyspace, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,3 +274,20 @@ def test_an_instance_that_does_not_work_has_not_loaded_what_reads_records() -> N
     program = "import sys, kafscale.upkeep.__main__; print(*{'numpy', 'pyarrow', 'duckdb'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("value", [b"\xff\xff", pb.JobRun(schema=2, ended_ms=1).SerializeToString()])
+async def test_a_record_of_the_last_run_that_cannot_be_read_makes_its_job_due_and_ends_no_other(
+    etcd: EtcdClient, keyspace: Keyspace, metrics: Metrics, value: bytes
+) -> None:
+    await etcd.put(keyspace.job_run("j"), value)
+    work, other = Counted(), Counted()
+    jobs = Job(name="j", every_ms=LATER_MS, run=work), Job(name="k", every_ms=SOON_MS, run=other)
+    async with running(etcd, keyspace, metrics, *jobs):
+        await work.reaches(1)
+        await other.reaches(3)
+        async with asyncio.timeout(DONE_S):
+            while (kv := await etcd.get(keyspace.job_run("j"))) is None or kv.value == value:
+                await asyncio.sleep(0.01)
+        assert decode_job_run(kv.value) > 1_700_000_000_000
+    assert work.runs == 1

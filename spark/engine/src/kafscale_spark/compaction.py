@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafscale.lake.catalog import Lake, read_lake, read_named
+from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.compaction.plan import Candidate, in_turn, survey
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.compaction.told import Told, due_rows, joined, told
@@ -80,7 +80,7 @@ async def take_turn(lake: Lake, turn: Turn) -> Done:
     """A task's work. Raises EtcdError and StoreError while the logs cannot be read."""
     report = await Round(
         lake, Bounds(io_bytes_per_s=turn.io_bytes_per_s, grace_s=None), lambda *_: None
-    ).over(await read_named(lake, turn.places))
+    ).over(turn.places)
     return Done(told=told(report), replaced=report.replaced)
 
 

@@ -18,8 +18,8 @@ from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.checkpoints import NoCheckpoint
 from kafscale.lake.retention.apply import GRACE_S
 from kafscale.storage.etcd import EtcdError
-from kafscale.storage.heads import CorruptValue
 from kafscale.storage.objects import StoreError
+from kafscale.storage.schema import UnreadableValue
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame
@@ -34,7 +34,7 @@ _RAISED: Final = re.compile(r"^\s*kafscale\S*: (.+)$", re.MULTILINE)
 _PLAN: Final = re.compile(r";\n|\n\nJVM stacktrace")
 """What Spark puts behind its sentence: the query's plan, the JVM's stack."""
 TROUBLE: Final = (
-    *(NoJava, BadOption, DataLoss, ExportRefused, NoCheckpoint, CorruptSegment, CorruptValue),
+    *(NoJava, BadOption, DataLoss, ExportRefused, NoCheckpoint, CorruptSegment, UnreadableValue),
     *(EtcdError, StoreError, OSError),
 )
 

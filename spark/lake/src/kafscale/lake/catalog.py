@@ -7,16 +7,22 @@ together; what is committed later is not in it, and nothing behind the committed
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafscale.storage.etcd import EtcdClient, Range
+from kafscale.storage.etcd import EtcdClient, KeyValue, Range
 from kafscale.storage.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, index_beside
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 
+logger = logging.getLogger(__name__)
+
+PassOver = Callable[[Topic, int, Exception], None]
+"""Hears of a partition that cannot be read, and why."""
 LOGS_PER_READ = 60
 """Head and meta of each: under etcd's default of 128 operations in a transaction."""
 MANIFESTS_AT_ONCE = 8
@@ -57,6 +63,40 @@ class Log:
         return tuple(seg for seg in self.segments if seg.end > first and seg.base < end)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A partition as head and meta say, its manifests unread. `head_created` 0: nobody ever wrote there."""
+
+    topic: Topic
+    partition: int
+    next: int = 0
+    lso: int = 0
+    tail: tuple[Seg, ...] = ()
+    meta: Meta = Meta()
+    meta_revision: int = 0
+    head_created: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic.name}/{self.partition}"
+
+    def log(self, listed: Sequence[Seg]) -> Log:
+        """With what the manifests list; the tail is added."""
+        segments = (*listed, *self.tail)
+        return Log(
+            topic=self.topic,
+            partition=self.partition,
+            start=self.meta.log_start,
+            end=self.next,
+            unstable=self.lso if self.lso < self.next else NEVER,
+            segments=tuple(seg for seg in segments if seg.end > self.meta.log_start),
+            below=tuple(seg for seg in segments if self.meta.swept < seg.end <= self.meta.log_start),
+            meta=self.meta,
+            meta_revision=self.meta_revision,
+            head_created=self.head_created,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Lake:
     """A namespace: its etcd, its key layout and its object store."""
@@ -77,9 +117,15 @@ class Lake:
 
 
 async def read_topics(lake: Lake) -> list[Topic]:
-    """Those that are not being deleted, by name."""
+    """Those that are not being deleted, by name. A topic whose record cannot be read is passed over and told in the
+    log: nothing of it is touched, as nothing is of what etcd does not know."""
     found = await lake.etcd.prefix(lake.keys.topics_prefix())
-    topics = [decode_topic(lake.keys.parse_topic(kv.key), kv.value, kv.mod_revision) for kv in found.kvs]
+    topics = []
+    for kv in found.kvs:
+        try:
+            topics.append(decode_topic(lake.keys.parse_topic(kv.key), kv.value, kv.mod_revision))
+        except UnreadableValue as error:
+            logger.error("a topic is passed over: %s", error)
     return sorted((t for t in topics if t.state is TopicState.ACTIVE), key=lambda topic: topic.name)
 
 
@@ -96,36 +142,54 @@ async def read_places(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[L
     return logs
 
 
+async def read_outlines(
+    lake: Lake, wanted: Sequence[tuple[Topic, int]], pass_over: PassOver | None = None
+) -> list[Outline]:
+    """These partitions, in this order. Raises EtcdError; UnreadableValue if there is no `pass_over` to hear of it."""
+    found: list[Outline] = []
+    for at in range(0, len(wanted), LOGS_PER_READ):
+        found += await _outline_some(lake, wanted[at : at + LOGS_PER_READ], pass_over)
+    return found
+
+
 async def _read_some(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[Log]:
+    outlines = await _outline_some(lake, wanted)
+    return [outline.log(await _listed(lake, outline.meta.chunks)) for outline in outlines]
+
+
+async def _outline_some(
+    lake: Lake, wanted: Sequence[tuple[Topic, int]], pass_over: PassOver | None = None
+) -> list[Outline]:
     ranges = []
     for topic, partition in wanted:
         ranges.append(Range(lake.keys.head(topic.topic_id, partition)))
         ranges.append(Range(lake.keys.meta(topic.topic_id, partition)))
     found = await lake.etcd.ranges(ranges)
-    logs = []
+    outlines = []
     for number, (topic, partition) in enumerate(wanted):
-        heads, metas = found[2 * number].kvs, found[2 * number + 1].kvs
-        if not heads:
-            logs.append(Log(topic=topic, partition=partition))
-            continue
-        head = decode_head(heads[0].value)
-        meta = decode_meta(metas[0].value) if metas else Meta()
-        listed = (*await _listed(lake, meta.chunks), *head.tail)
-        logs.append(
-            Log(
-                topic=topic,
-                partition=partition,
-                start=meta.log_start,
-                end=head.next,
-                unstable=head.lso if head.lso < head.next else NEVER,
-                segments=tuple(seg for seg in listed if seg.end > meta.log_start),
-                below=tuple(seg for seg in listed if meta.swept < seg.end <= meta.log_start),
-                meta=meta,
-                meta_revision=metas[0].mod_revision if metas else 0,
-                head_created=heads[0].create_revision,
-            )
-        )
-    return logs
+        try:
+            outlines.append(_outline(topic, partition, found[2 * number].kvs, found[2 * number + 1].kvs))
+        except UnreadableValue as damage:
+            if pass_over is None:
+                raise
+            pass_over(topic, partition, damage)
+    return outlines
+
+
+def _outline(topic: Topic, partition: int, heads: Sequence[KeyValue], metas: Sequence[KeyValue]) -> Outline:
+    if not heads:
+        return Outline(topic=topic, partition=partition)
+    head = decode_head(heads[0].value)
+    return Outline(
+        topic=topic,
+        partition=partition,
+        next=head.next,
+        lso=head.lso,
+        tail=head.tail,
+        meta=decode_meta(metas[0].value) if metas else Meta(),
+        meta_revision=metas[0].mod_revision if metas else 0,
+        head_created=heads[0].create_revision,
+    )
 
 
 async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:
@@ -146,6 +210,34 @@ async def read_lake(lake: Lake, names: Iterable[str] | None = None, tries: int =
     return await _read_standing(
         lake, lambda topic: range(topic.partitions if chosen is None or topic.name in chosen else 0), tries
     )
+
+
+async def read_readable(lake: Lake) -> list[Log]:
+    """The logs of all topics but those that cannot be read, which are told in the log: a report of all others must not
+    fail for them."""
+    topics = await read_topics(lake)
+    places = [(topic, number) for topic in topics for number in range(topic.partitions)]
+    try:
+        return await read_places(lake, places)
+    except (ObjectNotFound, UnreadableValue):
+        logs: list[Log] = []
+    for topic, number in places:
+        try:
+            logs += await _read_alone(lake, topic, number)
+        except (ObjectNotFound, UnreadableValue) as error:
+            logger.error("%s/%d is passed over: %s", topic.name, number, error)
+    return logs
+
+
+async def _read_alone(lake: Lake, topic: Topic, number: int, tries: int = 2) -> list[Log]:
+    """A manifest that vanishes under the read may be one that was merged."""
+    for left in reversed(range(tries)):
+        try:
+            return await read_places(lake, [(topic, number)])
+        except ObjectNotFound:
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 async def read_named(lake: Lake, places: Iterable[tuple[str, int]], tries: int = 5) -> list[Log]:

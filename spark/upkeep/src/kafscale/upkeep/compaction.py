@@ -1,7 +1,9 @@
 """Compaction as a job: a round, and what it tells of the logs that it could not help.
 
 A round gives up half of its deadline before that, so that what it replaced is deleted after the grace, and not left
-to the collector of orphans. A clock that is set ahead drops tombstones early and nothing else.
+to the collector of orphans. What it has to leave, the next round goes on with.
+
+A clock that is set ahead drops tombstones early and nothing else.
 """
 
 from __future__ import annotations
@@ -46,14 +48,20 @@ class CompactionJob:
         self._longest = metrics.gauge("compaction_longest_seconds")
         self._delay = metrics.gauge("compaction_delay_seconds")
         self._left = metrics.counter("compaction_failed_deletes_total")
+        self._unfinished = metrics.gauge("compaction_unfinished_logs")
+        self.stands_still = False
 
     async def run(self) -> None:
         # Arrow and NumPy: see `jobs`.
         from kafscale.lake.compaction.run import Bounds, Round
 
+        self.stands_still = False
         bounds = Bounds(io_bytes_per_s=self._io_bytes_per_s, within_ms=self._within_ms, grace_s=self._grace_s)
         done = await Round(self._lake, bounds, _compacted, self._clock.wall_ms).run()
+        self.stands_still = done.stands_still
         self._count(done)
+        for (topic, partition), trouble in done.missed.items():
+            log.warning("unreadable", topic=topic, partition=partition, why=repr(trouble))
         for outcome in done.uncleanable:
             place = outcome.candidate.log
             log.warning(
@@ -62,7 +70,8 @@ class CompactionJob:
         log.info(
             "compaction",
             logs=len(done.outcomes),
-            uncleanable=len(done.uncleanable),
+            uncleanable=len(done.uncleanable) + len(done.missed),
+            unfinished=done.unfinished,
             bytes_before=done.bytes_before,
             bytes_after=done.bytes_after,
         )
@@ -73,8 +82,10 @@ class CompactionJob:
         self._after.inc(done.bytes_after)
         self._left.inc(done.objects_left)
         self._longest.set(done.longest_ms / 1000)
+        self._unfinished.set(done.unfinished)
         self._delay.set(done.delay_ms / 1000)
-        reasons = Counter(type(outcome.trouble).__name__ for outcome in done.uncleanable)
+        troubles = [*(outcome.trouble for outcome in done.uncleanable), *done.missed.values()]
+        reasons = Counter(type(trouble).__name__ for trouble in troubles)
         for (known,), _ in self._uncleanable.rows():
             reasons.setdefault(known, 0)
         for reason, count in reasons.items():

@@ -32,13 +32,38 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         grace_s=settings.compaction_grace_ms / 1000,
     )
     orphans = OrphansJob(lake, runtime.metrics, grace_s)
-    lag = LagJob(
-        lake, runtime.metrics, runtime.clock, every_ms=settings.lag_every_ms, keep_ms=settings.lag_keep_ms
-    )
+    lag = _lag_job(runtime, lake)
     return (
-        Job(name="retention", every_ms=settings.retention_every_ms, run=retention.run),
-        Job(name="compaction", every_ms=settings.compaction_every_ms, run=compaction.run),
-        Job(name="orphans", every_ms=settings.orphans_every_ms, run=orphans.run),
+        Job(
+            name="retention",
+            every_ms=settings.retention_every_ms,
+            run=retention.run,
+            stands_still=lambda: retention.stands_still,
+        ),
+        Job(
+            name="compaction",
+            every_ms=settings.compaction_every_ms,
+            run=compaction.run,
+            stands_still=lambda: compaction.stands_still,
+        ),
+        Job(
+            name="orphans",
+            every_ms=settings.orphans_every_ms,
+            run=orphans.run,
+            stands_still=lambda: orphans.stands_still,
+        ),
         Job(name="lag", every_ms=settings.lag_every_ms, run=lag.run),
         Job(name="lag-history", every_ms=DAY_MS, run=lag.expire),
+    )
+
+
+def _lag_job(runtime: Runtime[UpkeepSettings], lake: Lake) -> LagJob:
+    settings = runtime.settings
+    return LagJob(
+        lake,
+        runtime.metrics,
+        runtime.clock,
+        every_ms=settings.lag_every_ms,
+        keep_ms=settings.lag_keep_ms,
+        cache_bytes_max=settings.lag_manifest_cache_bytes,
     )

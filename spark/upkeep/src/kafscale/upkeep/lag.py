@@ -26,8 +26,18 @@ MISSED_MAX: Final = 5
 
 
 class LagJob:
-    def __init__(self, lake: Lake, metrics: Metrics, clock: Clock, *, every_ms: int, keep_ms: int) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        every_ms: int,
+        keep_ms: int,
+        cache_bytes_max: int = 0,
+    ) -> None:
         self._lake = lake
+        self._cache_bytes_max = cache_bytes_max
         self._clock = clock
         self._every_ms = every_ms
         self._sampler: Sampler | None = None
@@ -48,7 +58,9 @@ class LagJob:
         from kafscale.lake.lag.status import Rules
 
         if self._sampler is None:
-            self._sampler = Sampler(self._lake, Rules(interval_ms=self._every_ms))
+            self._sampler = Sampler(
+                self._lake, Rules(interval_ms=self._every_ms), cache_bytes_max=self._cache_bytes_max
+            )
         done = await self._sampler.step(self._clock.wall_ms())
         self._written.inc(done.written)
         self._shown = {gauge.name: gauge for gauge in gauges(done.report, done.logs)}

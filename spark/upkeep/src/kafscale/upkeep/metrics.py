@@ -11,6 +11,8 @@ class ScheduleMetrics:
         self._failures = metrics.counters("failures_total")
         self._last = metrics.gauges("last_run_timestamp_seconds")
         self._seconds = metrics.histograms("run_seconds")
+        self._stalled = metrics.gauges("stalled_runs")
+        self._in_a_row: dict[str, int] = {}
 
     def begin(self, *tasks: str) -> None:
         """They are counted from now on."""
@@ -24,3 +26,8 @@ class ScheduleMetrics:
 
     def failed(self, task: str) -> None:
         self._failures.labels(task).inc()
+
+    def stands_still(self, task: str, does: bool) -> None:
+        """Its last run found work and got nowhere, or did not."""
+        self._in_a_row[task] = self._in_a_row.get(task, 0) + 1 if does else 0
+        self._stalled.labels(task).set(self._in_a_row[task])

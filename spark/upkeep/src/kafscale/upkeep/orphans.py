@@ -17,6 +17,7 @@ class OrphansJob:
     def __init__(self, lake: Lake, metrics: Metrics, grace_s: float) -> None:
         self._lake = lake
         self._grace_s = grace_s
+        self.stands_still = False
         self._deleted = metrics.counter("orphans_deleted_objects_total")
         self._strange = metrics.gauge("strange_objects")
 
@@ -26,6 +27,7 @@ class OrphansJob:
             await run.collect()
         finally:
             found = run.found
+            self.stands_still = found.stands_still
             self._deleted.inc(found.fates[Fate.DELETED])
             self._strange.set(len(found.strange))
             for place, why in found.missed.items():

@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 from kafscale.lake.catalog import Lake
+from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.deletes import Fate
 from kafscale.runtime.clock import Clock
@@ -47,14 +48,23 @@ class RetentionJob:
         self._bytes = metrics.counter("retention_deleted_bytes_total")
         self._missed = metrics.gauge("retention_missed_logs")
         self._failed = metrics.counter("retention_failed_deletes_total")
+        self._manifests = Manifests(lake.store)
+        self.stands_still = False
 
     async def run(self) -> None:
         now_ms = self._clock.look()
-        run = Retention(self._lake, grace_s=self._grace_s, now_ms=lambda: now_ms)
+        run = Retention(
+            self._lake,
+            grace_s=self._grace_s,
+            now_ms=lambda: now_ms,
+            manifests=self._manifests,
+            remembers=True,
+        )
         try:
             await run.run()
         finally:
             done = run.report
+            self.stands_still = done.stands_still
             self._moved.inc(done.moved)
             self._segments.inc(done.segments)
             self._bytes.inc(done.bytes)

@@ -2,7 +2,8 @@
 
 The laws: of the instances that are ready the one with the lowest node id works, and jobs are safe should two
 think so at once; a job is due `every_ms` after its last run that ended well, whichever instance ran it; a run has
-a deadline; what fails is told and tried again, and neither ends the process nor holds up another job.
+a deadline; what fails is told and tried again, and neither ends the process nor holds up another job; a run that
+found work and got nowhere has failed, however it ended.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kafscale.storage.job_runs import decode_job_run, encode_job_run
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership import LiveView, Registration
 from kafscale.storage.objects import StoreError
+from kafscale.storage.schema import UnreadableValue
 from kafscale.upkeep.metrics import ScheduleMetrics
 
 log = structlog.get_logger(__name__)
@@ -28,13 +30,21 @@ RETRY_MS: Final = 60_000
 DEADLINE_MIN_MS: Final = 600_000
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """`run` may be cut off at any point: the next run finishes what it left."""
+    """`run` may be cut off at any point: the next run finishes what it left.
+
+    `stands_still`: whether the last run, also one that was cut off, found work and got nowhere.
+    """
 
     name: str
     every_ms: int
     run: Callable[[], Awaitable[None]]
+    stands_still: Callable[[], bool] = _never
 
     @property
     def deadline_ms(self) -> int:
@@ -126,24 +136,42 @@ class Schedule:
         except EtcdError as trouble:
             log.warning("upkeep waits for etcd", job=job.name, why=str(trouble))
             return min(job.every_ms, RETRY_MS)
+        try:
+            ended_ms = decode_job_run(kv.value)
+        except UnreadableValue as damage:
+            # A time and nothing else: the run that is due now writes it anew.
+            log.error("the record of a job's last run cannot be read", job=job.name, why=str(damage))
+            return 0
         # A clock that went back must not put a job off for longer than its interval.
-        return min(job.every_ms, decode_job_run(kv.value) + job.every_ms - now_ms)
+        return min(job.every_ms, ended_ms + job.every_ms - now_ms)
 
     async def _once(self, job: Job) -> bool:
         began_ms = self._clock.now_ms()
+        ended = await self._tried(job)
+        stands_still = job.stands_still()
+        self._metrics.stands_still(job.name, stands_still)
+        if stands_still:
+            log.warning("job found work and got nowhere", job=job.name)
+        if ended and not stands_still:
+            self._metrics.ended(job.name, self._clock.now_ms() - began_ms, self._clock.wall_ms())
+            return True
+        self._metrics.failed(job.name)
+        return False
+
+    async def _tried(self, job: Job) -> bool:
+        """Whether it ended well; if it also got on, another is due an interval later."""
         try:
             async with asyncio.timeout(job.deadline_ms / 1000):
                 await job.run()
-            await self._ended(job, self._clock.wall_ms())
+            if not job.stands_still():
+                await self._ended(job, self._clock.wall_ms())
         except (EtcdError, StoreError, TimeoutError) as trouble:
             log.warning("job failed", job=job.name, why=repr(trouble))
         except Exception:
             # Our bug. The other jobs do not suffer for it, and this one is tried again like any that failed.
             log.exception("job failed", job=job.name)
         else:
-            self._metrics.ended(job.name, self._clock.now_ms() - began_ms, self._clock.wall_ms())
             return True
-        self._metrics.failed(job.name)
         return False
 
     async def _ended(self, job: Job, at_ms: int) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.membership import LiveView
 from kafscale.upkeep.jobs import job_list
 from kafscale.upkeep.metrics import ScheduleMetrics
@@ -21,6 +22,7 @@ async def build(runtime: Runtime[UpkeepSettings]) -> AsyncIterator[ServiceParts]
     live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
     turn = LowestNode(live, runtime.registration)
     runtime.metrics.watch("working", lambda: turn.mine)
+    watch_views(runtime.metrics, live_upkeep=live.view)
     schedule = Schedule(
         job_list(runtime),
         turn=turn,

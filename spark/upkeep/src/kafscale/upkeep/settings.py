@@ -36,3 +36,6 @@ class UpkeepSettings(ServiceSettings):
         30_000, ge=1_000, description="From the end of a sample of consumer lag to the next."
     )
     lag_keep_ms: int = Field(30 * DAY_MS, ge=DAY_MS, description="How long samples of consumer lag are kept.")
+    lag_manifest_cache_bytes: int = Field(
+        64 * MIB, ge=0, description="Manifests that samples of lag keep in memory, of those up to 256 KiB."
+    )

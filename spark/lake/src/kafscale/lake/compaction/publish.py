@@ -4,16 +4,18 @@ The laws. Meta is read before anything is uploaded, and every object has a fresh
 compares meta's revision; if meta moved on meanwhile, as a busy owner's checkpoints make it, it is tried again from what
 stands there now, as long as `gc_seq` is the one of the first reading (so no collector of orphans has condemned what was
 uploaded) and the replaced segments are still listed as they were. An unknown outcome is asked again, and settled by
-what the manifests list. Nothing is deleted here that a commit could name: what was replaced is handed to the caller,
-who waits for the reads under way.
+what meta names and the manifests list. Nothing is deleted here that a commit names or could name: what was replaced
+is handed to the caller, who waits for the reads under way, and what may have been published is left to the collector.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Final
 
 from kafscale.lake.catalog import MANIFESTS_AT_ONCE, Lake, Log
@@ -24,7 +26,7 @@ from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Txn
 from kafscale.storage.heads import ManifestRef, Meta, Seg, decode_meta, encode_meta
 from kafscale.storage.keys import META_TOPIC_ID, index_beside
 from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest, epoch_starts, ref_to
-from kafscale.storage.objects import IfAbsent, ObjectNotFound
+from kafscale.storage.objects import Doomed, IfAbsent, ObjectNotFound, StoreError
 from kafscale.storage.segment import build_segment
 
 SWAPS_MAX: Final = 16
@@ -36,10 +38,14 @@ OBJECT_TIMEOUT_S: Final = 60.0
 
 
 class Overtaken(Exception):
-    """Others changed the log under the rewrite, or deleted it: nothing was published."""
+    """Others changed the log under the rewrite, or deleted it. `in_doubt`: what was uploaded may have been
+    published, and replaced since; else it never was."""
 
-    def __init__(self, log: Log, what: str) -> None:
+    def __init__(self, log: Log, what: str, *, in_doubt: bool = False) -> None:
         super().__init__(f"{log.topic.name}/{log.partition}: {what}")
+        self.log = log
+        self.what = what
+        self.in_doubt = in_doubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,19 +99,27 @@ async def upload(lake: Lake, log: Log, group: Sequence[Seg], rewritten: Rewritte
 async def publish(lake: Lake, log: Log, before: Footing, group: Sequence[Seg], seg: Seg) -> list[Condemned]:
     """`seg` in the place of `group`: what nothing names any more.
 
-    Raises Overtaken, when nothing was published, and EtcdError and StoreError with the outcome open.
+    Raises Overtaken, and EtcdError and StoreError with the outcome open.
     """
-    here = before
-    for _ in range(SWAPS_MAX):
-        if here.meta.gc_seq != before.meta.gc_seq:
-            break
-        listed = await _listing(lake, log, here.meta, group)
-        swap = await _prepare(lake, log, here, listed, group, seg)
-        if await _applied(lake, log, swap, group, seg):
-            return _condemned(lake, log, group, [ref.key for ref, _ in listed])
-        await discard(lake, swap.manifests)
-        here = await footing(lake, log)
-    raise Overtaken(log, "its meta kept changing, or a collector of orphans came by")
+    here, in_doubt = before, False
+    try:
+        for _ in range(SWAPS_MAX):
+            if here.meta.gc_seq != before.meta.gc_seq:
+                break
+            listed = await _listing(lake, log, here.meta, group)
+            swap = await _prepare(lake, log, here, listed, group, seg)
+            sent = await _send(lake, swap)
+            if sent is _Sent.APPLIED:
+                return _condemned(lake, log, group, [ref.key for ref, _ in listed])
+            if sent is _Sent.REFUSED_AGAIN:
+                if await _was_applied(lake, log, swap, seg):
+                    return _condemned(lake, log, group, [ref.key for ref, _ in listed])
+                in_doubt = True
+            await discard(lake, swap.manifests)
+            here = await footing(lake, log)
+    except Overtaken as overtaken:
+        raise Overtaken(log, overtaken.what, in_doubt=in_doubt) from overtaken
+    raise Overtaken(log, "its meta kept changing, or a collector of orphans came by", in_doubt=in_doubt)
 
 
 def _condemned(lake: Lake, log: Log, group: Sequence[Seg], manifests: Sequence[str]) -> list[Condemned]:
@@ -118,11 +132,20 @@ def _condemned(lake: Lake, log: Log, group: Sequence[Seg], manifests: Sequence[s
 
 async def discard(lake: Lake, keys: Sequence[str]) -> None:
     """Objects of ours that no commit names nor ever will. Best effort: a collector of orphans follows."""
-    async with asyncio.timeout(OBJECT_TIMEOUT_S):
-        await asyncio.gather(*(lake.store.delete(key) for key in keys), return_exceptions=True)
+    with contextlib.suppress(TimeoutError, StoreError):
+        async with asyncio.timeout(OBJECT_TIMEOUT_S):
+            await lake.store.delete_many([Doomed(key) for key in keys])
 
 
 Listing = list[tuple[ManifestRef, tuple[Seg, ...]]]
+
+
+class _Sent(Enum):
+    """What became of a swap. REFUSED_AGAIN: a send before may have been applied, and meta has moved on since."""
+
+    APPLIED = auto()
+    REFUSED = auto()
+    REFUSED_AGAIN = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +204,8 @@ async def _put_manifest(lake: Lake, log: Log, segments: tuple[Seg, ...], level: 
     return ref_to(key, manifest, level)
 
 
-async def _applied(lake: Lake, log: Log, swap: _Swap, group: Sequence[Seg], seg: Seg) -> bool:
-    """False: it was not, and no copy of it ever can be, as meta has moved on. Raises EtcdError while that is open."""
+async def _send(lake: Lake, swap: _Swap) -> _Sent:
+    """Refused: no copy of it can be applied any more, as meta has moved on. Raises EtcdError while that is open."""
     unknown: EtcdUnknown | None = None
     for _ in range(ASKS_MAX):
         try:
@@ -191,17 +214,20 @@ async def _applied(lake: Lake, log: Log, swap: _Swap, group: Sequence[Seg], seg:
             unknown = error
             await asyncio.sleep(ASK_AGAIN_S)
             continue
-        if result.succeeded or unknown is None:
-            return result.succeeded
-        return await _is_listed(lake, log, seg)
+        if result.succeeded:
+            return _Sent.APPLIED
+        return _Sent.REFUSED if unknown is None else _Sent.REFUSED_AGAIN
     assert unknown is not None, "every other way out returns"
     raise unknown
 
 
-async def _is_listed(lake: Lake, log: Log, seg: Seg) -> bool:
-    """An earlier send may have been applied, and a checkpoint may have merged its manifest since."""
-    here = await footing(lake, log)
-    for ref in here.meta.chunks:
+async def _was_applied(lake: Lake, log: Log, swap: _Swap, seg: Seg) -> bool:
+    """By a meta read after the refusal. Only this swap names its manifests; a checkpoint may have merged them since,
+    and then they list its segment. False: it was not applied, or others have replaced all that it named."""
+    chunks = (await footing(lake, log)).meta.chunks
+    if any(ref.key in swap.manifests for ref in chunks):
+        return True
+    for ref in chunks:
         if ref.first <= seg.base <= ref.last:
             segments = decode_manifest(await lake.store.get(ref.key)).segments
             return any(each.key == seg.key for each in segments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafscale.lake.compaction.plan import Candidate
@@ -43,12 +43,22 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Of one log that was due."""
+    """Of one log that was due. `finished`: the round's time was enough for the whole pass."""
 
     candidate: Candidate
     tally: Tally
     took_ms: int
     trouble: BaseException | None
+    finished: bool = True
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is to be done in this round."""
+        return self.finished or self.trouble is not None
+
+    @property
+    def got_on(self) -> bool:
+        return self.tally.before.segments > 0 or isinstance(self.trouble, Overtaken)
 
     @property
     def uncleanable(self) -> bool:
@@ -58,15 +68,29 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`delay_ms`: of the log whose dirty records wait longest past `max.compaction.lag.ms`.
+    """`due`: how many logs were. `missed`: those that cannot be read.
+
+    `delay_ms`: of the log whose dirty records wait longest past `max.compaction.lag.ms`.
 
     `replaced`: what the caller has to delete, after a grace; nothing when the round had one of its own.
     """
 
     outcomes: tuple[Outcome, ...]
+    due: int
     delay_ms: int
     objects_left: int  # replaced and not deleted, as the store failed: a collector of orphans follows
     replaced: tuple[Condemned, ...] = ()
+    missed: Mapping[tuple[str, int], BaseException] = field(default_factory=dict)
+
+    @property
+    def unfinished(self) -> int:
+        """Logs that the next round finds due, for want of time alone."""
+        return self.due - sum(each.is_over for each in self.outcomes)
+
+    @property
+    def stands_still(self) -> bool:
+        """Logs were due, and none of them got on, neither by this round nor by another."""
+        return self.due > 0 and not any(each.got_on for each in self.outcomes)
 
     @property
     def uncleanable(self) -> tuple[Outcome, ...]:

@@ -1,9 +1,12 @@
-"""A round of compaction over a lake: the dirtiest log first, one at a time, group after group in the log's order.
+"""A round of compaction over a lake: one log at a time, group after group in the log's order.
 
-Every group is published by itself, so a round that dies has lost the work of one group, and the next one goes on where
-it ended. What was replaced is deleted after a grace for the fetches under way; if the round dies before, a collector of
-orphans finds it. Reading and writing keep to a budget in bytes per second. A log that cannot be compacted is reported
-with the reason, and the others are not held up.
+Every group is published by itself, so a round that dies has lost the work of one group. A log that the round's time
+does not pay for is left with its position written down (`passes`), and another round goes on there. Logs that were left
+come first, the one that waits longest before the others, but get half of the time while others are due; then come the
+others, the dirtiest first; then what was left again. So no log starves another, and a log that has its turn gets on by
+a group at least. What was replaced is deleted after a grace for the fetches under way; if the round dies before, a
+collector of orphans finds it. Reading and writing keep to a budget in bytes per second. A log that cannot be compacted
+is reported with the reason, and the others are not held up.
 """
 
 from __future__ import annotations
@@ -13,13 +16,17 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, read_lake, read_named
+from kafscale.lake.catalog import Lake, Log, read_named, read_topics
+from kafscale.lake.compaction.due import Place, find_due, in_turn, look
 from kafscale.lake.compaction.judge import Source, judge, keys_of
 from kafscale.lake.compaction.newest import KEYS_MAX, Newest, NewestBuilder, nothing_newer
-from kafscale.lake.compaction.plan import Candidate, Reason, groups, in_turn, is_clean, is_due, survey
+from kafscale.lake.compaction.pace import Pace
+from kafscale.lake.compaction.passes import Position, read_pass
+from kafscale.lake.compaction.plan import Candidate, Reason, groups, is_clean, is_due
 from kafscale.lake.compaction.publish import (
     Footing,
     Overtaken,
@@ -28,6 +35,7 @@ from kafscale.lake.compaction.publish import (
     publish,
     upload,
 )
+from kafscale.lake.compaction.read_ahead import read_ahead
 from kafscale.lake.compaction.report import Outcome, Report, Tally
 from kafscale.lake.compaction.rewrite import Rewritten, rewrite
 from kafscale.lake.heads import CorruptSegment
@@ -36,11 +44,13 @@ from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.scan import parse
 from kafscale.storage.etcd import EtcdError
 from kafscale.storage.heads import Seg
+from kafscale.storage.job_runs import CompactionPass
 from kafscale.storage.keys import index_beside
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreError
+from kafscale.storage.schema import UnreadableValue
 
 GET_TIMEOUT_S: Final = 60.0
-TROUBLE: Final = (CorruptSegment, StoreError, EtcdError, TimeoutError, Overtaken)
+TROUBLE: Final = (CorruptSegment, UnreadableValue, StoreError, EtcdError, TimeoutError, Overtaken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,87 +71,161 @@ Progress = Callable[[Candidate, Tally], None]
 
 
 class Round:
-    """`run` it once. `now_ms` is wall time."""
+    """`run` or `over`, once. `now_ms` is wall time. `pace`: another than the bounds give, for tests."""
 
     def __init__(
-        self, lake: Lake, bounds: Bounds, progress: Progress, now_ms: Callable[[], int] = wall_ms
+        self,
+        lake: Lake,
+        bounds: Bounds,
+        progress: Progress,
+        now_ms: Callable[[], int] = wall_ms,
+        pace: Pace | None = None,
     ) -> None:
         self._lake = lake
         self._bounds = bounds
         self._progress = progress
         self._now_ms = now_ms
-        self._begun_s = time.monotonic()
-        self._paid_until_s = self._begun_s
+        self._pace = pace or Pace(io_bytes_per_s=bounds.io_bytes_per_s, within_ms=bounds.within_ms)
         self._replaced: deque[tuple[float, list[Condemned]]] = deque()
+        self._missed: dict[Place, BaseException] = {}
         self._left = 0
 
     async def run(self, names: Iterable[str] | None = None) -> Report:
         """Of these topics, or of all. Raises EtcdError and StoreError while the lake cannot be read at all."""
-        return await self.over(await read_lake(self._lake, names))
+        chosen = None if names is None else frozenset(names)
+        topics = [topic for topic in await read_topics(self._lake) if chosen is None or topic.name in chosen]
+        compacted = [topic for topic in topics if topic.is_compacted]
+        return await self.over((topic.name, part) for topic in compacted for part in range(topic.partitions))
 
-    async def over(self, logs: Iterable[Log]) -> Report:
+    async def over(self, places: Iterable[Place]) -> Report:
         """Of these logs, as far as they are due. Raises EtcdError when what was replaced cannot be deleted."""
-        candidates = survey(logs, self._now_ms())
-        outcomes = []
-        for candidate in in_turn(candidates):
-            if self._late:
-                break
-            outcomes.append(await self._compact(candidate))
+        found = await find_due(self._lake, places, self._now_ms())
+        self._missed |= found.missed
+        half_s = self._pace.after(0.5)
+        outcomes: dict[Place, Outcome] = {}
+        for due, only_half in in_turn(found.due):
+            until_s = half_s if only_half else math.inf
+            known = outcomes.get(due.place)
+            if self._pace.passed(until_s) or (known is not None and known.is_over):
+                continue
+            outcome = await self._take(due.place, known, until_s)
+            if outcome is not None:
+                outcomes[due.place] = outcome
         if self._bounds.grace_s is not None:
             await self._remove(wait=True)
         return Report(
-            outcomes=tuple(outcomes),
-            delay_ms=max((each.delay_ms for each in candidates), default=0),
+            outcomes=tuple(outcomes.values()),
+            due=len(found.due),
+            missed=self._missed,
+            delay_ms=found.delay_ms,
             objects_left=self._left,
             replaced=tuple(condemned for _, some in self._replaced for condemned in some),
         )
 
-    @property
-    def _late(self) -> bool:
-        within_ms = self._bounds.within_ms
-        return within_ms is not None and (time.monotonic() - self._begun_s) * 1000 >= within_ms
-
-    async def _compact(self, candidate: Candidate) -> Outcome:
-        tally = Tally()
+    async def _take(self, place: Place, before: Outcome | None, until_s: float) -> Outcome | None:
+        """None: it is due no more, or cannot be read. `before`: what this round has done there already."""
         begun_s = time.monotonic()
+        try:
+            now = await look(self._lake, place, self._now_ms())
+        except TROUBLE as met:
+            self._missed[place] = met
+            return before
+        if now is None or now.reason is None:
+            return before
+        tally = before.tally if before is not None else Tally()
+        finished = False
         trouble: BaseException | None = None
         try:
-            await self._pass(candidate, tally)
+            finished = await self._pass(now, tally, until_s)
         except TROUBLE as met:
             trouble = met
-        took_ms = int((time.monotonic() - begun_s) * 1000)
-        return Outcome(candidate=candidate, tally=tally, took_ms=took_ms, trouble=trouble)
+        took_ms = int((time.monotonic() - begun_s) * 1000) + (before.took_ms if before is not None else 0)
+        return Outcome(
+            candidate=before.candidate if before is not None else now,
+            tally=tally,
+            took_ms=took_ms,
+            trouble=trouble,
+            finished=finished,
+        )
 
-    async def _pass(self, candidate: Candidate, tally: Tally) -> None:
+    async def _pass(self, candidate: Candidate, tally: Tally, until_s: float) -> bool:
+        """Whether it came to its end. It begins where it was left, and gets on by a group whatever the time."""
+        left = await self._left_pass(candidate)
+        newest = await self._newest(candidate, left, self._pace.after(0.5, until_s))
+        position = Position(self._lake, candidate.log, begin=left.next if left else 0, end=newest.end)
+        segments = [
+            seg for seg in (*candidate.clean, *candidate.dirty) if position.begin < seg.end <= newest.end
+        ]
+        try:
+            finished = await self._go_through(candidate, segments, newest, tally, position, until_s)
+        except TROUBLE:
+            await position.leave(self._now_ms())
+            raise
+        if finished:
+            await position.finish(known=left is not None)
+        else:
+            await position.leave(self._now_ms())
+        return finished
+
+    async def _go_through(
+        self,
+        candidate: Candidate,
+        segments: Sequence[Seg],
+        newest: Newest,
+        tally: Tally,
+        position: Position,
+        until_s: float,
+    ) -> bool:
         log = candidate.log
-        newest = await self._newest(candidate)
-        segments = [seg for seg in (*candidate.clean, *candidate.dirty) if seg.end <= newest.end]
-        for group in groups(segments, log.topic.segment_bytes):
-            if self._late:
-                return
-            if len(newest.keys) or any(self._wants(seg) for seg in group):
-                await self._compact_group(log, group, newest, tally)
+        wanted = [
+            group
+            for group in groups(segments, log.topic.segment_bytes)
+            if len(newest.keys) or any(self._wants(seg) for seg in group)
+        ]
+        sources = read_ahead(lambda seg: self._read(log, seg), [seg for group in wanted for seg in group])
+        async with aclosing(sources):
+            for number, group in enumerate(wanted):
+                if number and self._pace.passed(until_s):
+                    return False
+                read = [await anext(sources) for _ in group]
+                await self._compact_group(log, group, read, newest, tally)
                 self._progress(candidate, tally)
+                if candidate.reason is not Reason.TOMBSTONES:
+                    await position.reached(group, self._now_ms())
                 await self._remove(wait=False)
+        return True
+
+    async def _left_pass(self, candidate: Candidate) -> CompactionPass | None:
+        """Where a round left the log; not when others have compacted as far since, or tombstones alone are due."""
+        if candidate.reason is Reason.TOMBSTONES:
+            return None
+        left = await read_pass(self._lake, candidate.log)
+        return left if left is not None and left.end > candidate.dirty[0].base else None
 
     def _wants(self, seg: Seg) -> bool:
         """Whatever the newest keys are."""
         return not is_clean(seg) or is_due(seg, self._now_ms())
 
-    async def _newest(self, candidate: Candidate) -> Newest:
+    async def _newest(self, candidate: Candidate, left: CompactionPass | None, until_s: float) -> Newest:
+        """Of the dirty part, no farther than a pass went that was left, and of a segment at least."""
         if candidate.reason is Reason.TOMBSTONES:
             return nothing_newer(candidate.clean[-1].end)
-        builder = NewestBuilder(candidate.dirty[0].base, keys_max=self._bounds.keys_max)
-        for seg in candidate.dirty:
-            source = await self._read(candidate.log, seg)
-            records = await asyncio.to_thread(keys_of, source, candidate.log.aborted)
-            if not await asyncio.to_thread(builder.add, records, seg.end):
-                break
+        dirty = [seg for seg in candidate.dirty if left is None or seg.end <= left.end]
+        builder = NewestBuilder(dirty[0].base, keys_max=self._bounds.keys_max)
+        sources = read_ahead(lambda seg: self._read(candidate.log, seg), dirty)
+        async with aclosing(sources):
+            for number, seg in enumerate(dirty):
+                if number and self._pace.passed(until_s):
+                    break
+                records = await asyncio.to_thread(keys_of, await anext(sources), candidate.log.aborted)
+                if not await asyncio.to_thread(builder.add, records, seg.end):
+                    break
         return await asyncio.to_thread(builder.done)
 
-    async def _compact_group(self, log: Log, group: tuple[Seg, ...], newest: Newest, tally: Tally) -> None:
+    async def _compact_group(
+        self, log: Log, group: tuple[Seg, ...], sources: Sequence[Source], newest: Newest, tally: Tally
+    ) -> None:
         before = await footing(self._lake, log)
-        sources = [await self._read(log, seg) for seg in group]
         rewritten = await asyncio.to_thread(_rewritten, log, sources, newest, self._now_ms())
         if not rewritten.changed and len(group) == 1 and is_clean(group[0]):
             tally.kept(group)
@@ -151,17 +235,19 @@ class Round:
 
     async def _publish(self, log: Log, before: Footing, group: tuple[Seg, ...], rewritten: Rewritten) -> Seg:
         seg = await upload(self._lake, log, group, rewritten)
-        await self._spend(seg.size)
+        await self._pace.spend(seg.size)
         try:
             replaced = await publish(self._lake, log, before, group, seg)
-        except Overtaken:
-            await discard(self._lake, (seg.key, index_beside(seg.key)))
+        except Overtaken as overtaken:
+            if not overtaken.in_doubt:
+                await discard(self._lake, (seg.key, index_beside(seg.key)))
             raise
         grace_s = math.inf if self._bounds.grace_s is None else self._bounds.grace_s
         self._replaced.append((time.monotonic() + grace_s, replaced))
         return seg
 
     async def _read(self, log: Log, seg: Seg) -> Source:
+        await self._pace.spend(seg.size)
         try:
             async with asyncio.timeout(GET_TIMEOUT_S):
                 data = await self._lake.fetch(log, seg)
@@ -169,7 +255,6 @@ class Round:
             if await self._is_listed(log, seg):
                 raise  # committed and not there: somebody should look
             raise Overtaken(log, "a segment was replaced or deleted before it was read") from None
-        await self._spend(len(data))
         return Source(seg=seg, data=data, heads=parse(data, self._lake.key_of(log, seg), seg))
 
     async def _is_listed(self, log: Log, seg: Seg) -> bool:
@@ -179,14 +264,6 @@ class Round:
             for found in now
             for each in (*found.below, *found.segments)
         )
-
-    async def _spend(self, count: int) -> None:
-        """What was read or written is paid for in time."""
-        rate = self._bounds.io_bytes_per_s
-        if rate is None:
-            return
-        self._paid_until_s = max(self._paid_until_s, time.monotonic()) + count / rate
-        await asyncio.sleep(self._paid_until_s - time.monotonic())
 
     async def _remove(self, *, wait: bool) -> None:
         """Deletes what nobody reads any more."""

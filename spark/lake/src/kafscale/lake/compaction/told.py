@@ -53,7 +53,7 @@ class Told:
 def told(report: Report) -> Told:
     return Told(
         rows=[_done_row(each) for each in report.outcomes],
-        uncleanable=len(report.uncleanable),
+        uncleanable=len(report.uncleanable) + len(report.missed),
         objects_left=report.objects_left,
     )
 

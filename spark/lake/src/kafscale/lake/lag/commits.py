@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafscale.lake.catalog import Lake
-from kafscale.storage.groups import ClassicGroup, CommittedOffset, GroupState, decode_committed, decode_group
+from kafscale.storage.consumer_groups import KEYS_PER_PAGE, stored_groups
+from kafscale.storage.etcd import KeyValue
+from kafscale.storage.groups import ClassicGroup, CommittedOffset, GroupState, decode_committed
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,25 +25,39 @@ class Commit:
 
 
 async def read_commits(lake: Lake, topics: Iterable[Topic]) -> list[Commit]:
-    """By group, topic and partition."""
+    """By group, topic and partition. What cannot be read is left out, and told in the log."""
     names = {topic.topic_id: topic.name for topic in topics}
     found = await lake.etcd.prefix(lake.keys.commits_prefix())
     commits = []
     for kv in found.kvs:
-        _, group, topic_id, partition = lake.keys.parse_committed(kv.key)
-        name = names.get(topic_id)
-        if name is not None:
-            commits.append(
-                Commit(group=group, topic=name, partition=partition, offset=decode_committed(kv.value))
-            )
+        try:
+            _, group, topic_id, partition = lake.keys.parse_committed(kv.key)
+            name = names.get(topic_id)
+            if name is not None:
+                offset = decode_committed(kv.value)
+                commits.append(Commit(group=group, topic=name, partition=partition, offset=offset))
+        except UnreadableValue as error:
+            log.error("a committed offset is passed over: %r: %s", kv.key, error)
     return sorted(commits, key=lambda commit: (commit.group, commit.topic, commit.partition))
 
 
 async def read_groups(lake: Lake) -> Mapping[str, GroupState]:
-    """group id -> its state; a group that only commits offsets by itself has none."""
-    found = await lake.etcd.prefix(lake.keys.groups_prefix())
-    states = [decode_group(kv.value) for kv in found.kvs]
-    return {state.group: state for state in sorted(states, key=lambda state: state.group)}
+    """group id -> its state; a group that only commits offsets by itself has none, and neither has one that cannot be
+    read, which is named in the log."""
+    found = await lake.etcd.prefix(lake.keys.groups_prefix(), page_keys=KEYS_PER_PAGE)
+    states = {}
+    for name, group in sorted(stored_groups(lake.keys, found.kvs, _pass_over).items()):
+        if group.record is None:
+            continue
+        try:
+            states[name] = group.assembled()
+        except UnreadableValue as error:
+            _pass_over(group.record, error)
+    return states
+
+
+def _pass_over(kv: KeyValue, error: Exception) -> None:
+    log.error("a group is passed over: %r: %s", kv.key, error)
 
 
 def state_of(group: GroupState) -> str:

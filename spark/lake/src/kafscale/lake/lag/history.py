@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import uuid
 from collections.abc import Iterable
 from typing import Final
@@ -15,12 +16,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.catalog import Lake, read_readable
 from kafscale.lake.lag.commits import read_commits, read_groups
 from kafscale.lake.lag.owners import owners
 from kafscale.lake.lag.samples import PLACE, SAMPLES, Kind, Memory, Sample, sample, thinned
 from kafscale.lake.tables import TIME
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
+
+log = logging.getLogger(__name__)
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -35,7 +38,7 @@ async def sample_once(lake: Lake, now_ms: int, memory: Memory | None = None) -> 
 
     Raises EtcdError and StoreError; the next call then writes what this one should have.
     """
-    logs = await read_lake(lake)
+    logs = await read_readable(lake)
     topics = {log.topic.name: log.topic for log in logs}.values()
     commits = await read_commits(lake, topics)
     owned = owners((await read_groups(lake)).values(), topics)
@@ -79,12 +82,21 @@ async def read_samples(
                 body = await lake.store.get(key)
             except ObjectNotFound:
                 return SAMPLES.empty_table()
-        return pq.read_table(io.BytesIO(body), schema=SAMPLES)
+        return _rows(key, body)
 
     found = pa.concat_tables([SAMPLES.empty_table(), *await asyncio.gather(*map(one, keys))])
     since, until = pa.scalar(since_ms, TIME), pa.scalar(until_ms, TIME)
     found = found.filter((pc.field("ts") >= since) & (pc.field("ts") <= until))
     return found.sort_by([("ts", "ascending"), *((name, "ascending") for name in PLACE)])
+
+
+def _rows(key: str, body: bytes) -> pa.Table:
+    """A damaged file is a gap in the history, as one that has expired."""
+    try:
+        return pq.read_table(io.BytesIO(body), schema=SAMPLES)
+    except (pa.ArrowException, OSError) as error:
+        log.error("a file of the lag history is passed over: %s: %s", key, error)
+        return SAMPLES.empty_table()
 
 
 async def expire(lake: Lake, now_ms: int, keep_ms: int = KEEP_MS) -> int:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from kafscale.lake.catalog import Lake, Log, read_lake
+from kafscale.lake.catalog import Lake, Log, read_topics
 from kafscale.lake.lag.commits import Commit, read_commits, read_groups
 from kafscale.lake.lag.history import DAY_MS, read_samples, write_sample
 from kafscale.lake.lag.measure import Known, measure
+from kafscale.lake.lag.outlines import Outlines
 from kafscale.lake.lag.owners import owners
 from kafscale.lake.lag.report import RECENT_MS, Facts, Report, make_report
 from kafscale.lake.lag.samples import WHOLE_EVERY_MS, Kind, Memory, sample, thinned
@@ -26,13 +27,17 @@ async def read_facts(
     checkpoints: Sequence[Commit] = (),
     chosen: Collection[str] | None = None,
     known: Known | None = None,
+    outlines: Outlines | None = None,
 ) -> Facts:
     """What etcd and the segments say now, without history. `chosen`: these groups alone, checkpoints among them.
 
     Raises EtcdError and StoreError.
     """
-    logs = await read_lake(lake)
-    commits = [*await read_commits(lake, {log.topic.name: log.topic for log in logs}.values()), *checkpoints]
+    commits = [*await read_commits(lake, await read_topics(lake)), *checkpoints]
+    offsets: dict[tuple[str, int], set[int]] = {}
+    for commit in commits:
+        offsets.setdefault((commit.topic, commit.partition), set()).add(commit.offset.offset)
+    logs = await (outlines or Outlines(lake)).read(offsets, now_ms - RECENT_MS)
     commits = [each for each in commits if chosen is None or each.group in chosen]
     commits.sort(key=lambda each: (each.group, each.topic, each.partition))
     return Facts(
@@ -67,10 +72,11 @@ class Step:
 class Sampler:
     """Call `step` every so often. It keeps the last windows in memory, so that history is read once."""
 
-    def __init__(self, lake: Lake, rules: Rules | None = None) -> None:
+    def __init__(self, lake: Lake, rules: Rules | None = None, *, cache_bytes_max: int = 0) -> None:
         self._lake = lake
         self._rules = rules or Rules()
         self._known = Known()
+        self._outlines = Outlines(lake, cache_bytes_max=cache_bytes_max)
         self._memory = Memory()
         self._recent: pa.Table | None = None
         self._last_ms = 0
@@ -81,7 +87,7 @@ class Sampler:
             # Another sampler may have written what this one did not see.
             self._recent = await read_samples(self._lake, now_ms - RECENT_MS, now_ms)
         self._last_ms = now_ms
-        facts = await read_facts(self._lake, now_ms, known=self._known)
+        facts = await read_facts(self._lake, now_ms, known=self._known, outlines=self._outlines)
         owned = owners(facts.groups.values(), facts.topics.values())
         found, memory = thinned(sample(facts.logs, facts.commits, owned, now_ms), self._memory, now_ms)
         await write_sample(self._lake, found, now_ms)

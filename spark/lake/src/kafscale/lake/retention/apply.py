@@ -1,33 +1,44 @@
 """A run of retention: log starts move, the reads under way get their grace, then objects go, then the books are made.
 
-Each step leaves a state that any reader stands and from which the next run goes on, so a run may be killed anywhere.
-Only what lay below a log start before the grace began is deleted after it. Nobody is asked and nobody is told but
-etcd; two runs at once do each other's work and no harm.
+It goes through the logs in batches, each with a grace of its own while the next ones are looked at, and writes down
+behind which log another run is to go on: so a run that is cut off has done what it has done, and the next one begins
+with what it left. Each step leaves a state that any reader stands and from which the next run goes on, so a run may be
+killed anywhere. Only what lay below a log start before the grace began is deleted after it. Nobody is asked and nobody
+is told but etcd; two runs at once do each other's work and no harm. How much is in memory depends on no log's length.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, read_topics
+from kafscale.lake.catalog import Lake, Log, read_outlines, read_topics
+from kafscale.lake.listing import Manifests
+from kafscale.lake.places import behind, read_place, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.retention.overtaken import Overtaken
-from kafscale.lake.retention.starts import Cut, move_starts
+from kafscale.lake.retention.starts import Cut, Place, move_starts, segments_of
 from kafscale.lake.retention.sweep import sweep
 from kafscale.lake.retention.together import together
-from kafscale.storage.heads import CorruptValue
+from kafscale.storage.heads import Seg
+from kafscale.storage.objects import ObjectNotFound
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic
 
 GRACE_S: Final = 300.0
 """Longer than any fetch may hold on to a segment that it has chosen."""
-LOGS_AT_ONCE: Final = 8
-LOGS_PER_READ: Final = 1_000
-"""Whose segments are in memory together."""
+LOGS_AT_ONCE: Final = 4
+LOGS_PER_BATCH: Final = 1_000
+LOGS_WAITING_MAX: Final = 20_000
+"""Whose starts have moved and whose grace goes on: no more batches are begun then."""
+PORTION: Final = 5_000
+"""Segments of a log that are deleted before its books are made."""
+JOB: Final = "retention"
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how much of it, of how much; 0 of 0: nobody knows yet."""
@@ -53,13 +64,30 @@ class Report:
         """Objects that should be gone and are not: the next run tries again."""
         return self.fates[Fate.FAILED]
 
+    @property
+    def stands_still(self) -> bool:
+        """Logs were looked at, and none got on: all were passed over, or every deletion failed."""
+        if self.moved or self.segments:
+            return False
+        return self.left > 0 or 0 < self.logs <= len(self.missed)
+
 
 def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """`due_s`: when the grace of its cuts is over."""
+
+    cuts: tuple[Cut, ...]
+    due_s: float
+    last: Place
+
+
 class Retention:
-    """One run. `report` may be read while it goes on."""
+    """One run. `report` may be read while it goes on. `remembers`: it begins where the run before ended, and says where
+    it ends itself."""
 
     def __init__(
         self,
@@ -68,63 +96,91 @@ class Retention:
         grace_s: float = GRACE_S,
         now_ms: Callable[[], int] = wall_ms,
         progress: Progress = lambda *_: None,
+        manifests: Manifests | None = None,
+        remembers: bool = False,
     ) -> None:
         self._lake = lake
         self._grace_s = grace_s
         self._now_ms = now_ms
         self._progress = progress
+        self._manifests = manifests or Manifests(lake.store)
+        self._remembers = remembers
+        self._waiting: deque[_Batch] = deque()
         self.report = Report()
 
     async def run(self, names: Iterable[str] | None = None) -> Report:
         """Over these topics, or all. Raises EtcdError and StoreError."""
         chosen = None if names is None else frozenset(names)
         topics = [t for t in await read_topics(self._lake) if chosen is None or t.name in chosen]
-        cuts = await self._cut(topics)
-        if not cuts:
-            return self.report
-        self._progress("waiting for reads under way", 0, 0)
-        await asyncio.sleep(self._grace_s)
-        segments = sum(len(cut.segments) for cut in cuts)
-        self._progress("deleting segments", 0, segments)
-        for at in range(0, len(cuts), LOGS_PER_READ):
-            some = cuts[at : at + LOGS_PER_READ]
-            await together((self._finish(cut, segments) for cut in some), LOGS_AT_ONCE)
+        places = [(topic, part) for topic in topics for part in range(topic.partitions)]
+        if self._remembers:
+            places = behind(places, await read_place(self._lake, JOB))
+        for some in _batches(places):
+            await self._cut(some, len(places))
+            while self._waiting and self._is_due(self._waiting[0]):
+                await self._finish_batch(self._waiting.popleft())
+        while self._waiting:
+            await self._finish_batch(self._waiting.popleft())
         return self.report
 
-    async def _cut(self, topics: Sequence[Topic]) -> list[Cut]:
-        cuts: list[Cut] = []
-        total = sum(topic.partitions for topic in topics)
-        for some in _some(topics):
-            found = await move_starts(self._lake, some, self._now_ms)
-            self.report.logs += sum(topic.partitions for topic in some)
-            self.report.moved += sum(cut.moved for cut in found.made)
-            self.report.missed |= found.missed
-            cuts += [cut for cut in found.made if cut.segments]
-            self._progress("moving log starts", self.report.logs, total)
-        return cuts
+    def _is_due(self, batch: _Batch) -> bool:
+        full = sum(len(each.cuts) for each in self._waiting) > LOGS_WAITING_MAX
+        return full or not batch.cuts or batch.due_s <= time.monotonic()
 
-    async def _finish(self, cut: Cut, segments: int) -> None:
-        fates = await delete_all(self._lake, condemned(self._lake, cut))
+    async def _cut(self, some: Sequence[Place], total: int) -> None:
+        found = await move_starts(self._lake, self._manifests, some, self._now_ms)
+        self.report.logs += len(some)
+        self.report.moved += sum(cut.moved for cut in found.made)
+        self.report.missed |= found.missed
+        self._progress("moving log starts", self.report.logs, total)
+        due_s = time.monotonic() + self._grace_s
+        self._waiting.append(_Batch(cuts=tuple(found.made), due_s=due_s, last=some[-1]))
+
+    async def _finish_batch(self, batch: _Batch) -> None:
+        if batch.cuts:
+            self._progress("waiting for reads under way", 0, 0)
+            await asyncio.sleep(batch.due_s - time.monotonic())
+            await together((self._finish(cut) for cut in batch.cuts), LOGS_AT_ONCE)
+        if self._remembers:
+            await write_place(self._lake, JOB, batch.last)
+
+    async def _finish(self, cut: Cut) -> None:
+        try:
+            (outline,) = await read_outlines(self._lake, [(cut.topic, cut.partition)])
+            portion: list[Seg] = []
+            async with aclosing(segments_of(self._manifests, outline, outline.meta.swept)) as segments:
+                async for seg in segments:
+                    if seg.end > cut.start:
+                        break
+                    portion.append(seg)
+                    if len(portion) == PORTION:
+                        await self._delete(cut, portion)
+                        portion = []
+            if portion:
+                await self._delete(cut, portion)
+        except (ObjectNotFound, Overtaken, UnreadableValue) as trouble:
+            # Of ObjectNotFound: a manifest was replaced under the read. The next run goes on from here.
+            self.report.missed[cut.name] = str(trouble)
+
+    async def _delete(self, cut: Cut, portion: Sequence[Seg]) -> None:
+        fates = await delete_all(self._lake, condemned(self._lake, cut, portion))
         self.report.fates.update(fates)
-        pairs = zip(cut.segments, fates[::2], fates[1::2], strict=True)
+        pairs = zip(portion, fates[::2], fates[1::2], strict=True)
         gone = [seg for seg, *both in pairs if all(fate.is_over for fate in both)]
         self.report.segments += len(gone)
         self.report.bytes += sum(seg.size + seg.index_size for seg in gone)
-        self._progress("deleting segments", self.report.segments, segments)
-        try:
-            left = await sweep(self._lake, cut, {(seg.base, seg.etag) for seg in gone})
-        except (Overtaken, CorruptValue) as trouble:
-            self.report.missed[f"{cut.topic.name}/{cut.partition}"] = str(trouble)
-            return
+        self._progress("deleting segments", self.report.segments, 0)
+        upto = replace(cut, start=portion[-1].end)
+        left = await sweep(self._lake, self._manifests, upto, {(seg.base, seg.etag) for seg in gone})
         manifests = [Condemned(topic=cut.topic, key=key, etag=None) for key in left]
         self.report.fates.update(await delete_all(self._lake, manifests))
 
 
-def condemned(lake: Lake, cut: Cut) -> list[Condemned]:
+def condemned(lake: Lake, cut: Cut, segments: Sequence[Seg]) -> list[Condemned]:
     """Of each segment its object, then its index."""
     log = Log(topic=cut.topic, partition=cut.partition)
     found = []
-    for seg in cut.segments:
+    for seg in segments:
         objects = (
             (lake.key_of(log, seg), seg.etag, seg.size),
             (lake.index_key_of(log, seg), seg.index_etag, seg.index_size),
@@ -133,13 +189,6 @@ def condemned(lake: Lake, cut: Cut) -> list[Condemned]:
     return found
 
 
-def _some(topics: Sequence[Topic]) -> Iterable[list[Topic]]:
-    """Whole topics, of about LOGS_PER_READ partitions together."""
-    some: list[Topic] = []
-    for topic in topics:
-        some.append(topic)
-        if sum(each.partitions for each in some) >= LOGS_PER_READ:
-            yield some
-            some = []
-    if some:
-        yield some
+def _batches(places: Sequence[tuple[Topic, int]]) -> Iterator[Sequence[tuple[Topic, int]]]:
+    for at in range(0, len(places), LOGS_PER_BATCH):
+        yield places[at : at + LOGS_PER_BATCH]

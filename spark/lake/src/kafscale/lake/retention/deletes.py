@@ -14,15 +14,14 @@ from enum import StrEnum
 from typing import Final
 
 from kafscale.lake.catalog import Lake
-from kafscale.lake.retention.together import together
 from kafscale.storage.etcd import Range
-from kafscale.storage.objects import PreconditionFailed, StoreError
+from kafscale.storage.objects import DELETES_MAX, Doomed, Outcome, PreconditionFailed, StoreError
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 
-DELETES_AT_ONCE: Final = 16
-DELETES_PER_LOOK: Final = 100
-"""Objects deleted after one look at their topics' records, which etcd reads in one request."""
-DELETE_TIMEOUT_S: Final = 20.0
+TOPICS_PER_READ: Final = 100
+"""Whose records etcd reads in one request."""
+DELETE_TIMEOUT_S: Final = 60.0
+"""Of DELETES_MAX objects. A deleted topic's name is freed later than that, see `admin.deletion`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,29 +51,42 @@ class Fate(StrEnum):
 async def delete_all(lake: Lake, condemned: Sequence[Condemned]) -> list[Fate]:
     """In the order given. Raises EtcdError; failures of the store are fates."""
     fates: list[Fate] = []
-    for at in range(0, len(condemned), DELETES_PER_LOOK):
-        some = condemned[at : at + DELETES_PER_LOOK]
-        standing = await _standing(lake, {each.topic.name for each in some})
-        fates += await together((_delete(lake, each, standing) for each in some), DELETES_AT_ONCE)
+    for at in range(0, len(condemned), DELETES_MAX):
+        some = condemned[at : at + DELETES_MAX]
+        standing = await _standing(lake, sorted({each.topic.name for each in some}))
+        fates += await _delete(lake, some, standing)
     return fates
 
 
-async def _standing(lake: Lake, names: set[str]) -> set[bytes]:
+async def _standing(lake: Lake, names: Sequence[str]) -> set[bytes]:
     """Ids of the topics that are not being deleted."""
-    found = await lake.etcd.ranges([Range(lake.keys.topic(name)) for name in sorted(names)])
-    records = [decode_topic(lake.keys.parse_topic(kv.key), kv.value) for read in found for kv in read.kvs]
-    return {topic.topic_id for topic in records if topic.state is TopicState.ACTIVE}
+    found: set[bytes] = set()
+    for at in range(0, len(names), TOPICS_PER_READ):
+        reads = [Range(lake.keys.topic(name)) for name in names[at : at + TOPICS_PER_READ]]
+        kvs = [kv for read in await lake.etcd.ranges(reads) for kv in read.kvs]
+        topics = [decode_topic(lake.keys.parse_topic(kv.key), kv.value) for kv in kvs]
+        found |= {topic.topic_id for topic in topics if topic.state is TopicState.ACTIVE}
+    return found
 
 
-async def _delete(lake: Lake, condemned: Condemned, standing: set[bytes]) -> Fate:
-    if condemned.topic.topic_id not in standing:
-        return Fate.TOPIC_GONE
-    etag = condemned.etag if lake.store.conditional_delete else None
+async def _delete(lake: Lake, condemned: Sequence[Condemned], standing: set[bytes]) -> list[Fate]:
+    mine = [each for each in condemned if each.topic.topic_id in standing]
+    etags = lake.store.conditional_delete
     try:
         async with asyncio.timeout(DELETE_TIMEOUT_S):
-            there = await lake.store.delete(condemned.key, if_match=etag)
-    except PreconditionFailed:
-        return Fate.REPLACED
+            found = await lake.store.delete_many(
+                [Doomed(each.key, each.etag if etags else None) for each in mine]
+            )
     except (StoreError, TimeoutError):
+        fates = iter([Fate.FAILED] * len(mine))
+    else:
+        fates = iter([_fate(outcome) for outcome in found])
+    return [next(fates) if each.topic.topic_id in standing else Fate.TOPIC_GONE for each in condemned]
+
+
+def _fate(outcome: Outcome) -> Fate:
+    if isinstance(outcome, PreconditionFailed):
+        return Fate.REPLACED
+    if isinstance(outcome, StoreError):
         return Fate.FAILED
-    return Fate.DELETED if there else Fate.ABSENT
+    return Fate.DELETED if outcome else Fate.ABSENT

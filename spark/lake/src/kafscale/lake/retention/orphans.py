@@ -22,10 +22,11 @@ from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.together import together
 from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Range, RangeResult, Txn
-from kafscale.storage.heads import CorruptValue, Head, Meta, Seg, decode_head, decode_meta, encode_meta
+from kafscale.storage.heads import Head, Meta, Seg, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import OWN_TREE, TopicId, index_beside
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic
 
 PARTITIONS_AT_ONCE: Final = 8
@@ -58,6 +59,12 @@ class Found:
     fates: Counter[Fate] = field(default_factory=Counter)
     missed: dict[str, str] = field(default_factory=dict)
     """topic/partition -> why nothing of it was judged."""
+
+    @property
+    def stands_still(self) -> bool:
+        """Every partition was passed over, or all that was to be deleted failed."""
+        failed = self.fates[Fate.FAILED]
+        return (failed > 0 and failed == self.fates.total()) or 0 < self.partitions <= len(self.missed)
 
     @property
     def bytes(self) -> int:
@@ -93,7 +100,7 @@ class Orphans:
         self.found.partitions += 1
         try:
             known = await _known(self._lake, topic, partition, {info.key for info in listed}, dry)
-        except (Overtaken, CorruptValue) as trouble:
+        except (Overtaken, UnreadableValue) as trouble:
             self.found.missed[f"{topic.name}/{partition}"] = str(trouble)
             return
         self._progress("looking for orphans", self.found.partitions, places)

@@ -60,6 +60,31 @@ def plan(logs: Iterable[Log], now_ms: int, limits: Limits = OWN) -> list[Doomed]
     return [doomed for log in logs for doomed in _plan_log(log, now_ms, limits)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """Of the segments of a log that are not below its start. `committed_ms`: the newest commit's, 0 without any."""
+
+    bytes: int
+    committed_ms: int
+
+
+class Walk:
+    """The same rules for a log whose segments come one by one, oldest first, from its start on."""
+
+    def __init__(self, topic: Topic, whole: Whole, now_ms: int, limits: Limits = OWN) -> None:
+        self._retention_ms, retention_bytes = limits.or_of(topic)
+        self._spare = whole.bytes - retention_bytes if retention_bytes >= 0 else -1
+        self._now_ms = _at_least(now_ms, whole.committed_ms or now_ms)
+        self._by_size = True
+
+    def goes(self, seg: Seg) -> bool:
+        """Whether this one goes as well; after the first that stays nobody need ask."""
+        if self._by_size:
+            self._spare -= seg.size
+            self._by_size = self._spare >= 0
+        return self._by_size or (self._retention_ms >= 0 and _age(seg, self._now_ms) > self._retention_ms)
+
+
 def start_after(log: Log, doomed: Sequence[Doomed]) -> int:
     """The log start once these segments of it are gone."""
     return max([log.start, *(each.segment.end for each in doomed)])
@@ -99,7 +124,10 @@ def _too_much(segments: Sequence[Seg], retention_bytes: int) -> int:
 
 
 def _latest(log: Log, now_ms: int) -> int:
-    committed_ms = max((seg.created_ms for seg in log.segments), default=now_ms)
+    return _at_least(now_ms, max((seg.created_ms for seg in log.segments), default=now_ms))
+
+
+def _at_least(now_ms: int, committed_ms: int) -> int:
     return max(now_ms, min(committed_ms, now_ms + CLOCKS_APART_MAX_MS))
 
 

@@ -3,40 +3,49 @@
 The laws of `storage.log_starts` hold: a start only grows, never passes the high watermark, and moves by a
 compare-and-swap. A race that is lost, or an answer that never came, is no answer: the log is read again and
 planned again from what it is by then. A log that cannot be read (a damaged or lost manifest) is passed over and told:
-the others must not fill the store for its sake.
+the others must not fill the store for its sake. Segments are looked at as they come, and none is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, read_places, read_topics
+from kafscale.lake.catalog import Lake, Outline, read_outlines, read_topics
+from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.overtaken import Overtaken
-from kafscale.lake.retention.plan import plan, start_after
+from kafscale.lake.retention.plan import Walk, Whole
+from kafscale.lake.retention.together import together
 from kafscale.storage.etcd import EtcdUnknown, Txn, TxnResult
-from kafscale.storage.heads import CorruptValue, Seg
+from kafscale.storage.heads import Seg
 from kafscale.storage.log_starts import LogBounds, build_move
 from kafscale.storage.objects import ObjectNotFound
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic
 
 MOVES_PER_REQUEST: Final = 50
 """Nested transactions in one request of etcd's, whose metas may have some kilobytes each."""
 TRIES_MAX: Final = 8
+LOGS_AT_ONCE: Final = 4
+NEVER: Final = 1 << 62
 
 Place = tuple[Topic, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """A log that starts at `start` for good: these segments lie below it as a whole, their objects may go."""
+    """A log that starts at `start` for good: the objects of the segments that lie below it as a whole may go."""
 
     topic: Topic
     partition: int
     start: int
-    segments: tuple[Seg, ...]
     moved: bool  # by this run
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic.name}/{self.partition}"
 
 
 @dataclass(slots=True)
@@ -46,13 +55,17 @@ class Cuts:
     made: list[Cut] = field(default_factory=list)
     missed: dict[str, str] = field(default_factory=dict)
 
+    def pass_over(self, topic: Topic, partition: int, why: Exception) -> None:
+        self.missed[f"{topic.name}/{partition}"] = str(why)
 
-async def move_starts(lake: Lake, topics: Iterable[Topic], now_ms: Callable[[], int]) -> Cuts:
+
+async def move_starts(
+    lake: Lake, manifests: Manifests, places: Sequence[Place], now_ms: Callable[[], int]
+) -> Cuts:
     """Raises EtcdError and StoreError."""
     cuts = Cuts()
-    places = [(topic, part) for topic in topics for part in range(topic.partitions)]
     for _ in range(TRIES_MAX):
-        places = await _try(lake, places, now_ms(), cuts)
+        places = await _try(lake, manifests, places, now_ms(), cuts)
         if not places:
             return cuts
         places = await _again(lake, places)
@@ -62,47 +75,90 @@ async def move_starts(lake: Lake, topics: Iterable[Topic], now_ms: Callable[[], 
     return cuts
 
 
-async def _try(lake: Lake, places: Sequence[Place], now_ms: int, cuts: Cuts) -> list[Place]:
+async def _try(
+    lake: Lake, manifests: Manifests, places: Sequence[Place], now_ms: int, cuts: Cuts
+) -> list[Place]:
     """The places that are to be tried again."""
-    logs, lost = await _read(lake, places, cuts)
-    moving = []
-    for log in logs:
-        start = start_after(log, plan([log], now_ms))
-        if start > log.start:
-            moving.append((log, start))
-        elif log.below:
-            cuts.made.append(_cut(log, log.start, moved=False))
+    moving: list[tuple[Outline, int]] = []
+    lost: list[Place] = []
+
+    async def one(outline: Outline) -> None:
+        cuts.missed.pop(outline.name, None)
+        try:
+            start, has_more = await _new_start(manifests, outline, now_ms)
+        except ObjectNotFound as gone:  # replaced under the read; or lost, if that goes on
+            cuts.missed[outline.name] = str(gone)
+            lost.append((outline.topic, outline.partition))
+        except UnreadableValue as damage:
+            cuts.missed[outline.name] = str(damage)
+        else:
+            if start > outline.meta.log_start:
+                moving.append((outline, start))
+            elif has_more:
+                cuts.made.append(_cut(outline, start, moved=False))
+
+    outlines = await read_outlines(lake, places, cuts.pass_over)
+    await together((one(outline) for outline in outlines if outline.head_created), LOGS_AT_ONCE)
     for at in range(0, len(moving), MOVES_PER_REQUEST):
         some = moving[at : at + MOVES_PER_REQUEST]
-        for (log, start), moved in zip(some, await _move(lake, some), strict=True):
+        for (outline, start), moved in zip(some, await _move(lake, some), strict=True):
             if moved:
-                cuts.made.append(_cut(log, start, moved=True))
+                cuts.made.append(_cut(outline, start, moved=True))
             else:
-                lost.append((log.topic, log.partition))
+                lost.append((outline.topic, outline.partition))
     return lost
 
 
-async def _read(lake: Lake, places: Sequence[Place], cuts: Cuts) -> tuple[list[Log], list[Place]]:
-    """The logs, all in few requests if all can be read, and the places of those that are to be read again."""
-    try:
-        return await read_places(lake, places), []
-    except (ObjectNotFound, CorruptValue):
-        logs, lost = [], []
-    for topic, partition in places:
-        name = f"{topic.name}/{partition}"
-        cuts.missed.pop(name, None)
-        try:
-            logs += await read_places(lake, [(topic, partition)])
-        except ObjectNotFound as gone:  # replaced under the read; or lost, if that goes on
-            cuts.missed[name] = str(gone)
-            lost.append((topic, partition))
-        except CorruptValue as damage:
-            cuts.missed[name] = str(damage)
-    return logs, lost
+async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tuple[int, bool]:
+    """Where the log is to start, and whether it lists something below its start now that is not known to be gone."""
+    topic, meta = outline.topic, outline.meta
+    start, below = meta.log_start, False
+    walk = None
+    if topic.deletes_records:
+        walk = Walk(topic, await _whole(manifests, outline), now_ms)
+    async with aclosing(segments_of(manifests, outline, meta.swept)) as segments:
+        async for seg in segments:
+            if seg.end <= meta.log_start:
+                below = True
+                if walk is None:
+                    break
+            elif walk is not None and walk.goes(seg):
+                start = seg.end
+            else:
+                break
+    return start, below
 
 
-async def _move(lake: Lake, moving: Sequence[tuple[Log, int]]) -> list[bool]:
-    txns = [build_move(lake.keys, log.topic, log.partition, _bounds(log), start) for log, start in moving]
+async def _whole(manifests: Manifests, outline: Outline) -> Whole:
+    """What the rules need to know of all segments before the first: of a manifest its digest, which is remembered."""
+    meta = outline.meta
+    listed = [seg for seg in outline.tail if seg.end > meta.log_start]
+    size = sum(seg.size for seg in listed)
+    committed_ms = max((seg.created_ms for seg in listed), default=0)
+    by_size = outline.topic.retention_bytes >= 0
+    for ref in reversed(meta.chunks):
+        if ref.last < meta.log_start or (committed_ms and not by_size):
+            break
+        if ref.first >= meta.log_start:
+            digest = await manifests.digest(ref.key)
+            size, committed_ms = size + digest.bytes, max(committed_ms, digest.created_ms)
+            continue
+        async for seg in manifests.listed([ref], meta.log_start, NEVER):
+            size, committed_ms = size + seg.size, max(committed_ms, seg.created_ms)
+    return Whole(bytes=size, committed_ms=committed_ms)
+
+
+async def segments_of(manifests: Manifests, outline: Outline, first: int) -> AsyncGenerator[Seg, None]:
+    """All that it lists which ends behind `first`, in the log's order."""
+    async for seg in manifests.listed(outline.meta.chunks, first, NEVER):
+        yield seg
+    for seg in outline.tail:
+        if seg.end > first:
+            yield seg
+
+
+async def _move(lake: Lake, moving: Sequence[tuple[Outline, int]]) -> list[bool]:
+    txns = [build_move(lake.keys, each.topic, each.partition, _bounds(each), start) for each, start in moving]
     try:
         answer = await lake.etcd.txn(Txn(success=tuple(txns)))
     except EtcdUnknown:
@@ -110,15 +166,17 @@ async def _move(lake: Lake, moving: Sequence[tuple[Log, int]]) -> list[bool]:
     return [isinstance(each, TxnResult) and each.succeeded for each in answer.responses]
 
 
-def _bounds(log: Log) -> LogBounds:
+def _bounds(outline: Outline) -> LogBounds:
     return LogBounds(
-        next=log.end, head_created=log.head_created, meta=log.meta, meta_revision=log.meta_revision
+        next=outline.next,
+        head_created=outline.head_created,
+        meta=outline.meta,
+        meta_revision=outline.meta_revision,
     )
 
 
-def _cut(log: Log, start: int, *, moved: bool) -> Cut:
-    gone = tuple(seg for seg in (*log.below, *log.segments) if seg.end <= start)
-    return Cut(topic=log.topic, partition=log.partition, start=start, segments=gone, moved=moved)
+def _cut(outline: Outline, start: int, *, moved: bool) -> Cut:
+    return Cut(topic=outline.topic, partition=outline.partition, start=start, moved=moved)
 
 
 async def _again(lake: Lake, places: Iterable[Place]) -> list[Place]:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kafscale.lake.catalog import Lake
+from kafscale.lake.catalog import Lake, read_outlines
+from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.overtaken import Overtaken
-from kafscale.lake.retention.starts import Cut
-from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Range, Txn
-from kafscale.storage.heads import EpochStart, ManifestRef, Meta, Seg, decode_head, decode_meta, encode_meta
-from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest
+from kafscale.lake.retention.starts import Cut, segments_of
+from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Txn
+from kafscale.storage.heads import EpochStart, ManifestRef, Meta, Seg, encode_meta
+from kafscale.storage.manifests import Manifest, encode_manifest
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
 
 TRIES_MAX: Final = 8
@@ -29,13 +31,12 @@ Gone = Collection[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """Head and meta at one revision, and what they list below a cut."""
+    """Head and meta at one revision, and what they list between what is swept and a cut."""
 
     meta: Meta
     meta_revision: int
     head_created: int
     listed: tuple[Seg, ...]
-    manifests: dict[str, Manifest]  # of the chunks that begin below the cut
 
 
 def swept_end(meta: Meta, listed: Iterable[Seg], gone: Gone, start: int) -> int:
@@ -50,27 +51,28 @@ def swept_end(meta: Meta, listed: Iterable[Seg], gone: Gone, start: int) -> int:
     return end
 
 
-def known_epochs(manifests: Iterable[Manifest]) -> tuple[EpochStart, ...]:
-    """The first offset of each epoch, from manifests in the order of the log. Pure."""
+def known_epochs(told: Iterable[Iterable[EpochStart]]) -> tuple[EpochStart, ...]:
+    """The first offset of each epoch, from what manifests tell of them in the order of the log. Pure."""
     starts: dict[int, int] = {}
-    for manifest in manifests:
-        for start in manifest.epochs:
+    for epochs in told:
+        for start in epochs:
             starts.setdefault(start.epoch, start.start)
     return tuple(EpochStart(epoch=epoch, start=start) for epoch, start in sorted(starts.items()))
 
 
-async def sweep(lake: Lake, cut: Cut, gone: Gone) -> list[str]:
-    """Writes down what is gone. The objects that meta named before and names no more, to be deleted."""
+async def sweep(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> list[str]:
+    """Writes down what is gone up to the cut's start, which is no farther than the caller has looked. The objects that
+    meta named before and names no more, to be deleted."""
     for _ in range(TRIES_MAX):
         try:
-            books = await _read(lake, cut)
+            books = await _read(lake, manifests, cut)
             if books is None:
                 return []  # the topic is gone
             end = swept_end(books.meta, books.listed, gone, cut.start)
             dropped = [chunk for chunk in books.meta.chunks if chunk.last < end]
             if end == books.meta.swept and not dropped:
                 return []
-            meta = await _without(lake, cut, books, dropped)
+            meta = await _without(lake, manifests, cut, books, dropped)
         except ObjectNotFound:  # a manifest was replaced under the read
             continue
         freed = sum(seg.size for seg in books.listed if books.meta.swept < seg.end <= end)
@@ -82,41 +84,42 @@ async def sweep(lake: Lake, cut: Cut, gone: Gone) -> list[str]:
     raise Overtaken(f"{cut.topic.name}/{cut.partition}", TRIES_MAX)
 
 
-async def _read(lake: Lake, cut: Cut) -> Books | None:
-    where = (cut.topic.topic_id, cut.partition)
-    heads, metas = await lake.etcd.ranges([Range(lake.keys.head(*where)), Range(lake.keys.meta(*where))])
-    if not heads.kvs or not metas.kvs:
+async def _read(lake: Lake, manifests: Manifests, cut: Cut) -> Books | None:
+    (outline,) = await read_outlines(lake, [(cut.topic, cut.partition)])
+    if not outline.head_created or not outline.meta_revision:
         return None
-    head, meta = decode_head(heads.kvs[0].value), decode_meta(metas.kvs[0].value)
-    manifests = {}
-    listed: list[Seg] = []
-    for chunk in meta.chunks:
-        if chunk.first < cut.start:
-            manifests[chunk.key] = await _manifest(lake, chunk.key)
-            listed += manifests[chunk.key].segments
+    listed = []
+    async with aclosing(segments_of(manifests, outline, outline.meta.swept)) as segments:
+        async for seg in segments:
+            if seg.end > cut.start:
+                break
+            listed.append(seg)
     return Books(
-        meta=meta,
-        meta_revision=metas.kvs[0].mod_revision,
-        head_created=heads.kvs[0].create_revision,
-        listed=(*listed, *head.tail),
-        manifests=manifests,
+        meta=outline.meta,
+        meta_revision=outline.meta_revision,
+        head_created=outline.head_created,
+        listed=tuple(listed),
     )
 
 
-async def _manifest(lake: Lake, key: str) -> Manifest:
-    return decode_manifest(await lake.store.get(key))
-
-
-async def _without(lake: Lake, cut: Cut, books: Books, dropped: Sequence[ManifestRef]) -> Meta:
+async def _without(
+    lake: Lake, manifests: Manifests, cut: Cut, books: Books, dropped: Sequence[ManifestRef]
+) -> Meta:
     """Meta without these chunks. What they alone told of epochs is in a new object then."""
     meta = books.meta
     if not dropped:
         return meta
-    known = [await _manifest(lake, meta.epochs_key)] if meta.epochs_key else []
-    epochs = known_epochs([*known, *(books.manifests[chunk.key] for chunk in dropped)])
-    if not known or known[0].epochs != epochs:
+    keys = [meta.epochs_key] if meta.epochs_key else []
+    told = [await _epochs(manifests, key) for key in (*keys, *(chunk.key for chunk in dropped))]
+    epochs = known_epochs(told)
+    if not keys or told[0] != epochs:
         meta = replace(meta, epochs_key=await _put_epochs(lake, cut, epochs))
     return replace(meta, chunks=tuple(chunk for chunk in meta.chunks if chunk not in dropped))
+
+
+async def _epochs(manifests: Manifests, key: str) -> tuple[EpochStart, ...]:
+    async with aclosing(manifests.parts(key)) as parts:
+        return (await anext(parts)).epochs
 
 
 async def _put_epochs(lake: Lake, cut: Cut, epochs: tuple[EpochStart, ...]) -> str:

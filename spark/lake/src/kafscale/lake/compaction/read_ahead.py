@@ -1,0 +1,41 @@
+"""Segments of a pass in their order, the next ones on their way while one is looked at: bounded in number and bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from kafscale.lake.compaction.judge import Source
+from kafscale.storage.heads import Seg
+
+AHEAD_MAX: Final = 8
+AHEAD_BYTES_MAX: Final = 32 << 20
+"""A segment that is larger alone is read alone."""
+
+
+async def read_ahead(
+    read: Callable[[Seg], Coroutine[Any, Any, Source]], segments: Sequence[Seg]
+) -> AsyncGenerator[Source, None]:
+    """Raises what `read` raises, for the segment whose turn it is. To be closed: what is under way ends then."""
+    rest = deque(segments)
+    ahead: deque[tuple[Seg, asyncio.Task[Source]]] = deque()
+    try:
+        while rest or ahead:
+            while rest and _has_room([seg for seg, _ in ahead], rest[0]):
+                seg = rest.popleft()
+                ahead.append((seg, asyncio.create_task(read(seg))))
+            source = await ahead[0][1]
+            ahead.popleft()
+            yield source
+    finally:
+        for _, task in ahead:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in ahead), return_exceptions=True)
+
+
+def _has_room(ahead: Sequence[Seg], seg: Seg) -> bool:
+    if not ahead:
+        return True
+    return len(ahead) < AHEAD_MAX and sum(each.size for each in ahead) + seg.size <= AHEAD_BYTES_MAX

@@ -1,0 +1,92 @@
+"""Manifests in parts: what a log lists, without all of it in memory.
+
+A manifest never changes, so what is known of one is known for good: the newest that were read stay, by their names, in
+a cache bounded in bytes, and the digests of all that were gone through, bounded in number.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from kafscale.storage.heads import ManifestRef, Seg
+from kafscale.storage.manifests import Digest, ManifestPart, ManifestParts
+from kafscale.storage.objects import ObjectStore
+
+BLOCK_BYTES: Final = 256 << 10
+"""Of a manifest that are read at once: some 2,000 segments, which keep the event loop for 40 ms."""
+DIGESTS_MAX: Final = 200_000
+
+
+class Manifests:
+    """Reads them, and keeps up to `cache_bytes_max` of them as they are."""
+
+    def __init__(self, store: ObjectStore, *, cache_bytes_max: int = 0) -> None:
+        self._store = store
+        self._cache_bytes_max = cache_bytes_max
+        self._cached: OrderedDict[str, bytes] = OrderedDict()
+        self._cached_bytes = 0
+        self._digests: OrderedDict[str, Digest] = OrderedDict()
+
+    @property
+    def cached_bytes(self) -> int:
+        return self._cached_bytes
+
+    async def parts(self, key: str) -> AsyncGenerator[ManifestPart, None]:
+        """In the log's order; at least one. Raises ObjectNotFound, UnreadableValue. To be closed."""
+        decoder = ManifestParts()
+        known = self._cached.get(key)
+        if known is not None:
+            self._cached.move_to_end(key)
+            for at in range(0, max(1, len(known)), BLOCK_BYTES):
+                yield decoder.feed(known[at : at + BLOCK_BYTES], last=at + BLOCK_BYTES >= len(known))
+            return
+        at = 0
+        while True:
+            block = await self._store.get(key, start=at, end=at + BLOCK_BYTES)
+            last = len(block) < BLOCK_BYTES
+            if last and at == 0:
+                self._keep(key, block)
+            yield decoder.feed(block, last=last)
+            if last:
+                return
+            at += len(block)
+
+    async def digest(self, key: str) -> Digest:
+        """Raises as `parts`."""
+        known = self._digests.get(key)
+        if known is None:
+            known = Digest()
+            async with aclosing(self.parts(key)) as parts:
+                async for part in parts:
+                    known = known.plus(part.digest())
+            self._digests[key] = known
+            if len(self._digests) > DIGESTS_MAX:
+                self._digests.popitem(last=False)
+        else:
+            self._digests.move_to_end(key)
+        return known
+
+    async def listed(self, chunks: Sequence[ManifestRef], first: int, end: int) -> AsyncIterator[Seg]:
+        """The segments of these chunks that hold offsets of [first, end)."""
+        for ref in chunks:
+            if ref.last < first or ref.first >= end:
+                continue
+            async with aclosing(self.parts(ref.key)) as parts:
+                async for part in parts:
+                    for seg in part.segments(first):
+                        if seg.base >= end:
+                            return
+                        yield seg
+
+    def _keep(self, key: str, body: bytes) -> None:
+        """Those of one block; a larger one is read again."""
+        if len(body) > self._cache_bytes_max:
+            return
+        self._cached[key] = body
+        self._cached_bytes += len(body)
+        while self._cached_bytes > self._cache_bytes_max:
+            _, gone = self._cached.popitem(last=False)
+            self._cached_bytes -= len(gone)

@@ -1,0 +1,80 @@
+"""Lag by outlines is lag by whole logs, and looks at no manifest that it need not look at."""
+
+from __future__ import annotations
+
+import pytest
+from kafscale.lake.catalog import read_lake
+from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.measure import measure
+from kafscale.lake.lag.outlines import Outlines
+from kafscale.lake.lag.rates import produced
+from kafscale.storage.groups import CommittedOffset
+from kafscale.testkit.logbuilder import LogBuilder, records
+
+from .shop import Death, Shop
+
+NOW = 10_000
+EACH = 10
+
+
+async def built(shop: Shop) -> LogBuilder:
+    """Manifests of 30, 20 and 2 segments, then a tail of 3."""
+    log = await shop.topic("t", retention_bytes="100000")
+    for count in (30, 20, 2):
+        for _ in range(count):
+            await log.append(records(EACH, timestamp=100 + log.next))
+        await log.checkpoint()
+    for _ in range(3):
+        await log.append(records(EACH, timestamp=100 + log.next))
+    return log
+
+
+def commits_at(*offsets: int) -> list[Commit]:
+    return [
+        Commit(group=f"g{at}", topic="t", partition=0, offset=CommittedOffset(offset=at, commit_ms=1))
+        for at in offsets
+    ]
+
+
+@pytest.mark.parametrize("since_ms", [0, 2])
+@pytest.mark.parametrize("start", [0, 5, 137, 305])
+async def test_lag_is_the_same_as_over_all_segments(since_ms: int, start: int) -> None:
+    """`created_ms` of all segments is 1: they are new for `since_ms` 0."""
+    shop = Shop()
+    log = await built(shop)
+    await log.retain_from(start, delete=False)
+    logs = await read_lake(shop.lake())
+    offsets = [0, 3, 11, 155, 289, 299, 300, 305, 499, 515, 530, 549, 550]
+    for some in ([], offsets, *([each] for each in offsets)):
+        commits = commits_at(*some)
+        found = await Outlines(shop.lake()).read({("t", 0): some}, since_ms)
+        assert await measure(shop.lake(), found, commits, NOW) == await measure(
+            shop.lake(), logs, commits, NOW
+        )
+        assert [(each.start, each.end) for each in found] == [(each.start, each.end) for each in logs]
+        assert sum(s.size for s in found[0].segments) == sum(s.size for s in logs[0].segments)
+        assert produced(found[0], since_ms) == produced(logs[0], since_ms)
+
+
+async def test_what_nobody_asks_for_is_one_segment_and_is_looked_at_once() -> None:
+    shop = Shop()
+    await built(shop)
+    death = Death()
+    outlines = Outlines(shop.lake(death))
+    (log,) = await outlines.read({("t", 0): [12]}, 2)
+    assert len(log.segments) == 1 + 16 + 1 + 1 + 1 + 3
+    read = death.calls.count("get")
+    for _ in range(3):
+        assert await outlines.read({("t", 0): [12]}, 2) == [log]
+    assert death.calls.count("get") == read, "manifests never change"
+    await outlines.read({("t", 0): [540]}, 2)
+    assert death.calls.count("get") == read, "who has nearly read all stands in the tail"
+
+
+async def test_the_cache_of_manifests_is_bounded_in_bytes() -> None:
+    shop = Shop()
+    await built(shop)
+    sizes = [len(await shop.store.get(key)) for key in shop.store.names() if "/manifest/" in key]
+    outlines = Outlines(shop.lake(), cache_bytes_max=sum(sizes) - 1)
+    await outlines.read({("t", 0): [12]}, 0)
+    assert 0 < outlines._manifests.cached_bytes < sum(sizes)
