@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -54,3 +55,38 @@ def test_endpoints_left_by_a_killed_supervisor_are_not_believed(tmp_path: Path) 
     data.publish(ENDPOINTS)
     data.abandon()
     assert DataDir(tmp_path).running() is None
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_nobody_else_may_look_into_a_data_directory(tmp_path: Path) -> None:
+    data = DataDir(tmp_path / "new")
+    data.acquire()
+    data.publish(ENDPOINTS)
+    folders = (data.root, data.etcd, data.objects, data.logs, data.root / "run")
+    assert [mode(folder) for folder in folders] == [0o700] * len(folders)
+    assert mode(data.root / "run" / "lock") == 0o600
+    data.release()
+
+
+def test_what_an_earlier_version_made_for_all_to_read_is_shut(tmp_path: Path) -> None:
+    data = DataDir(tmp_path)
+    for folder in (data.logs, data.objects / "ns", data.tools):
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
+    log = data.logs / "produce-1.log"
+    for path in (log, data.root / "run" / "endpoints.json", data.root / "run" / "lock"):
+        path.touch(0o644)
+        path.chmod(0o644)
+    theirs = tmp_path / "notes.txt"
+    theirs.touch(0o644)
+    tmp_path.chmod(0o755)
+    data.acquire()
+    assert [mode(each) for each in (data.logs, data.objects, data.tools, data.root / "run")] == [0o700] * 4
+    assert {mode(path) for path in (log, *(data.root / "run").glob("*.json"))} == {0o600}
+    assert (mode(tmp_path), mode(theirs)) == (0o755, mode(theirs)), (
+        "the root may hold other things of its user's"
+    )
+    data.release()

@@ -217,3 +217,14 @@ async def test_objects_without_a_head_are_a_problem_only_if_the_present_topic_ma
     verdict = await check(etcd, keyspace, store)
     assert verdict.clean is not of_this_topic
     assert len(verdict.orphans) == 2
+
+
+async def test_a_damaged_topic_is_named_once_and_the_others_are_checked(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    store = MemoryStore()
+    await build(etcd, keyspace, store)
+    await etcd.put(keyspace.topic("bad"), b"\xff")
+    verdict = await check(etcd, keyspace, store)
+    assert (verdict.topics, verdict.segments) == (1, 6)
+    assert [problem.where for problem in verdict.problems] == [keyspace.topic("bad").decode()]

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from kafscale.cli.options import ROLES, SERVICES
 from kafscale.cli.status.draw import doing
-from kafscale.cli.status.gather import http_address, rates, totals
+from kafscale.cli.status.gather import count_groups, http_address, rates, totals
 from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Picture, Told, paint
+from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership_records import Instance, InstanceState, Listener
 
 NOW_MS = 1_000_000
@@ -145,3 +146,10 @@ def test_who_listens_on_all_addresses_is_dialled_where_its_grpc_is() -> None:
     assert http_address(instance("fetch")) == "10.0.0.1:8000"
     assert http_address(replace(instance("fetch"), http_address="0.0.0.0:8000")) == "10.0.0.1:8000"
     assert http_address(replace(instance("fetch"), http_address="[::]:8000")) == "10.0.0.1:8000"
+
+
+def test_groups_are_counted_without_the_keys_of_their_members() -> None:
+    keys = Keyspace("n")
+    groups = [keys.group(SlotId(3), name) for name in ("a", "b")]
+    members = [keys.beneath_group(groups[0], kind, "m") for kind in ("m", "a", "t")]
+    assert count_groups(keys, [*groups, *members, keys.groups_prefix() + b"03/a/stray"]) == 2

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from kafscale.cli.terminal import Output, fail, plain, rows_of, show_rows
+from kafscale.cli.terminal import Output, fail, plain, record_line, rows_of, show_rows
 
 ROW = {"key": b"caf\xc3\xa9", "n": Decimal(200), "headers": [{"key": "h", "value": None}], "at": None}
 
@@ -77,3 +77,19 @@ def test_what_records_hold_is_neither_markup_nor_control(capsys: pytest.CaptureF
 def test_trouble_is_said_in_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
     fail("no column named [/b] in list[1]")
     assert capsys.readouterr().err == "kafscale: no column named [/b] in list[1]\n"
+
+
+ESCAPES = "\x1b]0;title\x07\x9b2J"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_control_codes_in_rows_and_records_reach_programs_and_no_terminal(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    show_rows(["group"], [{"group": ESCAPES}], Output.CSV)
+    shown = capsys.readouterr().out + record_line(ESCAPES.encode()).decode()
+    assert "title" in shown
+    assert (ESCAPES in shown) is not terminal
+    assert any(code in shown for code in "\x1b\x07\x9b") is not terminal
+    assert record_line(b"\xff\n") == ("\ufffd\n".encode() if terminal else b"\xff\n")

@@ -13,13 +13,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.completion import completion
 from kafscale.cli.configs import app as configs_app
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDirBusy
 from kafscale.cli.dump.command import dump
+from kafscale.cli.etcd_repair import etcd_repair
 from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
 from kafscale.cli.kafka.running import bootstrap_of
@@ -28,9 +29,19 @@ from kafscale.cli.serve import app as serve_app
 from kafscale.cli.spark.app import app as spark_app
 from kafscale.cli.spark.lag import lag
 from kafscale.cli.status.command import status
-from kafscale.cli.terminal import BootstrapOption, DataDirOption, checked_namespace, fail, report
+from kafscale.cli.terminal import (
+    BootstrapOption,
+    DataDirOption,
+    checked_namespace,
+    fail,
+    record_line,
+    report,
+)
 from kafscale.cli.topics import app as topics_app
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
+
+if TYPE_CHECKING:
+    from kafscale.cli.up import UpPlan
 
 RUN, RECORDS, CLUSTER, SHELL = "Run", "Records", "Look after a cluster", "Shell"
 
@@ -54,6 +65,12 @@ def _scale(options: list[str]) -> dict[str, int]:
     return wanted
 
 
+EtcdQuotaOption = Annotated[
+    int,
+    typer.Option(envvar="KAFSCALE_ETCD_QUOTA_BYTES", min=16 << 20, help="Most that etcd's file may hold."),
+]
+
+
 def up(
     data_dir: Annotated[
         Path, typer.Option(envvar="KAFSCALE_DATA_DIR", help="Holds all state.")
@@ -69,13 +86,14 @@ def up(
     ] = StoreKind.DIR,
     scale: Annotated[list[str] | None, typer.Option(help="ROLE=N: so many processes of a service.")] = None,
     upkeep: Annotated[bool, typer.Option(help="Run retention and the other jobs, hourly.")] = True,
+    etcd_quota_bytes: EtcdQuotaOption = 8 << 30,
     in_memory: Annotated[
         bool,
         typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Keep nothing: all state is removed at exit."),
     ] = False,
 ) -> None:
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
-    from kafscale.cli.up import CannotStart, Up, UpPlan
+    from kafscale.cli.up import UpPlan
 
     with _lasting(data_dir) if not in_memory else _passing() as folder:
         plan = UpPlan(
@@ -87,13 +105,21 @@ def up(
             store=store,
             scale=_scale(scale or []),
             upkeep=upkeep,
+            etcd_quota_bytes=etcd_quota_bytes,
         )
-        # Children are spawned by fork and exec; gRPC's own fork handlers would only complain.
-        os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-        try:
-            asyncio.run(Up(plan, report).run())
-        except (CannotStart, DataDirBusy, EtcdMissing, EtcdFailed) as trouble:
-            raise fail(str(trouble)) from trouble
+        _run(plan)
+
+
+def _run(plan: UpPlan) -> None:
+    from kafscale.cli.up import CannotStart, Up
+
+    os.umask(0o077)  # of the children, too: what they write is nobody else's to read
+    # Children are spawned by fork and exec; gRPC's own fork handlers would only complain.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    try:
+        asyncio.run(Up(plan, report).run())
+    except (CannotStart, DataDirBusy, EtcdMissing, EtcdFailed) as trouble:
+        raise fail(str(trouble)) from trouble
 
 
 @contextmanager
@@ -173,7 +199,7 @@ def consume(
     )
     try:
         for line in records.consume_lines(bootstrap_of(bootstrap_server, data_dir), plan):
-            sys.stdout.buffer.write(line + b"\n")
+            sys.stdout.buffer.write(record_line(line) + b"\n")
             sys.stdout.buffer.flush()
     except records.ClientTrouble as trouble:
         raise fail(str(trouble)) from trouble
@@ -189,6 +215,7 @@ app.command(rich_help_panel=RECORDS)(dump)
 app.command(rich_help_panel=CLUSTER)(status)
 app.command(rich_help_panel=CLUSTER)(lag)
 app.command(rich_help_panel=CLUSTER)(fsck)
+app.command(rich_help_panel=CLUSTER)(etcd_repair)
 for _group in (topics_app, configs_app, groups_app, spark_app):
     app.add_typer(_group, rich_help_panel=CLUSTER)
 app.command(rich_help_panel=SHELL)(completion)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd, socket_folder
 from kafscale.runtime.outside import connect_etcd, etcd_need, open_object_store
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import read_settings
@@ -79,13 +79,15 @@ async def _data_dir_cluster(
         return
     data.acquire()
     try:
-        server = EtcdProcess(find_etcd(data.tools, report), data.etcd, log_path=data.logs / "etcd.log")
-        await server.start()
-        try:
-            async with _open(_settings(data, server.endpoint, namespace, store)) as cluster:
-                yield cluster
-        finally:
-            await server.stop()
+        with socket_folder(data.sockets) as sockets:
+            log_path = data.logs / "etcd.log"
+            server = EtcdProcess(find_etcd(data.tools, report), data.etcd, log_path=log_path, sockets=sockets)
+            await server.start()
+            try:
+                async with _open(_settings(data, server.endpoint, namespace, store)) as cluster:
+                    yield cluster
+            finally:
+                await server.stop()
     finally:
         data.release()
 

@@ -1,8 +1,11 @@
 """The data directory of `kafscale up`: one folder holds all state, one process at a time uses it.
 
+Nobody but the user who runs it may look into it.
+
 etcd/                the metadata server's own files
 objects/             the bucket: segments, indexes, manifests
 run/lock             held by the supervisor while it runs
+run/etcd/            etcd's sockets while it runs; elsewhere if the path would be too long for one
 run/endpoints.json   where everything listens, for the other commands; gone after a clean stop
 run/log/*.log        what each process printed
 tools/               programs that were fetched because the machine had none
@@ -17,6 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+PRIVATE_FOLDER: Final = 0o700
+PRIVATE_FILE: Final = 0o600
 DEFAULT_DATA_DIR: Final = Path("data")
 """Where `kafscale up` keeps everything unless told otherwise."""
 
@@ -56,6 +61,10 @@ class DataDir:
         return self.root / "objects"
 
     @property
+    def sockets(self) -> Path:
+        return self.root / "run" / "etcd"
+
+    @property
     def logs(self) -> Path:
         return self.root / "run" / "log"
 
@@ -73,10 +82,8 @@ class DataDir:
 
     def acquire(self) -> None:
         """Makes the tree and takes the lock, or raises DataDirBusy."""
-        for folder in (self.etcd, self.objects, self.logs):
-            folder.mkdir(parents=True, exist_ok=True)
-        self.etcd.chmod(0o700)
-        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._make_private()
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -85,6 +92,21 @@ class DataDir:
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
         self._lock = lock
+
+    def _make_private(self) -> None:
+        """Also what an earlier version made for all to read. Files below the folders are out of reach with them.
+
+        A root that was there before may hold other things of its user's: it stays as it is.
+        """
+        self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        for folder in (self.root / "run", self.logs, self.etcd, self.objects, self.tools):
+            if folder != self.tools:
+                folder.mkdir(parents=True, exist_ok=True)
+            if folder.is_dir():
+                folder.chmod(PRIVATE_FOLDER)
+        for path in (*(self.root / "run").iterdir(), *self.logs.iterdir()):
+            if path.is_file():
+                path.chmod(PRIVATE_FILE)
 
     def publish(self, endpoints: Endpoints) -> None:
         temporary = self._endpoints.with_suffix(".tmp")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 from kafscale.cli.options import StoreKind
+from kafscale.runtime.redaction import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,7 +148,8 @@ class _CsvRows:
 
     def _write(self, lines: Iterable[Sequence[str]]) -> None:
         text = io.StringIO()
-        csv.writer(text).writerows(lines)
+        shown = ([harmless(cell) for cell in line] for line in lines) if sys.stdout.isatty() else lines
+        csv.writer(text).writerows(shown)
         typer.echo(text.getvalue(), nl=False)
 
 
@@ -178,11 +181,9 @@ def _show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
     screen().print(table)
 
 
-def harmless(text: str) -> str:
-    """Without control codes: names and values are what clients chose, and a terminal would obey them."""
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
+def record_line(line: bytes) -> bytes:
+    """A record as it was written where a program reads it, and without control codes on a terminal."""
+    return harmless(line.decode(errors="replace")).encode() if sys.stdout.isatty() else line
 
 
 def screen() -> Console:

@@ -24,7 +24,7 @@ from kafscale.cli.datadir import DataDir, Endpoints
 from kafscale.cli.greeting import answers_as_kafka
 from kafscale.cli.options import ROLES, SERVICES, UPKEEP, StoreKind
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
-from kafscale.runtime.etcd_binary import EtcdFailed, EtcdProcess, find_etcd
+from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess, find_etcd, socket_folder
 from kafscale.runtime.malloc import MALLOC_ENV
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.keys import Keyspace, prefix_end
@@ -48,6 +48,7 @@ class UpPlan:
     store: StoreKind = StoreKind.DIR
     scale: Mapping[str, int] = field(default_factory=dict)
     upkeep: bool = True
+    etcd_quota_bytes: int = QUOTA_BYTES
 
     @property
     def bootstrap(self) -> str:
@@ -103,16 +104,23 @@ class Up:
     @asynccontextmanager
     async def _etcd_server(self) -> AsyncIterator[str]:
         binary = await asyncio.to_thread(find_etcd, self._data.tools, self._report)
-        server = EtcdProcess(binary, self._data.etcd, log_path=self._data.logs / "etcd.log")
-        await server.start()
-        self._report(f"etcd serves on {server.endpoint}")
-        watcher = asyncio.create_task(self._keep_etcd(server), name="etcd")
-        try:
-            yield server.endpoint
-        finally:
-            watcher.cancel()
-            await asyncio.wait({watcher})
-            await server.stop()
+        with socket_folder(self._data.sockets) as sockets:
+            server = EtcdProcess(
+                binary,
+                self._data.etcd,
+                log_path=self._data.logs / "etcd.log",
+                quota_bytes=self._plan.etcd_quota_bytes,
+                sockets=sockets,
+            )
+            await server.start()
+            self._report(f"etcd serves on {server.endpoint}")
+            watcher = asyncio.create_task(self._keep_etcd(server), name="etcd")
+            try:
+                yield server.endpoint
+            finally:
+                watcher.cancel()
+                await asyncio.wait({watcher})
+                await server.stop()
 
     async def _keep_etcd(self, server: EtcdProcess) -> None:
         """Starts etcd again when it dies, on the same port, as the services know no other."""
@@ -171,6 +179,7 @@ class Up:
         env = {
             **MALLOC_ENV,
             "KAFSCALE_ETCD_ENDPOINTS": endpoint,
+            "KAFSCALE_ETCD_QUOTA_BYTES": str(self._plan.etcd_quota_bytes),
             "KAFSCALE_NAMESPACE": self._plan.namespace,
             "KAFSCALE_OBJECT_STORE": self._plan.store.value,
             "KAFSCALE_NODE_ID": str(node_id),

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment, orphans
 from kafscale.storage.etcd import EtcdClient, KeyValue, Range, RangeResult, Txn
-from kafscale.storage.heads import CorruptValue, Head, Meta, Seg, decode_head, decode_meta
+from kafscale.storage.heads import Head, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId, index_beside
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
-from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 
 SEGMENTS_AT_ONCE = 8
@@ -61,7 +61,13 @@ class Fsck:
 
     async def _topics(self) -> list[Topic]:
         found = await self._etcd.prefix(self._keys.topics_prefix())
-        return [decode_topic(self._keys.parse_topic(kv.key), kv.value, kv.mod_revision) for kv in found.kvs]
+        topics: list[Topic] = []
+        for kv in found.kvs:
+            try:
+                topics.append(decode_topic(self._keys.parse_topic(kv.key), kv.value, kv.mod_revision))
+            except UnreadableValue as broken:
+                self._problem(kv.key.decode(errors="replace"), str(broken))
+        return topics
 
     async def _check_topic(self, topic: Topic) -> None:
         heads = await self._etcd.prefix(self._keys.heads_prefix(topic.topic_id), keys_only=True)
@@ -147,7 +153,7 @@ class Fsck:
                 segments += decode_manifest(await self._store.get(chunk.key)).segments
             if meta.epochs_key:
                 decode_manifest(await self._store.get(meta.epochs_key))
-        except (CorruptValue, UnknownSchema, ObjectNotFound) as broken:
+        except (UnreadableValue, ObjectNotFound) as broken:
             self._problem(name, str(broken))
             return None
         return Partition(name=name, head=head, meta=meta, segments=(*segments, *head.tail))
@@ -192,7 +198,9 @@ class Fsck:
                 self._problem(topic_id.hex(), "has heads in etcd and no topic record")
 
     def _problem(self, where: str, what: str) -> None:
-        self.verdict.problems.append(Problem(where, what))
+        problem = Problem(where, what)
+        if problem not in self.verdict.problems:  # a damaged topic is met twice
+            self.verdict.problems.append(problem)
 
 
 def _found(response: object) -> tuple[KeyValue, ...]:

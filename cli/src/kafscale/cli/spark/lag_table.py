@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from kafscale.cli.terminal import harmless, screen
+from kafscale.cli.terminal import screen
+from kafscale.runtime.redaction import harmless
 
 if TYPE_CHECKING:
     from kafscale.lake.lag.report import GroupRow, PartitionRow, Report, TopicRow

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafscale.cli.spark.lag_table import duration, rate, size
 from kafscale.cli.status.picture import READY
-from kafscale.cli.terminal import harmless
+from kafscale.runtime.redaction import harmless
 
 if TYPE_CHECKING:
     from kafscale.cli.status.picture import InstanceRow, Picture

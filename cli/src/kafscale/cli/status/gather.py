@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Picture, Told, Totals, newest, paint
 from kafscale.runtime.addresses import join_address, split_address
-from kafscale.storage.etcd import EtcdClient
-from kafscale.storage.heads import decode_owner
-from kafscale.storage.keys import Keyspace
+from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.heads import decode_owner, parse_value
+from kafscale.storage.keys import Keyspace, UnknownKey
 from kafscale.storage.membership_records import Instance, decode_live
+from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import decode_slot
 from kafscale.storage.topics import TopicState, decode_topic
 from kafscale.store.v1.store_pb2 import Cluster
@@ -50,20 +52,52 @@ async def _kept(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...]) ->
         etcd.prefix(keys.groups_prefix(), keys_only=True),
         etcd.range(keys.cluster()),
     )
-    found = [decode_topic(keys.parse_topic(kv.key), kv.value) for kv in topics.kvs]
+    found = _readable(topics.kvs, lambda kv: decode_topic(keys.parse_topic(kv.key), kv.value))
     active = [topic for topic in found if topic.state is TopicState.ACTIVE]
     return Kept(
         namespace=keys.namespace,
-        cluster_id=Cluster.FromString(cluster.kvs[0].value).cluster_id if cluster.kvs else None,
+        cluster_id=next(iter(_readable(cluster.kvs, _cluster_id)), None),
         etcd=endpoints,
-        instances=tuple(decode_live(kv, keys) for kv in live.kvs),
+        instances=tuple(_readable(live.kvs, lambda kv: decode_live(kv, keys))),
         topics=len(active),
         partitions=sum(topic.partitions for topic in active),
-        groups=len(groups.kvs),
-        partition_owners=tuple(o for o in (decode_owner(kv.value).owner for kv in owners.kvs) if o),
-        slot_owners=tuple(o for o in (decode_slot(kv.value).owner for kv in slots.kvs) if o),
+        groups=count_groups(keys, (kv.key for kv in groups.kvs)),
+        partition_owners=tuple(
+            record.owner
+            for record in _readable(owners.kvs, lambda kv: decode_owner(kv.value))
+            if record.owner
+        ),
+        slot_owners=tuple(
+            slot.owner for slot in _readable(slots.kvs, lambda kv: decode_slot(kv.value)) if slot.owner
+        ),
         now_ms=int(time.time() * 1000),
     )
+
+
+def count_groups(keys: Keyspace, found: Iterable[bytes]) -> int:
+    """Without the keys of their members, and what else stands there."""
+    named = set()
+    for key in found:
+        with contextlib.suppress(UnknownKey):
+            _, group, beneath = keys.parse_in_group(key)
+            if beneath is None:
+                named.add(group)
+    return len(named)
+
+
+def _readable(kvs: Iterable[KeyValue], decode: Callable[[KeyValue], T]) -> list[T]:
+    """What is damaged or newer is left out: the picture is of what can be read. `kafscale fsck` names damage."""
+    found: list[T] = []
+    for kv in kvs:
+        with contextlib.suppress(UnreadableValue):
+            found.append(decode(kv))
+    return found
+
+
+def _cluster_id(kv: KeyValue) -> str:
+    record = Cluster()
+    parse_value(record, kv.value, "cluster record")
+    return record.cluster_id
 
 
 async def _scrape(instances: list[Instance]) -> dict[str, Totals]:

@@ -1,0 +1,30 @@
+"""`kafscale etcd-repair`; what it does is `kafscale.runtime.etcd_repair`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafscale.cli.options import StoreKind
+from kafscale.cli.running import Trouble, on_cluster
+from kafscale.cli.terminal import DataDirOption, NamespaceOption, report
+
+if TYPE_CHECKING:
+    from kafscale.cli.clusters import Cluster
+
+
+def etcd_repair(data_dir: DataDirOption = None, namespace: NamespaceOption = None) -> None:
+    """Make room in an etcd that is full (NOSPACE) and clear its alarm. No key is removed.
+
+    Example: kafscale etcd-repair --data-dir data. KAFSCALE_ETCD_ENDPOINTS should name every member: each stands
+    still while it is defragmented, one after the other. Where etcd has users, the user has to be root.
+    """
+
+    async def work(cluster: Cluster) -> None:
+        from kafscale.runtime.etcd_repair import StillFull, repair
+
+        try:
+            await repair(cluster.etcd, cluster.keys, report)
+        except StillFull as full:
+            raise Trouble(str(full)) from full
+
+    on_cluster(work, data_dir, namespace, StoreKind.DIR)
