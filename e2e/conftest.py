@@ -8,10 +8,13 @@ while the other has nothing left; each process has ports of its own.
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from kafscale.runtime.ports import SHARE
+
+from e2e.harness.compose import Compose
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 LONGEST = (
@@ -41,3 +44,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {SCENARIOS / f"{name}.py": place for place, name in enumerate(LONGEST)}
     assert all(path.exists() for path in rank), "a file of LONGEST is gone"
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what its containers have written, and not only that one of them is not well."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        for name, value in item.funcargs.items():
+            if isinstance(value, Compose):
+                report.sections.append((f"containers of {name}", value.stories(sick_only=False)))
+    return report

@@ -1,7 +1,8 @@
 """What producers were told, against what the log holds.
 
 Names of the laws are those of the Jepsen tests for Kafka: no lost write, no duplicate, one value per offset, no
-aborted read, session order, and an acknowledgement carries the true offset.
+aborted read, session order, and an acknowledgement carries the true offset. No skips is a law of each single answer:
+a consumer takes a gap for compaction's and goes on behind it, so that a log that is read to its end shows none of them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,30 @@ class Sent:
 
 Log = Mapping[int, Sequence[tuple[int, bytes]]]
 """partition -> (offset, value) in the order in which a reader saw them"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one Fetch of a partition was given: (base, last, records) of each batch, in their order."""
+
+    partition: int
+    asked: int
+    batches: Sequence[tuple[int, int, int]]
+
+    def skips(self) -> list[str]:
+        """Every offset that the answer passes over, of a log that is never compacted."""
+        found = []
+        due = self.asked
+        for number, (base, last, records) in enumerate(self.batches):
+            if base > due or last < due or (number and base < due):
+                found.append(f"skip: {self._where()} {due} was due and {base} to {last} came")
+            if records != last - base + 1:
+                found.append(f"skip: {self._where()} {base} to {last} hold {records} records")
+            due = last + 1
+        return found
+
+    def _where(self) -> str:
+        return f"partition {self.partition} was asked for {self.asked}:"
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.checkers.history import History, Log, Sent
+from e2e.checkers.history import Answer, History, Log, Sent
 
 A, B, C = Sent("p", 0, 0), Sent("p", 1, 0), Sent("p", 2, 0)
 CLEAN: Log = {0: [(0, A.value), (1, B.value)]}
@@ -32,3 +32,23 @@ def test_a_clean_history_has_no_violation() -> None:
 )
 def test_an_anomaly_is_found_and_named(log: Log, law: str) -> None:
     assert any(law in sentence for sentence in history().violations(log))
+
+
+def test_answers_that_follow_on_skip_nothing() -> None:
+    for batches in ([], [(4, 9, 6)], [(7, 7, 1), (8, 10, 3)]):
+        assert Answer(0, 7, batches).skips() == []
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [(8, 9, 2)],  # begins behind what was asked for
+        [(4, 6, 3)],  # ends before it
+        [(4, 9, 6), (11, 12, 2)],  # a hole
+        [(4, 9, 6), (9, 12, 4)],  # offsets twice
+        [(4, 9, 5)],  # a batch with a hole
+    ],
+)
+def test_an_answer_that_skips_is_found(batches: list[tuple[int, int, int]]) -> None:
+    (sentence,) = Answer(0, 7, batches).skips()
+    assert sentence.startswith("skip: partition 0 was asked for 7: ")

@@ -282,6 +282,35 @@ def directories(world: World, version: int) -> Content:
     return {"topics": [{"topic": world.topic, "partitions": [0]}] if version else None}
 
 
+def acl_filter(_: World, __: int) -> Content:
+    return {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+
+
+def acl(world: World, _: int) -> Content:
+    return {
+        "resource_type": TOPIC_RESOURCE,
+        "resource_name": world.topic,
+        "resource_pattern_type": 3,
+        "principal": "User:oracle",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+
+
+def reassignments(world: World, _: int) -> Content:
+    return {"timeout_ms": 10_000, "topics": [{"name": world.topic, "partition_indexes": [0]}]}
+
+
+NO_ACLS = dict.fromkeys(range(1, 4), frozenset({int(ErrorCode.SECURITY_DISABLED)}))
 NOT_NEEDED = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.ELECTION_NOT_NEEDED)}))
 ID_FIRST = {4: frozenset({int(ErrorCode.MEMBER_ID_REQUIRED)})}
 
@@ -305,6 +334,9 @@ ROWS: Mapping[int, Row] = {
     21: Row(lambda world, _: {**on_partition(world, offset=-1), "timeout_ms": 10_000}, topic),
     22: Row(lambda _, __: {"transactional_id": None, "transaction_timeout_ms": 1_000}, nothing),
     23: Row(epoch, topic),
+    29: Row(acl_filter, nothing, NO_ACLS),
+    30: Row(lambda world, version: {"creations": [acl(world, version)]}, nothing, NO_ACLS),
+    31: Row(lambda world, version: {"filters": [acl_filter(world, version)]}, nothing, NO_ACLS),
     32: Row(configs, topic),
     33: Row(configs, topic),
     35: Row(directories, topic),
@@ -312,6 +344,7 @@ ROWS: Mapping[int, Row] = {
     42: Row(lambda world, _: {"groups_names": [world.group]}, offsets),
     43: Row(elect, topic, NOT_NEEDED),
     44: Row(configs, topic),
+    46: Row(reassignments, topic),
     47: Row(lambda world, _: {"group_id": world.group, **on_partition(world)}, offsets),
     60: Row(lambda _, __: {"include_cluster_authorized_operations": True, "endpoint_type": 1}, nothing),
     61: Row(lambda world, _: {"topics": [{"name": world.topic, "partition_indexes": [0]}]}, topic),

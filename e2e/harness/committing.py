@@ -6,7 +6,7 @@ A member commits to a partition of its own and reads that back; `checkers/commit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,7 @@ class System:
 
     folder: Path
     etcd: EtcdProcess
+    env: Mapping[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     others: list[Service] = field(default_factory=list)
     coordinators: dict[int, Service] = field(default_factory=dict)
@@ -77,6 +78,7 @@ class System:
             "KAFSCALE_OBJECT_DIR": str(self.folder / "objects"),
             "KAFSCALE_LISTENERS": f"PLAINTEXT://{self.bootstrap}",
             "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
+            **self.env,
         }
 
     def kill(self) -> None:
@@ -228,11 +230,11 @@ async def all_commit(members: list[Member], what: str, timeout_s: float) -> None
 
 
 @contextmanager
-def system_of(folder: Path, *node_ids: int) -> Iterator[System]:
+def system_of(folder: Path, *node_ids: int, env: Mapping[str, str] | None = None) -> Iterator[System]:
     """Runs in the block, with these coordinators."""
     etcd = EtcdProcess(find_etcd(folder / "tools", print), folder / "etcd", log_path=folder / "etcd.log")
     asyncio.run(etcd.start())
-    system = System(folder, etcd)
+    system = System(folder, etcd, env or {})
     try:
         system.start(*node_ids)
         yield system

@@ -122,7 +122,12 @@ class Container:
         try:
             until(f"{self.id} is healthy", lambda: self.healthy, HEALTHY_TIMEOUT_S)
         except NotYet as late:
-            raise AssertionError(f"{late}\n{docker('logs', '--tail', '30', self.id)}") from late
+            raise AssertionError(f"{late}\n{self.story()}") from late
+
+    def story(self) -> str:
+        """The end of what it has written: services log to standard error, which `docker logs` keeps apart."""
+        log = run(["docker", "logs", "--tail", "60", self.id])
+        return f"{self.inspect()['Name']}\n{log.stdout}{log.stderr}"
 
     def stop_and_start(self) -> int:
         """SIGTERM, and the exit code; it is healthy again when this returns."""
@@ -155,14 +160,15 @@ class Compose:
         }
         files = ["--file", str(ROOT / "compose.yaml"), "--file", str(OVERRIDE)]
         done = run(["docker", "compose", *files, *arguments], env)
-        assert done.returncode == 0, f"compose {' '.join(arguments)}:\n{done.stderr[-3000:]}{self._stories()}"
+        assert done.returncode == 0, (
+            f"compose {' '.join(arguments)}:\n{done.stderr[-3000:]}{self.stories(sick_only=True)}"
+        )
         return done.stdout
 
-    def _stories(self) -> str:
-        """The ends of the logs of containers that are not well."""
-        sick = [each for role in (*ROLES, *FOUNDATIONS) for each in self.containers(role) if not each.healthy]
-        logs = (run(["docker", "logs", "--tail", "15", each.id]) for each in sick)
-        return "".join(f"\n{log.stdout}{log.stderr}" for log in logs)
+    def stories(self, *, sick_only: bool) -> str:
+        """The ends of the logs of all containers, or of those that are not well."""
+        found = [each for role in (*ROLES, *FOUNDATIONS) for each in self.containers(role)]
+        return "".join(f"\n{each.story()}" for each in found if not (sick_only and each.healthy))
 
     def up(self, scale: Mapping[str, int] | None = None) -> None:
         """Returns when all are healthy, those included that the last scenario has harmed.

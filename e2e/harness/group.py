@@ -115,6 +115,7 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _disk: DiskWatch = field(init=False)
+    _longest_session_ms: int = 0
 
     def __post_init__(self) -> None:
         self._disk = DiskWatch(self.folder / f"{self.name}.disk")
@@ -126,12 +127,18 @@ class Group:
 
     @property
     def gap_max_s(self) -> float:
-        """How long a partition may be without a member: a session, a rebalance, and what the disk stood still."""
-        return self.session_ms / 1000 + REBALANCE_S + self._disk.still_s
+        """How long a partition may be without a member. A static one may be away for its session: as long as its client
+        takes to start again, which for a JVM on a busy machine is more than a rebalance."""
+        return self.bound_s(self._longest_session_ms)
+
+    def bound_s(self, session_ms: int) -> float:
+        """A session, a rebalance, and what the disk stood still."""
+        return session_ms / 1000 + REBALANCE_S + self._disk.still_s
 
     def join(self, name: str, instance: str = "", variant: Variant | None = None) -> None:
         """With an instance id it is a static member."""
         variant = variant or self.variant
+        self._longest_session_ms = max(self._longest_session_ms, self.session_ms)
         arguments = {
             "mode": "group",
             "bootstrap": self.bootstrap,

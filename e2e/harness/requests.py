@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 from kafscale.wire.apis import ApiKey
+from kafscale.wire.buffers import Buffer
 from kafscale.wire.records import Record, build_batch
 from kafscale.wire.schema import (
     api_versions,
@@ -132,12 +134,21 @@ def ask_fetch(raw: Raw, **wanted: object) -> tuple[fetch.FetchResponsePartition,
     return tuple(part for topic in answer.responses for part in topic.partitions)
 
 
-def ask_list_offsets(raw: Raw, timestamp: int, *, topic: str = TOPIC, part: int = 0) -> tuple[int, int]:
-    """Error code and offset."""
+def list_offsets_body(timestamp: int, *, topic: str = TOPIC, part: int = 0) -> Sequence[Buffer]:
     wanted = list_offsets.ListOffsetsRequestPartition(partition_index=part, timestamp=timestamp)
     message = list_offsets.ListOffsetsRequest(
         replica_id=-1, topics=[list_offsets.ListOffsetsRequestTopic(name=topic, partitions=[wanted])]
     )
-    answer = raw.ask(ApiKey.LIST_OFFSETS, LIST_V, list_offsets.encode_request(message, LIST_V))
+    return list_offsets.encode_request(message, LIST_V)
+
+
+def list_offsets_answer(answer: bytes) -> tuple[int, int]:
+    """Error code and offset."""
     result = list_offsets.decode_response(answer, LIST_V).topics[0].partitions[0]
     return result.error_code, result.offset
+
+
+def ask_list_offsets(raw: Raw, timestamp: int, *, topic: str = TOPIC, part: int = 0) -> tuple[int, int]:
+    """Error code and offset."""
+    body = list_offsets_body(timestamp, topic=topic, part=part)
+    return list_offsets_answer(raw.ask(ApiKey.LIST_OFFSETS, LIST_V, body))

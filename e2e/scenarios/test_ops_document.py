@@ -80,7 +80,7 @@ def test_the_documents_go_program_gets_the_answers_that_it_asks_for(
     until("my-group has its partitions", lambda: consumer.poll(0.1) is None and bool(consumer.assignment()))
 
     while_used = run(program)
-    assert while_used["groups"].startswith("[{my-group consumer Stable Classic ")
+    assert while_used["groups"].startswith("[{my-group consumer Stable classic ")
     assert while_used["describe"].startswith("[{0 <nil> my-group Stable consumer range [{rdkafka-")
     assert while_used["offsets"].startswith("[{orders [{0 0 0 0 "), "epochs begin at 1: epoch 0 ends at 0"
     assert " DEFAULT_CONFIG " in while_used["configs"]

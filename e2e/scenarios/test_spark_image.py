@@ -54,13 +54,10 @@ def of_cluster(cluster: Cluster) -> list[str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     variables = [part for name, value in told.items() for part in ("--env", f"{name}={value}")]
-    return [
-        *variables,
-        "--network",
-        "host",
-        "--volume",
-        f"{endpoints['object_dir']}:{endpoints['object_dir']}:ro",
-    ]
+    shared = (Path(endpoints["etcd"].removeprefix("unix://")).parent, endpoints["object_dir"])
+    volumes = [part for folder in shared for part in ("--volume", f"{folder}:{folder}:ro")]
+    # The data directory is shut to everybody but the user who runs the cluster.
+    return [*variables, *volumes, "--network", "host", "--user", f"{os.getuid()}:{os.getgid()}"]
 
 
 def run(options: Sequence[str], *command: str) -> subprocess.CompletedProcess[str]:

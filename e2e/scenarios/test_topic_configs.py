@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -31,9 +32,28 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 from confluent_kafka.cimpl import NewTopic
+from kafscale.wire.batches import BatchHeader, split_batches
 
 from e2e.harness.cluster import Cluster
+from e2e.harness.raw import Raw
+from e2e.harness.requests import ask_fetch
 from e2e.harness.services import until
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its resources the old way
+    import kafka
+    from kafka import KafkaAdminClient
+    from kafka.admin import (
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ACLResourcePatternType,
+        ResourcePatternFilter,
+        ResourceType,
+    )
+    from kafka.admin import ConfigResource as PythonResource
+    from kafka.admin import ConfigResourceType as PythonResourceType
+    from kafka.errors import SecurityDisabledError
 
 log = logging.getLogger(__name__)
 
@@ -192,9 +212,83 @@ def test_a_topics_linger_is_waited_out(admin: AdminClient, producer: Producer) -
     felt("each of three acknowledgements waits", lambda: all(lingers() for _ in range(3)))
 
 
+def values_read(cluster: Cluster, topic: str, count: int) -> list[Any]:
+    """Key, value, time and headers of each record, by librdkafka, which checks the CRC of what it reads."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        read = consumer.consume(count, ANSWER_S)
+    finally:
+        consumer.close()
+    assert [message.offset() for message in read] == list(range(count))
+    return [(m.key(), m.value(), m.timestamp()[1], m.headers()) for m in read]
+
+
+def stored_headers(cluster: Cluster, topic: str) -> list[BatchHeader]:
+    """Of the log's batches, as a Fetch hands them out: they are the stored bytes."""
+    headers: list[BatchHeader] = []
+    with Raw.to(cluster.bootstrap) as raw:
+        while True:
+            (part,) = ask_fetch(raw, topic=topic, offset=headers[-1].last_offset + 1 if headers else 0)
+            assert part.error_code == 0
+            record_set: Any = part.records or b""
+            found = [header for header, _ in split_batches(record_set)]
+            if not found:
+                return headers
+            headers += found
+
+
+@pytest.mark.parametrize("wanted", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_a_topic_keeps_batches_in_its_own_codec_and_clients_read_what_was_sent(
+    cluster: Cluster, admin: AdminClient, wanted: str
+) -> None:
+    topic = f"compressed-{wanted}"
+    configs = {"compression.type": wanted}
+    if wanted not in ("snappy", "uncompressed"):
+        configs[f"compression.{wanted}.level"] = "1"
+    admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(ANSWER_S)
+    expected = []
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "compression.type": codec,
+                "enable.idempotence": True,
+                "linger.ms": 100,
+            }
+        )
+        for number in range(100):
+            key, value = b"%s-%d" % (codec.encode(), number), b"some value of a record " * (number % 7)
+            headers: Any = [("h", b"%d" % number)]
+            producer.produce(topic, value, key, timestamp=SENT_MS + number, headers=headers)
+            expected.append((key, value, SENT_MS + number, headers))
+        assert producer.flush(ANSWER_S) == 0
+    assert values_read(cluster, topic, len(expected)) == expected
+    stored = stored_headers(cluster, topic)
+    assert {header.codec.name.lower() for header in stored} == {wanted.replace("uncompressed", "none")}
+    assert sum(header.records_count for header in stored) == len(expected)
+    if wanted not in ("snappy", "zstd"):  # those it reads with packages that are not installed
+        consumer = kafka.KafkaConsumer(bootstrap_servers=cluster.bootstrap, enable_auto_commit=False)
+        consumer.assign([kafka.TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        read: list[bytes] = []
+        while len(read) < len(expected):
+            polled = consumer.poll(timeout_ms=1_000)
+            read += [record.value for records in polled.values() for record in records]
+        consumer.close()
+        assert read == [value for _, value, _, _ in expected]
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("retention.ms", "-2"), ("segment.bytes", "0"), ("compression.type", "gzip"), ("no.such", "1")],
+    [("retention.ms", "-2"), ("segment.bytes", "0"), ("compression.type", "brotli"), ("no.such", "1")],
 )
 def test_what_cannot_be_set_is_invalid_config_with_its_name(admin: AdminClient, key: str, value: str) -> None:
     topic = create(admin, f"refused-{key}")
@@ -203,6 +297,79 @@ def test_what_cannot_be_set_is_invalid_config_with_its_name(admin: AdminClient, 
     assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
     described = describe(admin, ConfigResource.Type.TOPIC, topic)
     assert all(entry.is_default for entry in described.values())
+
+
+WITHOUT_EFFECT = {
+    "file.delete.delay.ms": "1000",
+    "flush.messages": "10000",
+    "flush.ms": "1000",
+    "index.interval.bytes": "8192",
+    "min.insync.replicas": "2",
+    "preallocate": "true",
+    "segment.index.bytes": "1048576",
+    "segment.jitter.ms": "10",
+    "segment.ms": "3600000",
+    "unclean.leader.election.enable": "true",
+}
+
+
+def test_what_mirrormaker_copies_is_kept_whole_and_records_pass_as_before(
+    admin: AdminClient, producer: Producer
+) -> None:
+    """All configs of a topic at once, as it sets them: one that is refused would lose the others."""
+    topic = "copied"
+    configs = {**WITHOUT_EFFECT, "retention.ms": "-1", "cleanup.policy": "compact"}
+    admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(ANSWER_S)
+    shown = describe(admin, ConfigResource.Type.TOPIC, topic)
+    assert {name: entry.value for name, entry in shown.items() if not entry.is_default} == configs
+    assert code_of(send(producer, topic, key=b"k")) == 0
+    alter(admin, topic, AlterConfigOpType.SET, "min.insync.replicas", "3")
+    alter(admin, topic, AlterConfigOpType.DELETE, "segment.ms")
+    shown = describe(admin, ConfigResource.Type.TOPIC, topic)
+    assert (shown["min.insync.replicas"].value, shown["segment.ms"].is_default) == ("3", True)
+
+
+@pytest.fixture
+def python(cluster: Cluster) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    yield client
+    client.close()
+
+
+def test_configs_of_a_group_are_kept_listed_and_put_back(
+    admin: AdminClient, python: KafkaAdminClient
+) -> None:
+    """kafka-python alters, and librdkafka reads as well. A group needs no members."""
+    session, group = "consumer.session.timeout.ms", "readers"
+    resource = PythonResource(PythonResourceType.GROUP, group, configs={session: "50000"})
+    python.alter_configs([resource])
+    shown = describe(admin, ConfigResource.Type.GROUP, group)
+    assert (shown[session].value, shown[session].is_default) == ("50000", False)
+    assert shown["consumer.heartbeat.interval.ms"].value == "5000"
+    assert python.list_config_resources(["GROUP"]) == {"group": [group]}
+    entry = ConfigEntry(session, None, incremental_operation=AlterConfigOpType.DELETE)
+    changed = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
+    admin.incremental_alter_configs([changed])[changed].result(ANSWER_S)
+    assert describe(admin, ConfigResource.Type.GROUP, group)[session].value == "45000"
+    assert python.list_config_resources(["GROUP"]) == {}
+    entry = ConfigEntry(session, "1", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
+    with pytest.raises(KafkaException, match=session) as refused:
+        admin.incremental_alter_configs([changed])[changed].result(ANSWER_S)
+    assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+
+
+def test_there_are_no_acls_and_no_reassignments(python: KafkaAdminClient) -> None:
+    anything = ACLFilter(
+        principal=None,
+        host=None,
+        operation=ACLOperation.ANY,
+        permission_type=ACLPermissionType.ANY,
+        resource_pattern=ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY),
+    )
+    with pytest.raises(SecurityDisabledError, match="No Authorizer"):
+        python.describe_acls(anything)
+    assert python.list_partition_reassignments() == {}
 
 
 def describe(admin: AdminClient, kind: Any, name: str) -> dict[str, Any]:

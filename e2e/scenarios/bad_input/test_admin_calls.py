@@ -10,15 +10,19 @@ from types import ModuleType
 import pytest
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import (
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
     elect_leaders,
     list_config_resources,
+    list_partition_reassignments,
     offset_for_leader_epoch,
 )
 
@@ -31,6 +35,10 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NO_PARTITIONS = [-1, 2, INT32_MAX, INT32_MIN]
 BAD_NAMES = ["", "..", "a/b", "../../etc", "n" * 250, "nul\0", "ünïcode", "@kafscale"]
 APIS = {
+    describe_acls: (2, 3),  # ten bytes of 255 are a filter of v1
+    create_acls: (1, 3),
+    delete_acls: (1, 3),
+    list_partition_reassignments: (0, 0),
     describe_cluster: (0, 2),
     describe_log_dirs: (0, 5),
     describe_producers: (0, 0),
@@ -134,13 +142,19 @@ def test_resources_of_no_type_are_not_listed(raw: Raw, kind: int) -> None:
     assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
 
 
-@pytest.mark.parametrize("count", [2, 1, 0, -1, INT32_MIN, INT32_MAX])
-def test_partitions_that_cannot_be_are_not_made(raw: Raw, count: int) -> None:
+INVALID = ErrorCode.INVALID_PARTITIONS
+
+
+@pytest.mark.parametrize(
+    ("count", "code"),
+    [*((count, INVALID) for count in (2, 1, 0, -1, INT32_MIN)), (INT32_MAX, ErrorCode.POLICY_VIOLATION)],
+)
+def test_partitions_that_cannot_be_are_not_made(raw: Raw, count: int, code: int) -> None:
     asked = create_partitions.CreatePartitionsRequestTopic(name=TOPIC, count=count, assignments=None)
     for validate_only in (True, False):
         request = create_partitions.CreatePartitionsRequest(topics=[asked], validate_only=validate_only)
         (result,) = ask(raw, create_partitions, 3, request).results
-        assert result.error_code == ErrorCode.INVALID_PARTITIONS
+        assert result.error_code == code
 
 
 def test_a_name_that_metrics_could_not_tell_from_another_is_refused(raw: Raw) -> None:

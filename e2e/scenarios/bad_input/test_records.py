@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.batches import BatchHeader, pack_batch, read_batch_header
+from kafscale.wire.batches import RECORDS_MAX, BatchHeader, pack_batch, read_batch_header
+from kafscale.wire.compression import compress
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import HEADER_SIZE, Codec, Record, build_batch
 
@@ -21,12 +22,16 @@ from e2e.harness.raw import Raw
 from e2e.harness.requests import (
     INT32_MAX,
     INT32_MIN,
+    LIST_V,
     PRODUCE_V,
     TOPIC,
     ask_list_offsets,
     ask_produce,
     batch,
+    create,
     init_pid,
+    list_offsets_answer,
+    list_offsets_body,
     produce_body,
     send,
     usable,
@@ -34,6 +39,7 @@ from e2e.harness.requests import (
 from e2e.harness.services import until
 
 SILENCE_S = 1.0
+FAR = 1 << 60
 ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
 
 pytestmark = pytest.mark.timeout(120)
@@ -157,6 +163,35 @@ def test_a_compression_bomb_costs_the_server_nothing(cluster: Cluster, raw: Raw)
     ask_list_offsets(raw, -3, part=1)
     grown = {pid: resident_bytes(pid) - size for pid, size in before.items()}
     assert max(grown.values()) < 192 << 20
+
+
+def liar(count: int) -> bytes:
+    """A few hundred bytes: so many records of no time, of which the newest is said to be far in the future."""
+    header = read_batch_header(batch(1))
+    fields = {name: getattr(header, name) for name in BatchHeader.__struct_fields__}
+    claims = {"records_count": count, "last_offset_delta": count - 1, "max_timestamp": FAR}
+    body = compress(Codec.ZSTD, bytes((12, 0, 0, 0, 1, 1, 0)) * count)
+    return bytes(pack_batch(BatchHeader(**{**fields, **claims, "attributes": int(Codec.ZSTD)}), body))
+
+
+def test_a_batch_may_claim_a_million_records(raw: Raw) -> None:
+    assert send(raw, liar(RECORDS_MAX + 1)) == ErrorCode.INVALID_RECORD
+
+
+def test_a_search_among_batches_that_lie_has_an_end_and_others_do_not_wait_for_it(
+    cluster: Cluster, raw: Raw
+) -> None:
+    """Six batches of a kilobyte and a hundred small ones; each of them opened whole was ten seconds of one loop."""
+    topic = "liars"
+    until("the topic is there", lambda: create(raw, topic, partitions=1) in (0, 36))
+    assert send(raw, liar(900_000) * 6, topic=topic) == ErrorCode.NONE
+    assert send(raw, liar(1_000) * 100, topic=topic) == ErrorCode.NONE
+    body = list_offsets_body(FAR - 1, topic=topic)
+    raw.request(ApiKey.LIST_OFFSETS, LIST_V, body)
+    with Raw.to(cluster.bootstrap) as other:
+        for _ in range(20):
+            assert ask_list_offsets(other, -1)[0] == ErrorCode.NONE
+    assert list_offsets_answer(raw.answer_to(ApiKey.LIST_OFFSETS, LIST_V)) == (0, 0)
 
 
 def resident_bytes(pid: int) -> int:

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 var codecs = map[string]kafka.Compression{
 	"none": 0, "gzip": kafka.Gzip, "snappy": kafka.Snappy, "lz4": kafka.Lz4, "zstd": kafka.Zstd,
 }
+
+// A topic is there within a second; a minute is a busy machine's.
+const createTries = 240
 
 func main() {
 	a := record.Parse()
@@ -43,11 +47,23 @@ func produce(ctx context.Context, a record.Args) {
 		}
 		batch = append(batch, m)
 		if len(batch) == 1000 || i == a.Count-1 {
-			record.Must(writer.WriteMessages(ctx, batch...))
+			record.Must(write(ctx, writer, batch))
 			batch = nil
 		}
 	}
 	record.Must(writer.Close())
+}
+
+// The Metadata request that creates a topic is answered "unknown topic", by Apache Kafka as well. kafka-go gives that to
+// its caller before it has sent a record, and its documentation says to write again.
+func write(ctx context.Context, writer *kafka.Writer, batch []kafka.Message) error {
+	for try := 1; ; try++ {
+		err := writer.WriteMessages(ctx, batch...)
+		if try == createTries || !errors.Is(err, kafka.UnknownTopicOrPartition) {
+			return err
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
 }
 
 func consume(ctx context.Context, a record.Args) {
