@@ -12,7 +12,7 @@ UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests c
 JOBS ?= $(shell nproc)
 E2E_PROCESSES ?= 2
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos tutorial fuzz bench mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers tutorial fuzz bench scale mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -81,6 +81,8 @@ e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for 
 	$(PYTEST) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose'
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
+chaos-readers: setup-dev ## readers behind the tail while owners checkpoint and processes die (MINUTES=30)
+	$(PYTEST) --log-cli-level info e2e/scenarios/test_readers_behind.py -m chaos
 tutorial: setup-dev ## docs/tutorial.md's commands with its ten million records, each count beside an oracle's
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_tutorial.py -m chaos
 fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAMES=10000 of each)
@@ -91,6 +93,8 @@ mutants: setup-dev ## plant the protocol's known bugs and see each caught
 	$(BIN)/python tools/mutants.py
 bench: setup-dev ## the table of docs/performance.md, with Apache Kafka beside
 	$(BIN)/python -m bench
+scale: setup-dev ## upkeep over five million segments that were built: peak memory and time (some minutes)
+	$(BIN)/python -m bench.upkeep_scale
 
 lock: setup-dev ## renew the lock files from the members' pyproject.toml
 	tools/lock.sh

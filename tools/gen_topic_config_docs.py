@@ -1,11 +1,13 @@
-"""Writes docs/topic-configs.md from the admin's table of configs."""
+"""Writes docs/topic-configs.md from the admin's tables of configs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
 
-from kafscale.admin.configs import TOPIC_CONFIGS, Acts, ConfigKey
+from kafscale.admin.config_table import Acts, ConfigKey
+from kafscale.admin.configs import TOPIC_CONFIGS
+from kafscale.admin.group_configs import group_table
 from kafscale.admin.settings import AdminSettings
 from kafscale.coordinator.settings import CoordinatorSettings
 
@@ -14,7 +16,8 @@ from tools.generated import ROOT, write_or_check
 TARGET = ROOT / "docs" / "topic-configs.md"
 HEAD = """# Topic configs
 
-Generated from `services/admin/src/kafscale/admin/configs.py` by `tools/gen_topic_config_docs.py`; do not edit.
+Generated from `services/admin/src/kafscale/admin/configs.py` and `group_configs.py` beside it by
+`tools/gen_topic_config_docs.py`; do not edit.
 
 Set them with CreateTopics, AlterConfigs (which replaces the whole set) or IncrementalAlterConfigs
 (`kafka-configs --alter`). A key that is not listed, or a value that a key does not take, is INVALID_CONFIG with
@@ -26,11 +29,26 @@ services ([settings.md](settings.md)) and cannot be altered.
 Running services know a change within a second. What is felt at runs of retention or compaction is kept and shown
 for them. [Retention](retention.md) and [compaction](compaction.md) run hourly.
 """
-SHOWN = """
-## Shown
+KEPT = """
+## Kept, without effect
 
-Tools, Connect and Streams read these. They say how KafScale works, or have Kafka's value where nothing here depends
-on it; setting one to anything else is INVALID_CONFIG.
+Programs that make topics set these, and MirrorMaker copies them. They are checked as Kafka checks them, kept, and shown
+with the value that was set; nothing here depends on them, for the reason beside each. Defaults are Kafka's, but for
+those of `message.timestamp.*`, which say what is accepted.
+"""
+GROUPS = """
+## Configs of groups
+
+Resource type 32 (KIP-848), set with AlterConfigs or IncrementalAlterConfigs (`kafka-configs --alter --entity-type
+groups`). A group needs no members to have configs, and keeps them when it is deleted, as in Kafka. Coordinators know a
+change within a second; a member hears of it with its next heartbeat. What is not set is the setting of the same name
+([settings.md](settings.md)); bounds are settings too: `KAFSCALE_GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS` and so on. A
+session timeout must be longer than the heartbeat interval. At most `KAFSCALE_GROUP_CONFIGS_MAX` groups have configs of
+their own; one more is POLICY_VIOLATION. Share groups and streams groups are not there: what only they read is checked
+as Kafka checks it, kept and shown, without effect.
+
+| key | type | default | a change is felt | |
+|---|---|---|---|---|
 """
 DEFAULTS = """
 ## Defaults
@@ -42,11 +60,12 @@ Kafka's, where a topic or its creator says nothing.
 """
 
 
-def rows(keys: Iterable[ConfigKey]) -> Iterator[str]:
+def rows(keys: Iterable[ConfigKey], *, acts: bool = False) -> Iterator[str]:
+    """`acts`: with a column that says when a change is felt."""
     for key in keys:
         value = f"`{key.default}`" if key.default else ""
-        acts = "" if key.read_only else f" {key.acts.value} |"
-        yield f"| `{key.name}` | {key.type.name.lower()} | {value} |{acts} {key.doc} |"
+        felt = f" {key.acts.value} |" if acts else ""
+        yield f"| `{key.name}` | {key.type.name.lower()} | {value} |{felt} {key.doc} |"
 
 
 def defaults() -> Iterator[str]:
@@ -55,18 +74,20 @@ def defaults() -> Iterator[str]:
     yield f"| `num.partitions` | `{partitions}` | `KAFSCALE_NUM_PARTITIONS` |"
     yield "| `default.replication.factor` | `1` | nothing: the object store is the replication |"
     for name in ("retention.ms", "max.message.bytes"):
-        yield f"| `{name}` | `{TOPIC_CONFIGS[name].default}` | the topic's config |"
+        yield f"| `{name}` | `{TOPIC_CONFIGS.keys[name].default}` | the topic's config |"
     variable = "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS"
     yield f"| `group.initial.rebalance.delay.ms` | `{delay_ms}` | `{variable}` |"
 
 
 def page() -> str:
-    keys = TOPIC_CONFIGS.values()
+    keys = TOPIC_CONFIGS.keys.values()
     lines = [HEAD, "| key | type | default | a change is felt | |", "|---|---|---|---|---|"]
-    lines += rows(key for key in keys if key.acts is not Acts.NEVER)
-    lines += [SHOWN, "| key | type | value | |", "|---|---|---|---|"]
-    lines += rows(key for key in keys if key.acts is Acts.NEVER)
-    return "\n".join(lines) + "\n" + DEFAULTS + "\n".join(defaults()) + "\n"
+    lines += rows((key for key in keys if key.acts in (Acts.AT_ONCE, Acts.IN_RUNS)), acts=True)
+    lines += [KEPT, "| key | type | default | why it has none |", "|---|---|---|---|"]
+    lines += rows(key for key in keys if key.acts is Acts.WITHOUT_EFFECT)
+    groups = group_table(AdminSettings.model_construct()).keys.values()
+    tables = [GROUPS + "\n".join(rows(groups, acts=True)), DEFAULTS + "\n".join(defaults())]
+    return "\n".join(lines + tables) + "\n"
 
 
 def main() -> int:
