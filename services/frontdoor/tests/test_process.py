@@ -222,7 +222,7 @@ async def test_a_taken_port_is_said_in_one_sentence(workers: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         flags = [f"--listeners=PLAINTEXT://127.0.0.1:{port}", f"--frontdoor-workers={workers}"]
-        flags.append("--max-connections=1000000000")  # more than can be open: the log says so before the sentence
+        flags.append("--max-connections=1000000000")  # more than can be open: the log says so first
         command = [sys.executable, "-m", "kafscale.frontdoor", *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
