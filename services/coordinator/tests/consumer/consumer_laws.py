@@ -52,6 +52,11 @@ def check(group: Group, now_ms: int) -> None:
     assert set(group.deadlines) == set(saved.members), "a session for each member"
     due = next_deadline(group)
     assert due is None or due > now_ms, "L9"
+    for mine in group.deadlines.values():
+        assert due is not None, "L9"
+        assert due <= min(mine.session_ms, mine.rebalance_ms or mine.session_ms), (
+            "L9: nobody's time passes unseen"
+        )
     instances = [member.instance_id for member in saved.members.values() if member.instance_id]
     assert len(instances) == len(set(instances)), "one member for each instance id"
     for member_id, member in saved.members.items():

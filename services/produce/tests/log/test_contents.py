@@ -292,6 +292,20 @@ def test_of_several_batches_each_keeps_its_sequences() -> None:
     assert (desk.error(2), desk.replies[2].base_offset) == (ErrorCode.NONE, 0)
 
 
+@pytest.mark.parametrize("limits", [QUICK, COMPACTED])
+def test_a_batch_that_has_the_codec_keeps_its_level_beside_one_that_has_not(limits: Limits) -> None:
+    open_one = records(*(Record(key=b"k", value=b"abc" * 400),) * 20)
+    header, body = read_batch_header(open_one), bytes(open_one[HEADER_SIZE:])
+    quick = pack_batch(replace_fields(header, attributes=int(Codec.GZIP)), compress(Codec.GZIP, body, 1))
+    wanted = Compression(Codec.GZIP, 9)
+    assert bytes(quick[HEADER_SIZE:]) != compress(Codec.GZIP, body, 9)
+    found = opened(opening(memoryview(bytes(quick) + bytes(open_one)), replace(limits, compression=wanted)))
+    assert found.recompressed is not None
+    kept, packed = split_batches(found.recompressed)
+    assert bytes(kept[1]) == bytes(quick)
+    assert packed[1][HEADER_SIZE:] == compress(Codec.GZIP, body, 9)
+
+
 def test_a_compacted_topic_looks_for_keys_before_it_compresses() -> None:
     limits = replace(COMPACTED, compression=Compression(Codec.GZIP))
     desk = Desk(limits)
