@@ -191,10 +191,11 @@ FRONTDOOR: Final = Dashboard(
         ),
         line(
             "Sent again, sockets unread",
-            "Shares sent again after a definite no, as when owners move; times no socket was read for want of memory.",
+            "Shares sent again after a definite no; for want of memory: sockets not read, answers thrown away.",
             "ops",
             (rate("kafscale_frontdoor_parts_resent_total"), "sent again"),
             (rate("kafscale_frontdoor_read_stalls_total"), "unread for want of memory"),
+            (rate("kafscale_frontdoor_answers_dropped_total"), "large answers thrown away"),
         ),
         line(
             "Worker processes",

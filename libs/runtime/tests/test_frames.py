@@ -181,6 +181,23 @@ def test_many_large_bodies_never_open_more_than_a_receiver_allows() -> None:
     assert sorted(frame.request_id for frame in frames if isinstance(frame, ReplyFrame)) == list(range(40))
 
 
+def test_a_body_without_room_keeps_nothing_and_is_not_spoken_of() -> None:
+    outbox = Outbox()
+    for number in (1, 2):
+        outbox.put_reply(number, 0, 0, (bytes(4 << 20),))
+    asked: list[tuple[int, int]] = []
+
+    def admits(request_id: int, size: int) -> bool:
+        asked.append((request_id, size))
+        return request_id == 2 or len(asked) < 4
+
+    inbox = Inbox("frontdoor", admits=admits)
+    frames = received(inbox, drained(outbox))
+    assert [frame.request_id for frame in frames if isinstance(frame, ReplyFrame)] == [2]
+    assert sorted(asked) == [(1, 1 << 20)] * 3 + [(2, 1 << 20)] * 4
+    assert inbox.open_bodies == 0
+
+
 def test_a_dropped_frame_never_leaves_and_frees_its_lane() -> None:
     outbox = Outbox()
     meta = RequestMeta(connection_id=1, api_key=0, api_version=9)

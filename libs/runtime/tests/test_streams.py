@@ -304,6 +304,30 @@ async def run_concurrently(*, prompt: bool) -> None:
 
 
 @on_uvloop
+async def test_an_answer_that_its_owner_has_no_room_for_is_thrown_away_and_the_stream_goes_on() -> None:
+    asked: list[InboundRequest] = []
+    parts: list[int] = []
+
+    def admits(size: int) -> bool:
+        parts.append(size)
+        return len(parts) <= 2
+
+    async with running({PRODUCE: echo, SLOW: asked.append}) as service, client_of(service.target) as client:
+        refused, kept = client.send(meta(SLOW), (b"",)), client.send(meta(SLOW), (b"",))
+        refused.admits = admits
+        await until(lambda: len(asked) == 2)
+        for one in asked:
+            one.reply((bytes(5 << 20),))
+        reply = await refused.future
+        assert (reply.status, bytes(reply.body)) == (ReplyStatus.FAILED, b"")
+        assert len((await kept.future).body) == 5 << 20
+        assert parts == [1 << 20] * 3, "after a no it is not asked again"
+        assert bytes((await client.send(meta(), (b"next",)).future).body) == b"echo:next"
+        assert client.pending == 0
+        assert service.streams.stats["bulk"].streams == 1
+
+
+@on_uvloop
 async def test_an_answer_or_a_request_too_large_fails_alone_and_the_stream_goes_on_for_the_others() -> None:
     asked: list[InboundRequest] = []
     limits = StreamLimits(body_bytes_max=2 << 20)

@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from kafscale.coordinator.groups.host import GROUP_ID_BYTES_MAX
 from kafscale.coordinator.handlers import (
     offset_commit,
     offset_delete,
     offset_fetch,
 )
+from kafscale.coordinator.handlers.offset_commit import LATEST_MS
+from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.storage.etcd import EtcdClient, EtcdUnknown, UnknownKind
-from kafscale.storage.groups import NO_EXPIRY
+from kafscale.storage.groups import NO_EXPIRY, CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.slots import slot_of
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_commit as commit_schema
 from kafscale.wire.schema import offset_delete as offset_delete_schema
@@ -116,6 +120,20 @@ async def test_an_unknown_topic_id_is_said_by_partition(one: Coordinator) -> Non
     error, partitions = await fetch(one, 10, topic_id=NOBODY)
     assert error == 0
     assert {p.error_code for p in partitions.values()} == {ErrorCode.UNKNOWN_TOPIC_ID}
+
+
+def test_one_offset_takes_8_kib_of_etcd_at_most(keyspace: Keyspace) -> None:
+    """docs/protocol/groups.md says so. A key spells each byte of a group id with three characters at most."""
+    group = "\x00" * GROUP_ID_BYTES_MAX
+    longest = CommittedOffset(
+        offset=LATEST_MS,
+        leader_epoch=(1 << 31) - 1,
+        metadata="m" * CoordinatorSettings().offset_metadata_max_bytes,
+        commit_ms=LATEST_MS,
+        expire_ms=LATEST_MS,
+    )
+    key = keyspace.committed(slot_of(group), group, T, 199_999)
+    assert len(key) + len(encode_committed(longest)) <= 8 << 10
 
 
 @pytest.mark.parametrize("version", range(11))

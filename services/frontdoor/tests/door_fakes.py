@@ -128,12 +128,22 @@ class Sent:
     future: asyncio.Future[Reply]
     buffers: Sequence[Buffer] = ()
     cancelled: bool = False
+    admits: Callable[[int], bool] | None = None
 
     def cancel(self) -> None:
         self.cancelled = True
+        self.admits = None
         self.future.cancel()
 
+    def arrive(self, size: int) -> bool:
+        """A part of a large answer; refused, the answer is thrown away."""
+        kept = self.admits is None or self.admits(size)
+        if not kept and not self.future.done():
+            self.reply(status=ReplyStatus.FAILED)
+        return kept
+
     def reply(self, *buffers: Buffer, status: ReplyStatus = ReplyStatus.FINAL, revision: int = 0) -> None:
+        self.admits = None
         self.future.set_result(Reply(status, revision, memoryview(b"".join(map(bytes, buffers)))))
 
     def lose(self, *, sent: bool) -> None:

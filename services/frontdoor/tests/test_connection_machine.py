@@ -28,6 +28,8 @@ from kafscale.wire.buffers import Buffer
 from kafscale.wire.headers import RequestHeader, encode_request_header
 
 FRAME_MAX = 4096
+MUCH = 15
+"""An API whose answer may be large."""
 
 
 def frame(key: int = 3, version: int = 1, correlation_id: int = 7, body: bytes = b"") -> bytes:
@@ -240,6 +242,25 @@ def test_a_closed_connection_names_what_to_abandon() -> None:
     assert len(events) == 3
 
 
+def test_after_a_request_with_a_large_answer_nothing_is_parsed_until_the_answer_has_gone() -> None:
+    connection = Connection(Limits(), alone=lambda header: header.api_key == MUCH)
+    first, much = connection.receive(frame(3, 1, 1) + frame(MUCH, 1, 2) + frame(3, 1, 3), 0)
+    assert isinstance(first, Request)
+    assert isinstance(much, Request)
+    assert connection.reading is False
+    connection.respond(much.slot, [b"much"])
+    assert connection.resume(0) == [], "its answer waits behind another one"
+    connection.respond(first.slot, [])
+    connection.to_send()
+    connection.writable(False)
+    assert connection.resume(0) == [], "and then for its client to take it"
+    connection.writable(True)
+    (last,) = connection.resume(0)
+    assert isinstance(last, Request)
+    assert last.header.correlation_id == 3
+    assert connection.reading is True
+
+
 class Pipelined(RuleBasedStateMachine):
     """A client pipelines, answers come in any order: the wire shows them in order and no bound is passed."""
 
@@ -257,8 +278,10 @@ class Pipelined(RuleBasedStateMachine):
                 unsent_bytes_max=self.UNSENT_MAX,
             ),
             silent=lambda header, _: header.api_key == 0,
+            alone=lambda header: header.api_key == MUCH,
         )
         self.sent = 0
+        self.much: list[int] = []
         self.open: dict[int, Request] = {}
         self.answers: dict[int, bytes] = {}
         self.loud: list[int] = []
@@ -282,6 +305,12 @@ class Pipelined(RuleBasedStateMachine):
         )
         self.sent += count
         self.take(self.connection.receive(data, 0))
+
+    @rule()
+    def client_asks_for_much(self) -> None:
+        self.much.append(self.sent)
+        self.sent += 1
+        self.take(self.connection.receive(frame(MUCH, 1, self.much[-1]), 0))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), size=st.integers(0, 60))
@@ -321,6 +350,15 @@ class Pipelined(RuleBasedStateMachine):
         unsent = sum(8 + len(a) for a in self.answers.values()) - len(self.wire)
         if whole and not self.open and unsent == 0 and self.writable:
             assert self.connection.reading
+
+    @invariant()
+    def nothing_passes_what_may_be_large(self) -> None:
+        on_the_wire = 0
+        for number in self.loud:
+            on_the_wire += 8 + len(self.answers.get(number, b""))
+            if number in self.much and (number not in self.answers or on_the_wire > len(self.wire)):
+                assert self.seen[-1] == number
+                return
 
     @invariant()
     def bounds_hold(self) -> None:

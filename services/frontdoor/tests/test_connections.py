@@ -13,6 +13,7 @@ from kafscale.frontdoor.routes import BY_KEY, Backend, Status
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import (
+    describe_cluster,
     init_producer_id,
     metadata,
     produce,
@@ -38,8 +39,8 @@ async def test_past_its_bound_of_requests_a_connection_is_not_read() -> None:
     async with Cluster.running(frontdoor_requests_max=3) as cluster:
         cluster.serve(Backend.ADMIN, 1)
         client = cluster.client()
-        body = joined(metadata.encode_request(metadata.MetadataRequest(topics=[]), 9))
-        client.feed(b"".join(client.frame(3, 9, body) for _ in range(5)))
+        body = joined(describe_cluster.encode_request(describe_cluster.DescribeClusterRequest(), 1))
+        client.feed(b"".join(client.frame(60, 1, body) for _ in range(5)))
         stream = cluster.stream(Backend.ADMIN, 1, CONTROL)
         assert len(stream.sent) == 3
         assert not client.transport.reading

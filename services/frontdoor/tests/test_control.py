@@ -361,7 +361,8 @@ async def test_a_connection_stays_with_its_admin_while_it_is_ready(cluster: Clus
     cluster.serve(Backend.ADMIN, 1, 2, 3)
     client = cluster.client()
     for _ in range(4):
-        client.ask(3, 9, joined(metadata.encode_request(metadata.MetadataRequest(topics=[]), 9)))
+        request = describe_cluster.DescribeClusterRequest()
+        client.ask(60, 1, joined(describe_cluster.encode_request(request, 1)))
     assert sorted(len(stream.sent) for stream in cluster.streams.values()) == [4]
 
 

@@ -69,6 +69,27 @@ def test_who_takes_nothing_for_a_minute_is_stuck_and_who_takes_a_byte_is_not() -
     assert not outlet.is_stuck(STUCK_MS + 1)
 
 
+def test_a_part_of_an_answer_is_kept_only_while_there_is_room() -> None:
+    memory = AnswerMemory(64 * MIB)
+    assert all(memory.take(16 * MIB) for _ in range(4))
+    assert not memory.take(1)
+    memory.give_back(16 * MIB)
+    assert memory.take(1)
+    assert memory.used_bytes == 48 * MIB + 1
+
+
+def test_who_has_taken_nothing_makes_room_for_a_part_that_comes() -> None:
+    memory = AnswerMemory(64 * MIB)
+    old, new = (given(memory, 32 * MIB, now_ms) for now_ms in (0, 9_500))
+    assert memory.victims(10_000) == []
+    assert memory.victims(10_000, MIB) == [old]
+    memory.leave(old)
+    assert memory.victims(10_000, 32 * MIB) == []
+    assert memory.victims(10_000, 33 * MIB) == [], "who has just taken something is spared"
+    assert not memory.take(33 * MIB)
+    assert new.waiting_bytes == 32 * MIB
+
+
 def test_who_waits_for_an_answer_of_ours_is_not_stuck() -> None:
     """What is ready behind a request that is not answered yet cannot be taken."""
     memory = AnswerMemory(64 * MIB)

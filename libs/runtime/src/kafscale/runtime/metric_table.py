@@ -137,6 +137,7 @@ FRONTDOOR: Final = (
         "held_bytes",
         "Bytes held for clients: requests, and answers that they have not taken or that are reserved",
     ),
+    counter("answers_dropped_total", "Large answers thrown away for want of memory; their clients ask again"),
     counter("read_stalls_total", "Times a connection was left unread for want of memory"),
     gauge("held_parts", "Partitions' shares of requests held for an owner"),
     counter("parts_resent_total", "Shares sent again after a definite no"),

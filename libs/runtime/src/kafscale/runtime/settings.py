@@ -94,6 +94,12 @@ class ServiceSettings(BaseSettings):
     cache_bytes: int = Field(128 * MIB, ge=0, description="Segments kept in memory by a fetch service.")
     readahead_segments: int = Field(2, ge=0, description="Segments fetched ahead of a sequential reader.")
 
+    answer_bytes_max: int = Field(
+        32 * MIB,
+        ge=MIB,
+        description="Largest answer of an admin or a coordinator; a request that asks for more fails with an error.",
+    )
+
     group_consumer_session_timeout_ms: int = Field(
         45_000, ge=1, description="Session timeout of members of the new protocol (KIP-848)."
     )

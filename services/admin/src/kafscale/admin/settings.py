@@ -20,8 +20,3 @@ class AdminSettings(ServiceSettings):
     topics_max: int = Field(20_000, ge=1, description="Topics that the cluster may have.")
     partitions_max: int = Field(200_000, ge=1, description="Partitions that all topics together may have.")
     group_configs_max: int = Field(10_000, ge=0, description="Groups that may have configs of their own.")
-    answer_bytes_max: int = Field(
-        32 << 20,
-        ge=1 << 20,
-        description="Largest answer of this service; a request that asks for more fails with an error.",
-    )

@@ -25,3 +25,4 @@ class CoordinatorContext:
     commits: Commits
     consumer_rules: ConsumerRules
     offset_metadata_bytes_max: int
+    answer_bytes_max: int

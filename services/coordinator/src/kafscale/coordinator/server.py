@@ -120,6 +120,7 @@ class Coordination:
             commits=self.commits,
             consumer_rules=runtime.settings.consumer_rules(),
             offset_metadata_bytes_max=runtime.settings.offset_metadata_max_bytes,
+            answer_bytes_max=runtime.settings.answer_bytes_max,
         )
 
     async def start(self) -> None:

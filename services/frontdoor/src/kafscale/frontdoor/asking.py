@@ -62,7 +62,8 @@ class Asking:
     def start(self, now_ms: int) -> None:
         meta = self._exchange.meta(now_ms=now_ms)
         for place, question in enumerate(self._questions):
-            self._open[place] = question.channel.send(Stream.CONTROL, meta, question.body)
+            pending = self._open[place] = question.channel.send(Stream.CONTROL, meta, question.body)
+            pending.admits = self._exchange.admits
         for place, pending in self._open.items():
             pending.future.add_done_callback(partial(self._replied, place))
 

@@ -11,7 +11,7 @@ from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.connection import Limits
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
-from kafscale.frontdoor.gateway import REQUESTS_SHARE, Bounds, Gateway, Handler, Refuse
+from kafscale.frontdoor.gateway import REQUESTS_SHARE, Bounds, Gateway, Handler
 from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.handlers import (
     alter_configs,
@@ -57,6 +57,7 @@ from kafscale.frontdoor.lookups import TopicLookups
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.outlets import AnswerMemory
 from kafscale.frontdoor.produce_lanes import LaneSender
+from kafscale.frontdoor.refusals import Refuse
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Backend
 from kafscale.frontdoor.routing import Owners, Routing, Slots

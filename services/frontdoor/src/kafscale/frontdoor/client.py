@@ -16,6 +16,7 @@ from kafscale.frontdoor.handlers.produce import is_silent
 from kafscale.frontdoor.memory import Holder
 from kafscale.frontdoor.outlets import SMALL_ANSWER_BYTES, Outlet, nobody
 from kafscale.frontdoor.pace import FramePace
+from kafscale.frontdoor.routes import is_large
 from kafscale.wire.buffers import Buffer
 
 LINGER_MS_MAX: Final = 5_000
@@ -26,7 +27,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def __init__(self, gateway: Gateway, listener: str) -> None:
         self._gateway = gateway
         self._listener = listener
-        self._machine = Connection(gateway.bounds.connection, scratch=gateway.scratch, silent=is_silent)
+        self._machine = Connection(
+            gateway.bounds.connection, scratch=gateway.scratch, silent=is_silent, alone=is_large
+        )
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._ending = False
@@ -202,6 +205,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _make_room(self) -> None:
         self.cut_off("its memory was needed", "memory")
+
+    def admits(self, exchange: Exchange, size: int) -> bool:
+        return self._gateway.admits(exchange, size)
 
     def pause_for(self, channel: Channel) -> None:
         self._paused_for += 1

@@ -5,7 +5,9 @@ allocated for it, and memory grows with what has arrived, not with what was prom
 than `GROWTH` times what of it is here. Answers leave in the
 order of their requests, whatever order they came in. `reading` is false while requests, their bytes or
 unsent bytes stand at their limits; what had already arrived then waits in here and comes out of `resume`.
-A silent request (acks=0) is in flight, but the answers behind it do not wait for it.
+A silent request (acks=0) is in flight, but the answers behind it do not wait for it. After a request whose answer may
+be large nothing more is parsed until that answer has gone to the socket, as Kafka does after every request: so of one
+connection there is one such answer at most, and none waits for a request behind it.
 The machine raises for our own bugs only; what a client does wrong is an event, after which it is deaf.
 """
 
@@ -110,6 +112,10 @@ def never_silent(_header: RequestHeader, _body: memoryview) -> bool:
     return False
 
 
+def never_alone(_header: RequestHeader) -> bool:
+    return False
+
+
 class Connection:
     def __init__(
         self,
@@ -117,11 +123,15 @@ class Connection:
         *,
         scratch: memoryview | None = None,
         silent: Callable[[RequestHeader, memoryview], bool] = never_silent,
+        alone: Callable[[RequestHeader], bool] = never_alone,
     ) -> None:
-        """`scratch` may be shared by all connections of one event loop: nothing stays in it between calls."""
+        """`scratch` may be shared by all connections of one event loop: nothing stays in it between calls.
+        `alone`: whose answer may be large."""
         self._limits = limits
         self._scratch = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
         self._silent = silent
+        self._is_alone = alone
+        self._alone: _Open | None = None
         self._head = b""  # the first bytes of a frame whose size is not known yet
         self._frame: bytearray | None = None
         self._frame_size = 0
@@ -150,6 +160,7 @@ class Connection:
             and len(self._order) < limits.requests_max
             and self._request_bytes < limits.request_bytes_max
             and self._unsent_bytes < limits.unsent_bytes_max
+            and self._alone is None
             and self._writable
         )
 
@@ -301,6 +312,8 @@ class Connection:
         self._open[slot] = opened
         if not silent:
             self._order.append(opened)
+            if self._is_alone(header):
+                self._alone = opened
         self._request_bytes += len(frame)
         return Request(slot, header, body, silent, now_ms, len(frame))
 
@@ -339,7 +352,8 @@ class Connection:
             return []
         buffers: list[Buffer] = []
         while order and (answer := order[0].answer) is not None:
-            order.popleft()
+            if order.popleft() is self._alone:
+                self._alone = None
             buffers += answer
         self._unsent_bytes -= sum(map(len, buffers))
         return buffers

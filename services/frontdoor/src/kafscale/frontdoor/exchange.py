@@ -41,6 +41,8 @@ class Door(Protocol):
 
     def hang_up(self, reason: str) -> None: ...
 
+    def admits(self, exchange: "Exchange", size: int) -> bool: ...
+
     def pause_for(self, channel: Channel) -> None: ...
 
 
@@ -74,6 +76,7 @@ class Caller:
 class Exchange:
     __slots__ = (
         "_door",
+        "arriving_bytes",
         "call",
         "caller",
         "deadline_ms",
@@ -95,6 +98,7 @@ class Exchange:
         self.call: Call | None = None
         self.unanswered = True
         self.error = 0
+        self.arriving_bytes = 0  # of large answers, reserved until they are the connection's
         self.out_bytes = 0
         self.span: Span | None = None
         self.traceparent: str | None = None
@@ -119,6 +123,10 @@ class Exchange:
     def hang_up(self, reason: str) -> None:
         if self.unanswered:
             self._door.hang_up(reason)
+
+    def admits(self, size: int) -> bool:
+        """Whether so much more of a large answer may be kept."""
+        return self.unanswered and self._door.admits(self, size)
 
     def pause_for(self, channel: Channel) -> None:
         """The instance has more waiting than it takes: the client is not read until that has changed."""

@@ -15,6 +15,7 @@ from typing import Final, assert_never
 
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.refusals import Refuse, refuse_all
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Backend, Stream
 from kafscale.frontdoor.routing import Routing
@@ -22,12 +23,11 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.client import BackendLost, PendingReply
 from kafscale.runtime.stream.frame import Reply, ReplyStatus
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.errors import ErrorCode
 
 WAIT_MS_MAX: Final = 3_000
 RETRY_S: Final = 0.05
 LOSSES_MAX: Final = 2
-Refuse = Callable[[memoryview, int, ErrorCode], Sequence[Buffer]]
 OnReply = Callable[[Exchange, Reply, Channel], None]
 
 
@@ -128,8 +128,10 @@ class Forwarded:
         starts = self._from.acked.log_starts if policy.carries_revision else 0
         meta = exchange.meta(now_ms=self._from.clock.now_ms(), revision=revision, log_start_revision=starts)
         self._tried = channel
-        self._pending = channel.send(policy.stream, meta, self._body)
-        future = self._pending.future
+        pending = self._pending = channel.send(policy.stream, meta, self._body)
+        if policy.stream is Stream.CONTROL:
+            pending.admits = exchange.admits
+        future = pending.future
         if future.done():
             self._take(future)
         else:
@@ -193,14 +195,7 @@ class Forwarded:
             self._wait()
 
     def _refuse(self, code: ErrorCode) -> None:
-        exchange = self._exchange
-        exchange.error = int(code)
-        try:
-            body = self._policy.refuse(exchange.request.body, exchange.version, code)
-        except WireError as error:
-            exchange.hang_up(str(error))
-            return
-        exchange.answer(body)
+        refuse_all(self._exchange, self._policy.refuse, code)
 
     def abandon(self) -> None:
         if self._timer is not None:

@@ -7,7 +7,7 @@ logged once in a while, however often they do it.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -20,6 +20,7 @@ from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.outlets import Outlet
 from kafscale.frontdoor.pace import PaceLimits
 from kafscale.frontdoor.places import Places
+from kafscale.frontdoor.refusals import Refuse, refuse_all
 from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.frontdoor.routes import BY_KEY, Status
 from kafscale.runtime.budget import MemoryBudget
@@ -27,9 +28,8 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.malloc import give_back
 from kafscale.runtime.tracing import Tracer
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.error_names import error_name
-from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kafscale.frontdoor.client import ClientConnection
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kafscale.frontdoor")
 
 Handler = Callable[[Exchange], None]
-Refuse = Callable[[memoryview, int, ErrorCode], Sequence[Buffer]]
 SWEEP_S: Final = 0.25
 IDLE_ROUNDS: Final = 4
 COMPLAINT_EVERY_MS: Final = 10_000
@@ -185,16 +184,11 @@ class Gateway:
         if exchange.request.silent:
             exchange.hang_up(f"{exchange.row.name} v{version} with acks=0")
             return
-        try:
-            body = self._refusals[key](exchange.request.body, version, ErrorCode.UNSUPPORTED_VERSION)
-        except WireError as error:
-            exchange.hang_up(str(error))
-            return
-        exchange.error = int(ErrorCode.UNSUPPORTED_VERSION)
-        exchange.answer(body)
+        refuse_all(exchange, self._refusals[key], ErrorCode.UNSUPPORTED_VERSION)
 
     def count(self, exchange: Exchange, out_bytes: int) -> None:
         """An exchange has ended with an answer or with silence."""
+        self._give_back(exchange)
         if exchange.request.header.api_key == FETCH:
             self._turns.answered(exchange, out_bytes)
         stats = self.metrics.by_key[exchange.request.header.api_key]
@@ -213,6 +207,7 @@ class Gateway:
 
     def forget(self, exchange: Exchange) -> None:
         """The client is gone, or its connection closed, before there was an answer."""
+        self._give_back(exchange)
         if exchange.span is not None:
             end_span(exchange, "abandoned", 0)
         if self._log_requests:
@@ -248,6 +243,23 @@ class Gateway:
         for victim in self._answers.victims(now_ms):
             victim.end()
         self._sync()
+
+    def admits(self, exchange: Exchange, size: int) -> bool:
+        """Reserves room for a part of an answer that has come; those who do not read make room for it."""
+        for victim in self._answers.victims(self.clock.now_ms(), size):
+            victim.end()
+        if not exchange.unanswered or not self._answers.take(size):
+            self.metrics.dropped_answers.inc()
+            return False
+        exchange.arriving_bytes += size
+        self._sync()
+        return True
+
+    def _give_back(self, exchange: Exchange) -> None:
+        if exchange.arriving_bytes:
+            self._answers.give_back(exchange.arriving_bytes)
+            exchange.arriving_bytes = 0
+            self._sync()
 
     def next_fetch(self, caller: Caller) -> None:
         self._turns.taken(caller)

@@ -20,6 +20,7 @@ import structlog
 from kafscale.frontdoor.asking import Failure, Outcome, Question, ask_once
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.refusals import Refuse, refuse_all
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.loopwatch import LoopWatch
@@ -32,7 +33,6 @@ log = structlog.get_logger("kafscale.frontdoor.groups")
 GRACE_MS: Final = 10_000
 """Longer than the 5 s that clients add to the rebalance timeout: they give up before we do."""
 
-Refuse = Callable[[memoryview, int, ErrorCode], Sequence[Buffer]]
 Found = TypeVar("Found")
 
 
@@ -185,16 +185,6 @@ def pass_back(exchange: Exchange, refuse: Refuse, codes: Codes, outcomes: Sequen
         refuse_all(exchange, refuse, codes.of(outcome))
     else:
         exchange.answer([outcome])
-
-
-def refuse_all(exchange: Exchange, refuse: Refuse, code: ErrorCode) -> None:
-    exchange.error = int(code)
-    try:
-        body = refuse(exchange.request.body, exchange.version, code)
-    except WireError as error:
-        exchange.hang_up(str(error))
-        return
-    exchange.answer(body)
 
 
 class Joining(Generic[Found]):

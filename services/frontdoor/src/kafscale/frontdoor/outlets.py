@@ -2,8 +2,10 @@
 
 Laws: every answer counts, from its arrival here until the socket has taken it; of a large Fetch answer the room
 is reserved before it is asked for, and what finds no room is asked for in a small size, so that nobody waits for
-those who do not read. When answers fill the memory, the connections that have taken nothing for longest are
-closed. Who takes nothing for `STUCK_MS` while bytes wait in its socket is closed in any case.
+those who do not read. Other answers that come in several parts of a stream (1 MiB each) have room reserved for each
+part before it is kept (`take`); one that finds none is thrown away, and its client asks again. When answers fill the
+memory, the connections that have taken nothing for longest are closed. Who takes nothing for `STUCK_MS` while bytes
+wait in its socket is closed in any case.
 """
 
 from collections.abc import Callable
@@ -96,13 +98,23 @@ class AnswerMemory:
         self.used_bytes -= outlet.reserved_bytes
         outlet.reserved_bytes = 0
 
+    def take(self, size: int) -> bool:
+        """Whether there is room for so much more of an answer that is on its way; it counts until `give_back`."""
+        if self.used_bytes + size > self.bytes_max:
+            return False
+        self.used_bytes += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self.used_bytes -= size
+
     def leave(self, outlet: Outlet) -> None:
         self.settle(outlet)
         self.update(outlet, unsent_bytes=0, buffered_bytes=0, now_ms=outlet.moved_ms)
 
-    def victims(self, now_ms: int) -> list[Outlet]:
-        """Who must go because answers have filled the memory; usually nobody."""
-        excess_bytes = self.used_bytes - self.bytes_max
+    def victims(self, now_ms: int, wanted_bytes: int = 0) -> list[Outlet]:
+        """Who must go because answers have filled the memory, or leave less than is wanted; usually nobody."""
+        excess_bytes = self.used_bytes + wanted_bytes - self.bytes_max
         if excess_bytes <= 0:
             return []
         chosen: list[Outlet] = []

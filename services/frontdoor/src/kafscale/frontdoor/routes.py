@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from kafscale.wire.apis import ApiKey, api_label
+from kafscale.wire.headers import RequestHeader
 
 
 class Status(Enum):
@@ -176,6 +177,28 @@ ROWS: Final[tuple[Row, ...]] = (
 
 BY_KEY: Final[Mapping[int, Row]] = {int(row.key): row for row in ROWS}
 NOT_OFFERED: Final = -1
+
+LARGE: Final = frozenset(
+    {
+        _K.METADATA,
+        _K.OFFSET_FETCH,
+        _K.DESCRIBE_GROUPS,
+        _K.LIST_GROUPS,
+        _K.CREATE_TOPICS,
+        _K.DESCRIBE_CONFIGS,
+        _K.DESCRIBE_LOG_DIRS,
+        _K.ELECT_LEADERS,
+        _K.DESCRIBE_PRODUCERS,
+        _K.CONSUMER_GROUP_DESCRIBE,
+        _K.LIST_CONFIG_RESOURCES,
+        _K.DESCRIBE_TOPIC_PARTITIONS,
+    }
+)
+"""APIs whose answer may be large beside its request. Fetch has turns of its own (fetch_turns.py)."""
+
+
+def is_large(header: RequestHeader) -> bool:
+    return header.api_key in LARGE
 
 
 def advertised(row: Row) -> tuple[int, int]:

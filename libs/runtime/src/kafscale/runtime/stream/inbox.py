@@ -2,9 +2,11 @@
 
 It accepts only what its side of the stream may receive and only well-formed frames; everything else is a
 FrameError. A body that passes its bound is its request's failure, not the stream's: what comes of it is thrown
-away, and its end is a frame that says so.
+away, and its end is a frame that says so. Who has no room for a body is asked with each part of it that comes
+(`admits`); after a no the rest is thrown away, and nothing more is said of it.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -46,18 +48,34 @@ Side = Literal["service", "frontdoor"]
 
 
 class _OpenBody:
-    __slots__ = ("head", "parts", "size")
+    __slots__ = ("dropped", "head", "parts", "size")
 
-    def __init__(self, head: "RequestMeta | tuple[int, ReplyStatus, int]", part: memoryview) -> None:
+    def __init__(self, head: "RequestMeta | tuple[int, ReplyStatus, int]") -> None:
         self.head = head
-        self.parts = [part]
-        self.size = len(part)
+        self.parts: list[memoryview] = []
+        self.size = 0
+        self.dropped = False
+
+    def drop(self) -> None:
+        self.dropped = True
+        self.parts.clear()
+
+
+def always(_request_id: int, _size: int) -> bool:
+    return True
 
 
 class Inbox:
     def __init__(
-        self, side: Side, *, body_bytes_max: int = BODY_BYTES_MAX, open_bodies_max: int = OPEN_BODIES_MAX
+        self,
+        side: Side,
+        *,
+        body_bytes_max: int = BODY_BYTES_MAX,
+        open_bodies_max: int = OPEN_BODIES_MAX,
+        admits: Callable[[int, int], bool] = always,
     ) -> None:
+        """`admits`: whether so many bytes more of a request's large body are kept."""
+        self._admits = admits
         self._is_service = side == "service"
         self._body_bytes_max = body_bytes_max
         self._open_bodies_max = open_bodies_max
@@ -174,7 +192,19 @@ class Inbox:
             raise FrameError(f"request id {request_id} begins twice")
         if len(self._open) >= self._open_bodies_max:
             raise FrameError(f"more than {self._open_bodies_max} bodies are open")
-        self._open[request_id] = _OpenBody(head, payload)
+        body = self._open[request_id] = _OpenBody(head)
+        self._keep(request_id, body, payload)
+
+    def _keep(self, request_id: int, body: _OpenBody, payload: memoryview) -> None:
+        body.size += len(payload)
+        if body.dropped:
+            return
+        if body.size > self._body_bytes_max:
+            body.parts.clear()
+        elif self._admits(request_id, len(payload)):
+            body.parts.append(payload)
+        else:
+            body.drop()
 
     def _chunk(self, view: memoryview, flags: int, request_id: int) -> Frame | None:
         body = self._open.get(request_id)
@@ -183,14 +213,12 @@ class Inbox:
             raise FrameError(f"a chunk of {request_id}, which is not open")
         if not 0 < len(payload) <= PAYLOAD_BYTES_MAX:
             raise FrameError(f"{len(payload)} bytes of payload in one frame")
-        body.size += len(payload)
-        if body.size > self._body_bytes_max:
-            body.parts.clear()
-        else:
-            body.parts.append(payload)
+        self._keep(request_id, body, payload)
         if flags:
             return None
         del self._open[request_id]
+        if body.dropped:
+            return None
         head = body.head
         if body.size > self._body_bytes_max:
             return self._too_large(request_id)

@@ -2,7 +2,7 @@
 
 import asyncio
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -68,9 +68,13 @@ class LinkLimits:
 
 
 class PendingReply:
-    """A request under way. The future may be awaited or given callbacks."""
+    """A request under way. The future may be awaited or given callbacks.
 
-    __slots__ = ("_link", "_request_id", "_waiting", "expires_ms", "future")
+    `admits`: asked with each part of an answer that comes in several, whether its owner has room for so many bytes
+    more. After a no the answer is thrown away, and is FAILED.
+    """
+
+    __slots__ = ("_link", "_request_id", "_waiting", "admits", "expires_ms", "future")
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class PendingReply:
     ) -> None:
         self.future = future
         self.expires_ms = expires_ms
+        self.admits: Callable[[int], bool] | None = None
         self._link = link
         self._request_id = request_id
         self._waiting = waiting
@@ -89,6 +94,7 @@ class PendingReply:
     def cancel(self) -> None:
         """Nobody wants the reply: cancels the future and tells the service. Idempotent."""
         self._link.withdraw(self._request_id)
+        self.admits = None
         self.future.cancel()
 
     @property
@@ -116,7 +122,7 @@ class Link:
         self._state = _State.CONNECTING
         self._why_down = ""
         self._outbox = Outbox()
-        self._inbox = Inbox("frontdoor")
+        self._inbox = Inbox("frontdoor", admits=self._admits)
         self._last_id = 0
         self._write_wanted: asyncio.Future[None] | None = None
         self._up = asyncio.Event()
@@ -209,7 +215,7 @@ class Link:
             self._why_down = reason
             self._fail_all(reason)
             self._outbox = Outbox()
-            self._inbox = Inbox("frontdoor")
+            self._inbox = Inbox("frontdoor", admits=self._admits)
             self._after_write()
             await asyncio.sleep(backoff.next_s())
 
@@ -316,6 +322,18 @@ class Link:
             pending.future.set_exception(lost)
         else:
             pending.future.set_result(frame.reply)
+
+    def _admits(self, request_id: int, size: int) -> bool:
+        """What nobody waits for takes no memory either."""
+        pending = self.pending.get(request_id)
+        if pending is None or pending.future.done():
+            return False
+        if pending.admits is None or pending.admits(size):
+            return True
+        self.pending.pop(request_id, None)
+        if not pending.future.done():
+            pending.future.set_result(Reply(ReplyStatus.FAILED, 0, memoryview(b"")))
+        return False
 
     def _refusal(self, body: Sequence[Buffer]) -> str:
         if self._state is _State.DOWN:

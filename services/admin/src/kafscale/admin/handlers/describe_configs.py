@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from kafscale.admin.answer_room import AnswerRoom
 from kafscale.admin.config_answers import broker_configs, configs_of, size_of
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
@@ -20,6 +19,7 @@ from kafscale.admin.groups import Unreadable, invalid_name
 from kafscale.admin.picture import active_by_name
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import ResourceType, damaged_topic, unknown_kind, unknown_topic
+from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd import EtcdError
@@ -65,7 +65,11 @@ async def _results(
         groups = await _groups(context, some)
         for resource in some:
             outcome = _configs(context, request, resource, groups)
-            results.append(_answer(resource, outcome if _fits(room, resource, outcome) else room.refusal))
+            results.append(
+                _answer(
+                    resource, outcome if _fits(room, resource, outcome) else Refused(TOO_LARGE, room.refusal)
+                )
+            )
         await asyncio.sleep(0)
     return results
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import structlog
-from kafscale.admin.answer_room import AnswerRoom
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active, active_by_name
 from kafscale.admin.sizes import PartitionKey
+from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd import EtcdError
@@ -49,7 +49,7 @@ def handler(context: AdminContext) -> AsyncHandler:
         answer = DescribeLogDirsResponseResult(log_dir=DIRECTORY)
         room = AnswerRoom(context.settings.answer_bytes_max)
         if not room.take(sum(_size(topic, numbers) for topic, numbers in wanted)):
-            refused = DescribeLogDirsResponse(error_code=room.refusal.error)
+            refused = DescribeLogDirsResponse(error_code=TOO_LARGE)
             return answered(inbound, refused, encode_response)
         try:
             sizes = await context.sizes.of((topic.topic_id, n) for topic, own in wanted for n in own)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafscale.admin.answer_room import AnswerRoom
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active_by_name
 from kafscale.admin.plan import Refused
+from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.topics import Topic
@@ -51,7 +51,7 @@ def _elected(context: AdminContext, request: ElectLeadersRequest) -> ElectLeader
     results = []
     for name, numbers in wanted.items():
         if not room.take((RESULT_BYTES + len(name.encode())) * (1 + len(numbers))):
-            return ElectLeadersResponse(error_code=room.refusal.error)
+            return ElectLeadersResponse(error_code=TOO_LARGE)
         topic = active_by_name(context, name)
         partitions = [_result(number, _outcome(name, topic, number)) for number in numbers]
         results.append(ElectLeadersResponseReplicaElectionResult(topic=name, partition_result=partitions))

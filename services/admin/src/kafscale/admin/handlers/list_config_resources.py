@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafscale.admin.answer_room import AnswerRoom
 from kafscale.admin.context import AdminContext
 from kafscale.admin.picture import active, brokers_of
 from kafscale.admin.resources import ResourceType
+from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd import EtcdError
@@ -67,7 +67,7 @@ async def _listed(
             return ListConfigResourcesResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
     room = AnswerRoom(context.settings.answer_bytes_max)
     if not room.take(sum(RESOURCE_BYTES + len(name.encode()) for _, name in found)):
-        return ListConfigResourcesResponse(error_code=room.refusal.error)
+        return ListConfigResourcesResponse(error_code=TOO_LARGE)
     resources = [
         ListConfigResourcesResponseResource(resource_name=name, resource_type=kind) for kind, name in found
     ]

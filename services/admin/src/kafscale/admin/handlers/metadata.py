@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 import structlog
-from kafscale.admin.answer_room import AnswerRoom
 from kafscale.admin.context import AdminContext
 from kafscale.admin.names import invalid_reason
 from kafscale.admin.picture import (
@@ -30,6 +29,7 @@ from kafscale.admin.picture import (
     controller_of,
     leader_epoch,
 )
+from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.brokers import Broker, leader_of
@@ -112,11 +112,11 @@ async def _fill_with_all(
     if pages.fit(topics):
         answer.topics = [await pages.topic(topic) for topic in topics]
         return
-    refused = pages.room.refusal
-    log.warning("metadata of all topics was refused", topics=len(topics), reason=refused.message)
+    why = pages.room.refusal
+    log.warning("metadata of all topics was refused", topics=len(topics), reason=why)
     if version < ERROR_OF_ALL_FROM:
-        raise WireError("Metadata", refused.message, version=version)
-    answer.error_code = refused.error
+        raise WireError("Metadata", why, version=version)
+    answer.error_code = TOO_LARGE
 
 
 async def _named(
@@ -191,9 +191,7 @@ class _Pages:
 
     def refused(self, topic: Topic) -> MetadataResponseTopic:
         """It did not fit. An error is no larger than what asked for it, and is not counted."""
-        return MetadataResponseTopic(
-            error_code=self.room.refusal.error, name=topic.name, topic_id=topic.topic_id
-        )
+        return MetadataResponseTopic(error_code=TOO_LARGE, name=topic.name, topic_id=topic.topic_id)
 
     async def topic(self, topic: Topic) -> MetadataResponseTopic:
         partitions = []

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from kafscale.coordinator.consumer.describe import DescribedMember, DescribedTopic, describe
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.handlers.answer_room import ENTRY_BYTES, TOO_LARGE, TOO_LARGE_WHY, AnswerRoom
-from kafscale.coordinator.handlers.describe_groups import GROUP_OPERATIONS
+from kafscale.coordinator.handlers.describe_groups import GROUP_OPERATIONS, text_bytes
+from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
@@ -30,7 +30,7 @@ from kafscale.wire.schema.consumer_group_describe import (
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def consumer_group_describe(inbound: InboundRequest) -> Sequence[Buffer]:
         request = decode_request(inbound.body, inbound.meta.api_version)
-        room = AnswerRoom()
+        room = AnswerRoom(context.answer_bytes_max)
         names = dict.fromkeys(request.group_ids)
         answer = ConsumerGroupDescribeResponse(groups=[_group(context, name, room) for name in names])
         if request.include_authorized_operations:
@@ -55,7 +55,7 @@ def _group(
         return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
     found = describe(actor.group, context.consumer_rules)
     if not room.take(sum(map(_size, found.members), ENTRY_BYTES)):
-        return _refused(name, TOO_LARGE, TOO_LARGE_WHY)
+        return _refused(name, TOO_LARGE, room.refusal)
     return ConsumerGroupDescribeResponseDescribed(
         group_id=name,
         error_message=None,
@@ -74,8 +74,9 @@ def _refused(name: str, error: ErrorCode, why: str) -> ConsumerGroupDescribeResp
 
 def _size(member: DescribedMember) -> int:
     topics = (*member.assignment, *member.target_assignment)
-    names = sum(map(len, member.subscribed_topic_names))
-    return names + sum((ENTRY_BYTES + 8 * len(topic.partitions) for topic in topics), ENTRY_BYTES)
+    who = (member.member_id, member.instance_id, member.rack_id, member.client_id, member.client_host)
+    texts = text_bytes((*who, member.subscribed_topic_regex, *member.subscribed_topic_names))
+    return texts + sum((ENTRY_BYTES + 8 * len(topic.partitions) for topic in topics), ENTRY_BYTES)
 
 
 def _member(member: DescribedMember) -> ConsumerGroupDescribeResponseMember:

@@ -5,12 +5,12 @@ An unknown group, and one of the other protocol, is Dead: without error up to v5
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kafscale.coordinator.classic.queries import MemberDescription, describe
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.handlers.answer_room import ENTRY_BYTES, TOO_LARGE, TOO_LARGE_WHY, AnswerRoom
+from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
@@ -34,7 +34,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
     async def describe_groups(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        room = AnswerRoom()
+        room = AnswerRoom(context.answer_bytes_max)
         names = dict.fromkeys(request.groups)
         answer = DescribeGroupsResponse(groups=[_group(context, name, version, room) for name in names])
         if request.include_authorized_operations:
@@ -63,7 +63,7 @@ def _group(
         )
     found = describe(actor.group)
     if not room.take(sum(map(_size, found.members), ENTRY_BYTES)):
-        return _refused(name, TOO_LARGE, TOO_LARGE_WHY)
+        return _refused(name, TOO_LARGE, room.refusal)
     return DescribeGroupsResponseDescribedGroup(
         group_id=name,
         error_message=None,
@@ -89,4 +89,9 @@ def _refused(name: str, error: ErrorCode, why: str) -> DescribeGroupsResponseDes
 
 
 def _size(member: MemberDescription) -> int:
-    return ENTRY_BYTES + len(member.metadata) + len(member.assignment)
+    texts = (member.member_id, member.instance_id, member.client_id, member.client_host)
+    return ENTRY_BYTES + text_bytes(texts) + len(member.metadata) + len(member.assignment)
+
+
+def text_bytes(texts: Iterable[str | None]) -> int:
+    return sum(len(text.encode()) for text in texts if text)

@@ -4,6 +4,7 @@ The groups of this instance's slots; front doors join those of all instances. Fi
 COORDINATOR_LOAD_IN_PROGRESS while a slot is being read: a list without its groups would be a wrong one.
 COORDINATOR_NOT_AVAILABLE while others may take us for dead: the groups may be theirs.
 A group whose record cannot be read is listed all the same, in Kafka's state and type Unknown.
+INVALID_REQUEST for a list that would be larger than KAFSCALE_ANSWER_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from kafscale.coordinator.classic.queries import describe
 from kafscale.coordinator.consumer.machine import state_of
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.host import AnyActor
+from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
@@ -28,6 +30,8 @@ from kafscale.wire.schema.list_groups import (
 CLASSIC, CONSUMER = "classic", "consumer"  # as a Kafka broker spells them
 CONSUMER_PROTOCOL_TYPE = "consumer"
 UNKNOWN = "Unknown"
+LISTED_BYTES = 64
+"""Of one group on the wire, beside its name and what its members call their protocol."""
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
@@ -43,17 +47,21 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         types = {type_.lower() for type_ in request.types_filter}
         listed = [_listed(context, actor) for actor in context.groups.all() if actor.kind.exists(actor.group)]
         listed += map(_unreadable, context.groups.unreadable())
-        answer = ListGroupsResponse(
-            groups=[
-                group
-                for group in listed
-                if (not states or group.group_state.lower() in states)
-                and (not types or group.group_type.lower() in types)
-            ]
-        )
+        groups = [
+            group
+            for group in listed
+            if (not states or group.group_state.lower() in states)
+            and (not types or group.group_type.lower() in types)
+        ]
+        fits = AnswerRoom(context.answer_bytes_max).take(sum(map(_size, groups)))
+        answer = ListGroupsResponse(groups=groups) if fits else ListGroupsResponse(error_code=TOO_LARGE)
         return answered(inbound, answer, encode_response)
 
     return list_groups
+
+
+def _size(group: ListGroupsResponseListedGroup) -> int:
+    return LISTED_BYTES + len(group.group_id.encode()) + len(group.protocol_type.encode())
 
 
 def _unreadable(name: str) -> ListGroupsResponseListedGroup:

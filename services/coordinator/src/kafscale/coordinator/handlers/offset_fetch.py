@@ -23,7 +23,7 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
 from kafscale.coordinator.groups.topics import TopicLookup
-from kafscale.coordinator.handlers.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
+from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import CommittedOffset
@@ -66,7 +66,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
         topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
-        reading = _Reading(context, version, topics, AnswerRoom())
+        reading = _Reading(context, version, topics, AnswerRoom(context.answer_bytes_max))
         if version >= SEVERAL_GROUPS_FROM:
             groups = [await _group(reading, asked) for asked in _once(request.groups)]
             return answered(inbound, OffsetFetchResponse(groups=groups), encode_response)
@@ -147,7 +147,7 @@ async def _offsets(context: CoordinatorContext, asked: OffsetFetchRequestGroup) 
 
 def _reserve(room: AnswerRoom, offsets: Collection[Found | None]) -> None:
     """For a topic's partitions. Raises GroupFailed."""
-    metadata = sum(len(found.metadata) for found in offsets if isinstance(found, CommittedOffset))
+    metadata = sum(len(found.metadata.encode()) for found in offsets if isinstance(found, CommittedOffset))
     if not room.take((1 + len(offsets)) * ENTRY_BYTES + metadata):
         raise GroupFailed(TOO_LARGE)
 

@@ -11,8 +11,8 @@ from typing import Final
 from kafscale.frontdoor.backends import Live
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.forwarding import Forwarder, Policy
-from kafscale.frontdoor.group_calls import refuse_all
 from kafscale.frontdoor.lookups import TopicLookups
+from kafscale.frontdoor.refusals import refuse_all
 from kafscale.frontdoor.routes import Backend, Stream
 from kafscale.frontdoor.virtual_brokers import cast_on
 from kafscale.storage.brokers import leader_of

@@ -14,7 +14,7 @@ import structlog
 from kafscale.frontdoor.asking import Failure, Outcome, Question, ask_once
 from kafscale.frontdoor.backends import Channel, Live
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.group_calls import refuse_all
+from kafscale.frontdoor.refusals import refuse_all
 from kafscale.frontdoor.routing import Routing
 from kafscale.frontdoor.virtual_brokers import cast_on
 from kafscale.runtime.clock import Clock
