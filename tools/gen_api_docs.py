@@ -13,10 +13,10 @@ HEAD = """# What KafScale answers
 
 Generated from `services/frontdoor/src/kafscale/frontdoor/routes.py` by `tools/gen_api_docs.py`; do not edit.
 
-ApiVersions says the same to every client. A served API shows its versions; every other one shows -1/-1, so
-that a client sees at once that it is not there. A served API in a version outside its range is answered
-UNSUPPORTED_VERSION (35) if the answer can be written in that version, else the connection is closed; so is
-it for an API that is not served. ApiVersions itself answers an unknown version in a body of version 0.
+ApiVersions returns the same to every client. A served API shows its versions. Every other API shows -1/-1, so
+a client sees at once that it is not supported. For a version outside the range of a served API, the answer is
+UNSUPPORTED_VERSION (35) if it can be encoded in that version. Otherwise, and for an API that is not served, the
+connection is closed. ApiVersions itself answers an unknown version with a body of version 0.
 """
 SECTIONS = {
     Status.SERVED: (

@@ -17,7 +17,7 @@ OWN_HELP = ("serve",)
 INTRODUCTION = """\
 # The command's reference
 
-Every command with its arguments and options, as `--help` has them. What to do with them is in [command.md](command.md).
+Every command with its arguments and options, as in `--help`. [command.md](command.md) describes how to use them.
 This page is written by `tools/gen_command_docs.py`.
 """
 

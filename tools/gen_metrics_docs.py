@@ -14,12 +14,12 @@ INTRODUCTION = f"""\
 # Metrics
 
 Every service answers `GET /metrics` at its `KAFSCALE_HTTP_LISTEN` in Prometheus' text format.
-Which to look at first when something is wrong is in [operations.md](operations.md).
+[operations.md](operations.md) lists the metrics to look at first when something is wrong.
 
 Names are `kafscale_<service>_<noun>_<unit>`; counters end in `_total`. A label `api` is Kafka's name of the request,
 `code` its name of the error, `topic` the topic: its series end when it is deleted. A metric has at most
-{CHILDREN_MAX:,} combinations of labels; what comes after them is counted together as `{OVERFLOW}`. (Gauges of lag have
-10,000 each, and `kafscale_upkeep_lag_left_out_series` tells how many more there would be.) Several worker processes of
+{CHILDREN_MAX:,} combinations of labels; further combinations are counted together as `{OVERFLOW}`. (Gauges of lag have
+10,000 each, and `kafscale_upkeep_lag_left_out_series` counts the series beyond that.) Several worker processes of
 one front door answer as one: counters and histograms are added up, gauges carry a `worker` label. Counting a request
 takes less than a microsecond; reading a thousand topics at a scrape takes milliseconds.
 
@@ -45,8 +45,8 @@ def page() -> str:
         "",
         "## Lag, at upkeep",
         "",
-        "By the names of kafka-lag-exporter; [lag.md](lag.md) says how they are measured. Of the last sample, and gone",
-        "once that is old.",
+        "The names are those of kafka-lag-exporter; [lag.md](lag.md) describes the measurement. The values are",
+        "those of the last sample, and disappear when it is old.",
         "",
         *table("upkeep", LAG),
         "",

@@ -22,12 +22,12 @@ INTRODUCTION = """\
 # Settings
 
 Every setting is an environment variable, and a flag of the same name: `KAFSCALE_ETCD_ENDPOINTS` is
-`--etcd-endpoints`, and the flag wins. A value that cannot be read ends the process with code 2 and one sentence
+`--etcd-endpoints`, and the flag wins. An invalid value ends the process with code 2 and one sentence
 that names the variable. Sizes are bytes, times are milliseconds. This page is written by
 `tools/gen_settings_docs.py`.
 
-Services also want glibc's allocator set for large buffers; `kafscale up` sets these, and so should whatever else
-starts a service: `MALLOC_MMAP_THRESHOLD_=134217728 MALLOC_TRIM_THRESHOLD_=536870912 MALLOC_TOP_PAD_=16777216`.
+Configure glibc's allocator for large buffers. `kafscale up` sets these variables; if you start a service in another
+way, set them too: `MALLOC_MMAP_THRESHOLD_=134217728 MALLOC_TRIM_THRESHOLD_=536870912 MALLOC_TOP_PAD_=16777216`.
 """
 
 

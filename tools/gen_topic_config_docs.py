@@ -16,44 +16,44 @@ from tools.generated import ROOT, write_or_check
 TARGET = ROOT / "docs" / "topic-configs.md"
 HEAD = """# Topic configs
 
-Generated from `services/admin/src/kafscale/admin/configs.py` and `group_configs.py` beside it by
+Generated from `services/admin/src/kafscale/admin/configs.py` and `group_configs.py` by
 `tools/gen_topic_config_docs.py`; do not edit.
 
 Set them with CreateTopics, AlterConfigs (which replaces the whole set) or IncrementalAlterConfigs
-(`kafka-configs --alter`). A key that is not listed, or a value that a key does not take, is INVALID_CONFIG with
+(`kafka-configs --alter`). An unknown key, or a value that a key does not accept, is INVALID_CONFIG with
 the key's name; so is a minimum compaction lag above the maximum. Configs of brokers are settings of the
 services ([settings.md](settings.md)) and cannot be altered.
 
 ## Can be set
 
-Running services know a change within a second. What is felt at runs of retention or compaction is kept and shown
-for them. [Retention](retention.md) and [compaction](compaction.md) run hourly.
+Running services apply a change within a second, except configs of retention and compaction: the next run applies
+those. [Retention](retention.md) and [compaction](compaction.md) run hourly.
 """
 KEPT = """
 ## Kept, without effect
 
-Programs that make topics set these, and MirrorMaker copies them. They are checked as Kafka checks them, kept, and shown
-with the value that was set; nothing here depends on them, for the reason beside each. Defaults are Kafka's, but for
-those of `message.timestamp.*`, which say what is accepted.
+Programs that create topics set these configs, and MirrorMaker copies them. KafScale checks them as Kafka does, stores
+them, and returns the value that was set. They have no effect, for the reason in the last column. Defaults are Kafka's,
+except for `message.timestamp.*`, which show the accepted range.
 """
 GROUPS = """
 ## Configs of groups
 
 Resource type 32 (KIP-848), set with AlterConfigs or IncrementalAlterConfigs (`kafka-configs --alter --entity-type
-groups`). A group needs no members to have configs, and keeps them when it is deleted, as in Kafka. Coordinators know a
-change within a second; a member hears of it with its next heartbeat. What is not set is the setting of the same name
-([settings.md](settings.md)); bounds are settings too: `KAFSCALE_GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS` and so on. A
-session timeout must be longer than the heartbeat interval. At most `KAFSCALE_GROUP_CONFIGS_MAX` groups have configs of
-their own; one more is POLICY_VIOLATION. Share groups and streams groups are not there: what only they read is checked
-as Kafka checks it, kept and shown, without effect.
+groups`). A group needs no members to have configs, and keeps them when it is deleted, as in Kafka. Coordinators apply a
+change within a second; a member receives it with its next heartbeat. The default is the setting of the same name
+([settings.md](settings.md)). Bounds are settings too: `KAFSCALE_GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS` and so on. A
+session timeout must be longer than the heartbeat interval. At most `KAFSCALE_GROUP_CONFIGS_MAX` groups have their
+own configs; one more is POLICY_VIOLATION. KafScale has no share groups and streams groups: configs that only they use
+are checked as in Kafka, stored and returned, without effect.
 
-| key | type | default | a change is felt | |
+| key | type | default | a change takes effect | |
 |---|---|---|---|---|
 """
 DEFAULTS = """
 ## Defaults
 
-Kafka's, where a topic or its creator says nothing.
+These are Kafka's defaults, used if the topic or its creator sets no value.
 
 | Kafka's name | value | changed by |
 |---|---|---|
@@ -81,7 +81,7 @@ def defaults() -> Iterator[str]:
 
 def page() -> str:
     keys = TOPIC_CONFIGS.keys.values()
-    lines = [HEAD, "| key | type | default | a change is felt | |", "|---|---|---|---|---|"]
+    lines = [HEAD, "| key | type | default | a change takes effect | |", "|---|---|---|---|---|"]
     lines += rows((key for key in keys if key.acts in (Acts.AT_ONCE, Acts.IN_RUNS)), acts=True)
     lines += [KEPT, "| key | type | default | why it has none |", "|---|---|---|---|"]
     lines += rows(key for key in keys if key.acts is Acts.WITHOUT_EFFECT)

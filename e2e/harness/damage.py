@@ -48,89 +48,89 @@ ROWS: Sequence[Row] = (
     Row(
         name="topic",
         what="`t/{topic}`: a topic's record",
-        missing="The topic is unknown. Its heads and objects stay, and nothing collects them.",
+        missing="The topic is unknown. Its heads and objects remain, and no job collects them.",
         unreadable="Produce, Fetch and Metadata by name answer KAFKA_STORAGE_ERROR, requests by topic id "
-        "UNKNOWN_TOPIC_ID. The name is not free, no object is collected, no group's offset expires as of a "
+        "UNKNOWN_TOPIC_ID. The name is not free, no object is collected, and no group offset expires as for a "
         "deleted topic. OffsetFetch answers UNSTABLE_OFFSET_COMMIT.",
-        remedy="Put the record back. Do not create the topic anew.",
+        remedy="Restore the record. Do not create the topic again.",
     ),
     Row(
         name="head",
         what="`p/{topic id}/{partition}`: a head",
-        missing="Produce answers KAFKA_STORAGE_ERROR: no head is made while `o/` or `m/` of the partition stands. "
+        missing="Produce answers KAFKA_STORAGE_ERROR: no head is created while `o/` or `m/` of the partition exists. "
         "Readers find an empty log.",
         unreadable="Produce and Fetch of the partition answer KAFKA_STORAGE_ERROR. Its owner steps down.",
-        remedy="Put back the newest value that etcd still has (`etcdctl get --rev`): nobody has written since. "
-        "Without it delete the topic, or live without the partition.",
+        remedy="Restore the newest value that etcd still has (`etcdctl get --rev`): no instance has written since. "
+        "If there is none, delete the topic, or continue without the partition.",
     ),
     Row(
         name="meta",
         what="`m/{topic id}/{partition}`: a meta",
-        missing="Produce answers KAFKA_STORAGE_ERROR from the next checkpoint or claim on, as the head says that "
-        "something is listed before its tail.",
+        missing="Produce answers KAFKA_STORAGE_ERROR from the next checkpoint or claim on, because the head shows "
+        "that manifests list segments before its tail.",
         unreadable="Fetch answers KAFKA_STORAGE_ERROR at once, Produce from the next checkpoint or claim on.",
-        remedy="Put back the newest value that etcd still has.",
+        remedy="Restore the newest value that etcd still has.",
     ),
     Row(
         name="owner",
         what="`o/{topic id}/{partition}`: an owner record",
-        missing="Requests go to the instance that hashing prefers. The head decides, as always.",
-        unreadable="As missing. The next claim writes it anew.",
+        missing="Requests go to the instance that hashing prefers. The head still decides who owns the partition.",
+        unreadable="As missing. The next claim writes it again.",
         remedy="Nothing.",
     ),
     Row(
         name="epoch floor",
         what="`e/{topic}`: the highest epoch of a name",
-        missing="A new topic of the name begins at epoch 1. If objects of the old one are left, it cannot replace "
-        "them and steps down.",
-        unreadable="A topic of that name is not created: KAFKA_STORAGE_ERROR. No other name is harmed.",
-        remedy="Put back a number that is high enough.",
+        missing="A new topic of the name begins at epoch 1. If objects of the old topic are left, its writer cannot "
+        "replace them and steps down.",
+        unreadable="A topic of that name is not created: KAFKA_STORAGE_ERROR. Other names are not affected.",
+        remedy="Restore a number that is high enough.",
     ),
     Row(
         name="live record",
         what="`live/{role}/{node id}/{boot id}`: a running instance",
-        missing="Nobody asks the instance. What it owns is claimed by others.",
-        unreadable="Nobody asks the instance. What it owns is answered NOT_LEADER_OR_FOLLOWER or "
-        "COORDINATOR_NOT_AVAILABLE until its lease ends.",
+        missing="The instance gets no requests. Other instances claim its partitions or slots.",
+        unreadable="The instance gets no requests. Requests for its partitions or slots are answered "
+        "NOT_LEADER_OR_FOLLOWER or COORDINATOR_NOT_AVAILABLE until its lease ends.",
         remedy="Restart that instance.",
     ),
     Row(
         name="node id",
-        what="`node/{role}/{node id}`: who holds a node id",
-        missing="Another instance may take the id; the first one to register again ends.",
-        unreadable="The instance goes on. One that registers again under the id ends with a sentence.",
+        what="`node/{role}/{node id}`: the holder of a node id",
+        missing="Another instance may take the id; the first of the two to register again exits.",
+        unreadable="The instance continues. An instance that registers again under the id exits with an error message.",
         remedy="Restart the instance. If the key has no lease, delete it first.",
     ),
     Row(
         name="cluster",
         what="`cluster`: the cluster's id",
-        missing="The next admin that starts draws a new one.",
-        unreadable="Clients are told no cluster id by admins that start from then on. It is not drawn anew.",
-        remedy="Put the record back, and restart the admins.",
+        missing="The next admin that starts creates a new one.",
+        unreadable="Admins that start from then on return no cluster id to clients. No new id is created.",
+        remedy="Restore the record, and restart the admins.",
     ),
     Row(
         name="producer ids",
         what="`pid/next`: the next producer id",
-        missing="**Ids begin at 0 again**, and may be those of producers that live.",
+        missing="**Ids begin at 0 again**, and living producers may already use them.",
         unreadable="InitProducerId answers COORDINATOR_NOT_AVAILABLE once a coordinator's block of ids is used up. "
-        "Producers that have an id go on.",
-        remedy="Put back a number above all ids that were handed out. The log's batches hold them.",
+        "Producers that have an id continue.",
+        remedy="Restore a number above all ids that were handed out. The batches of the logs contain these ids.",
     ),
     Row(
         name="slot",
         what="`cs/{slot}`: a slot of groups",
-        missing="Claimed anew at once, and its groups are read again.",
-        unreadable="Claimed anew at once, by a compare on the damaged value. Its groups are read again.",
-        newer="Left alone: a newer coordinator has it. This version answers COORDINATOR_NOT_AVAILABLE for its groups.",
+        missing="A coordinator claims it again at once, and reads its groups again.",
+        unreadable="As missing. The claim compares the revision of the damaged value.",
+        newer="Not changed: a newer coordinator has it. This version answers COORDINATOR_NOT_AVAILABLE for its groups.",
         remedy="Nothing; for a newer schema, finish the upgrade.",
     ),
     Row(
         name="group",
         what="`g/{slot}/{group}`: a group",
-        missing="The group begins anew, with the next member that joins.",
+        missing="The group starts again with the next member that joins.",
         unreadable="Calls of the group answer COORDINATOR_NOT_AVAILABLE from the next claim of its slot on, and "
-        "members wait. OffsetFetch is served. No other group is harmed.",
-        remedy="Put the record back or delete it, then restart the coordinator that has the slot.",
+        "members wait. OffsetFetch works. Other groups are not affected.",
+        remedy="Restore the record or delete it, then restart the coordinator that has the slot.",
     ),
     Row(
         name="offset",
@@ -141,15 +141,15 @@ ROWS: Sequence[Row] = (
     ),
     Row(
         name="job run",
-        what="`job/{name}`: when a job of upkeep last ended",
-        missing="The job is due an interval from now.",
-        unreadable="The job is due at once, and its end is written anew.",
+        what="`job/{name}`: the time at which a job of upkeep last ended",
+        missing="The job is due after one interval.",
+        unreadable="The job is due at once, and its end is written again.",
         remedy="Nothing.",
     ),
     Row(
         name="segment",
-        what="`segment-*.kfs`, or what compaction made of several",
-        missing="Fetch answers KAFKA_STORAGE_ERROR for its offsets. A claim that must replay it answers Produce so.",
+        what="`segment-*.kfs`, or a compacted segment",
+        missing="Fetch answers KAFKA_STORAGE_ERROR for its offsets. So does Produce, if a claim must replay it.",
         unreadable="As missing: the etag is not the committed one.",
         newer="",
         remedy="Restore the object's version with the committed etag. See KafscaleSegmentsLost.",
@@ -157,7 +157,7 @@ ROWS: Sequence[Row] = (
     Row(
         name="index",
         what="`*.index`",
-        missing="Nothing: a reader walks the batches.",
+        missing="No effect: a reader walks the batches.",
         unreadable="As missing.",
         newer="",
         remedy="Nothing.",
@@ -165,15 +165,15 @@ ROWS: Sequence[Row] = (
     Row(
         name="manifest",
         what="`*.mf`: a manifest",
-        missing="Fetch answers KAFKA_STORAGE_ERROR for its offsets. Writes go on; its neighbours in the list are not "
-        "merged. Retention and compaction pass the partition over.",
+        missing="Fetch answers KAFKA_STORAGE_ERROR for its offsets. Writes continue; its neighbours in the list are "
+        "not merged. Retention and compaction skip the partition.",
         unreadable="As missing.",
         remedy="Restore the object.",
     ),
     Row(
         name="snapshot",
         what="`*.ps`: a producer snapshot",
-        missing="Produce answers KAFKA_STORAGE_ERROR from the next claim on. Records are read as before.",
+        missing="Produce answers KAFKA_STORAGE_ERROR from the next claim on. Reads continue.",
         unreadable="As missing.",
         remedy="Restore the object.",
     ),
@@ -183,7 +183,7 @@ ROWS: Sequence[Row] = (
         missing="A gap in the history.",
         unreadable="As missing.",
         newer="",
-        remedy="Nothing; delete it if the log's line disturbs.",
+        remedy="Nothing. You can delete the file to stop the log line.",
     ),
 )
 

@@ -47,7 +47,7 @@ RUN, RECORDS, CLUSTER, SHELL = "Run", "Records", "Look after a cluster", "Shell"
 
 app = typer.Typer(
     name="kafscale",
-    help="A Kafka that keeps its records in an object store and nothing on its own machines. "
+    help="A stateless Kafka-compatible system that keeps its records in an object store. "
     "To begin: `kafscale up` in one terminal; in another `echo hello | kafscale produce greetings` "
     "and `kafscale consume greetings --exit`.",
     no_args_is_help=True,
@@ -67,29 +67,29 @@ def _scale(options: list[str]) -> dict[str, int]:
 
 EtcdQuotaOption = Annotated[
     int,
-    typer.Option(envvar="KAFSCALE_ETCD_QUOTA_BYTES", min=16 << 20, help="Most that etcd's file may hold."),
+    typer.Option(envvar="KAFSCALE_ETCD_QUOTA_BYTES", min=16 << 20, help="Limit of etcd's database file."),
 ]
 
 
 def up(
     data_dir: Annotated[
-        Path, typer.Option(envvar="KAFSCALE_DATA_DIR", help="Holds all state.")
+        Path, typer.Option(envvar="KAFSCALE_DATA_DIR", help="Directory for all state.")
     ] = DEFAULT_DATA_DIR,
     port: Annotated[int, typer.Option(help="Port for Kafka clients.")] = 9092,
     listen: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    advertise: Annotated[str | None, typer.Option(help="Host that clients are told, if another.")] = None,
+    advertise: Annotated[str | None, typer.Option(help="Host for clients, if not --listen.")] = None,
     namespace: Annotated[
         str, typer.Option(help="Name of the cluster.", callback=checked_namespace)
     ] = "default",
     store: Annotated[
-        StoreKind, typer.Option(help="Records: in the data directory or in S3.")
+        StoreKind, typer.Option(help="Store of the records: the data directory (dir) or S3.")
     ] = StoreKind.DIR,
-    scale: Annotated[list[str] | None, typer.Option(help="ROLE=N: so many processes of a service.")] = None,
-    upkeep: Annotated[bool, typer.Option(help="Run retention and the other jobs, hourly.")] = True,
+    scale: Annotated[list[str] | None, typer.Option(help="ROLE=N: N processes of a service.")] = None,
+    upkeep: Annotated[bool, typer.Option(help="Run retention and other jobs hourly.")] = True,
     etcd_quota_bytes: EtcdQuotaOption = 8 << 30,
     in_memory: Annotated[
         bool,
-        typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Keep nothing: all state is removed at exit."),
+        typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Remove all state at exit."),
     ] = False,
 ) -> None:
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
@@ -142,13 +142,13 @@ def produce(
         int | None, typer.Option("--partition", "-p", help="Send to this partition only.")
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", help="Splits key from value.")
+        str | None, typer.Option("--key-separator", "-K", help="Separator between key and value.")
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", help="name=value, on every record.")
+        list[str] | None, typer.Option("--header", "-H", help="name=value, added to every record.")
     ] = None,
     codec: Annotated[
-        Codec, typer.Option("--compression", "-z", help="How batches are compressed.")
+        Codec, typer.Option("--compression", "-z", help="Compression codec of batches.")
     ] = Codec.NONE,
 ) -> None:
     """Send each line of standard input as a record, and wait until all are durable.
@@ -173,18 +173,16 @@ def consume(
     data_dir: DataDirOption = None,
     group: Annotated[
         str | None,
-        typer.Option(
-            "--group", "-g", help="Read as a member of this group and go on where it has committed."
-        ),
+        typer.Option("--group", "-g", help="Read as a member of this group, from its committed offsets."),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Read only this one.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Only this partition.")] = None,
     offset: Annotated[str, typer.Option("--offset", "-o", help="beginning, end, N or -N.")] = "beginning",
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end of the topic.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-c", help="Stop after so many records.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-c", help="Stop after N records.")] = None,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object per record.")] = False,
     with_keys: Annotated[bool, typer.Option("--keys", "-k", help="Print key, tab, value.")] = False,
 ) -> None:
-    """Print the records of a topic, one a line. Example: kafscale consume greetings --offset -10 --exit"""
+    """Print the records of a topic, one per line. Example: kafscale consume greetings --offset -10 --exit"""
     from kafscale.cli import records
 
     plan = records.ConsumePlan(

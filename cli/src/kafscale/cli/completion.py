@@ -10,10 +10,8 @@ from kafscale.cli.options import Shell
 COMPLETE_VARIABLE = "_KAFSCALE_COMPLETE"
 
 
-def completion(
-    context: typer.Context, shell: Annotated[Shell, typer.Argument(help="For which shell.")]
-) -> None:
-    """Print what a shell needs to complete this command. Example: source <(kafscale completion bash)
+def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+    """Print the completion script for a shell. Example: source <(kafscale completion bash)
 
     zsh: kafscale completion zsh > ~/.zfunc/_kafscale, with ~/.zfunc in fpath.
     fish: kafscale completion fish > ~/.config/fish/completions/kafscale.fish

@@ -21,14 +21,12 @@ app = typer.Typer(name="configs", help="Show and change the settings of a topic.
 @app.command()
 def describe(
     topic: TopicArgument,
-    every: Annotated[
-        bool, typer.Option("--all", "-a", help="Also those that the topic has from the server.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also show the server's defaults.")] = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show what is set on a topic. Example: kafscale configs describe orders --all"""
+    """Show the configs that are set on a topic. Example: kafscale configs describe orders --all"""
 
     async def work(client: Client) -> list[dict[str, object]]:
         from kafscale.cli.kafka.topics import describe_topic_configs
@@ -45,7 +43,7 @@ def describe(
 @app.command("set")
 def set_(
     topic: TopicArgument,
-    config: Annotated[list[str], typer.Argument(help="KEY=VALUE, one or several.")],
+    config: Annotated[list[str], typer.Argument(help="One or more KEY=VALUE.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -61,7 +59,7 @@ def unset(
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Let the server's defaults hold for a topic again. Example: kafscale configs unset orders retention.ms"""
+    """Remove settings of a topic; the defaults apply again. Example: kafscale configs unset orders retention.ms"""
     _alter(topic, dict.fromkeys(key), bootstrap_server, data_dir)
 
 

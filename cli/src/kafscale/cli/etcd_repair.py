@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def etcd_repair(data_dir: DataDirOption = None, namespace: NamespaceOption = None) -> None:
-    """Make room in an etcd that is full (NOSPACE) and clear its alarm. No key is removed.
+    """Free space in a full etcd (NOSPACE) and clear its alarm. No key is removed.
 
-    Example: kafscale etcd-repair --data-dir data. KAFSCALE_ETCD_ENDPOINTS should name every member: each stands
-    still while it is defragmented, one after the other. Where etcd has users, the user has to be root.
+    Example: kafscale etcd-repair --data-dir data. KAFSCALE_ETCD_ENDPOINTS should name every member:
+    the command defragments one member after the other, and each is blocked meanwhile. If etcd has users, use root.
     """
 
     async def work(cluster: Cluster) -> None:

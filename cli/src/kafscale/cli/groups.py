@@ -27,7 +27,7 @@ GroupArgument = Annotated[str, typer.Argument(help="Name of the group.")]
 
 app = typer.Typer(
     name="groups",
-    help="List, describe and delete consumer groups, and move where they go on.",
+    help="List, describe and delete consumer groups, and reset their offsets.",
     no_args_is_help=True,
 )
 
@@ -54,9 +54,9 @@ def describe(
     data_dir: DataDirOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show how far a group has read each partition, and who reads it. Example: kafscale groups describe billing
+    """Show the committed offset, lag and member of each partition of a group. Example: kafscale groups describe billing
 
-    What it cannot say (bytes and time behind, rates, what will expire unread) `kafscale lag` says.
+    `kafscale lag` shows more: lag in bytes and time, rates, and records that will expire unread.
     """
 
     async def work(client: Client) -> list[dict[str, object]]:
@@ -79,7 +79,7 @@ def delete(
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Delete groups without members, with all that they committed. Example: kafscale groups delete billing"""
+    """Delete groups without members, with their committed offsets. Example: kafscale groups delete billing"""
 
     async def work(client: Client) -> None:
         from kafscale.cli.kafka.groups import delete_group
@@ -94,19 +94,19 @@ def delete(
 @app.command("reset-offsets")
 def reset_offsets(
     group: GroupArgument,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="In which topic.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Topic whose offsets are reset.")],
     to: Annotated[str, typer.Option(help="earliest, latest, an offset, or a time such as 2026-01-31T08:00.")],
-    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Only this one.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="Only show what would be done.")] = False,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Only this partition.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Show the result without changing anything.")] = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let a group without members go on elsewhere.
+    """Reset the committed offsets of a group without members.
 
     Example: kafscale groups reset-offsets billing -t orders --to earliest
 
-    A time without zone is UTC: the first record of that time or later. Where there is none, the end.
+    A time selects the first record of that time or later, else the end. A time without zone is UTC.
     """
     target = target_of(to)
 

@@ -9,12 +9,12 @@ SERVICES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
 UPKEEP = "upkeep"
 ROLES = (*SERVICES, UPKEEP)
 WHAT_THEY_DO = {
-    "frontdoor": "Takes Kafka clients' connections and sends each request to the service that answers it.",
-    "produce": "Takes records: gives them offsets, writes segments, commits.",
-    "fetch": "Gives records to readers.",
-    "coordinator": "Runs consumer groups and gives producers their ids.",
-    "admin": "Answers for topics, their configs, and what tools ask of the cluster.",
-    UPKEEP: "Retention, compaction and samples of lag; one works, others stand by.",
+    "frontdoor": "Accepts connections of Kafka clients and routes each request to a service.",
+    "produce": "Accepts records: assigns offsets, writes segments, commits.",
+    "fetch": "Serves records to consumers.",
+    "coordinator": "Coordinates consumer groups and hands out producer ids.",
+    "admin": "Manages topics and configs, and answers metadata and admin requests.",
+    UPKEEP: "Runs retention, compaction and lag samples; one instance works, others stand by.",
 }
 """In the order in which people read of them: help, pages, dashboards."""
 

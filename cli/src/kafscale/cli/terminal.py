@@ -25,7 +25,7 @@ UNFOLDED: Final = 10_000
 
 DataDirOption = Annotated[
     Path | None,
-    typer.Option("--data-dir", envvar="KAFSCALE_DATA_DIR", help="Where `kafscale up` keeps everything."),
+    typer.Option("--data-dir", envvar="KAFSCALE_DATA_DIR", help="Data directory of `kafscale up`."),
 ]
 BootstrapOption = Annotated[
     str | None,
@@ -34,7 +34,7 @@ BootstrapOption = Annotated[
     ),
 ]
 StoreOption = Annotated[
-    StoreKind, typer.Option(help="Where the records of the data directory's cluster are, as given to up.")
+    StoreKind, typer.Option(help="The --store value of `kafscale up` for this data directory.")
 ]
 
 
@@ -44,7 +44,7 @@ class Output(StrEnum):
     CSV = "csv"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How rows are shown.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 FAILED_EXIT_CODE: Final = 1
@@ -80,7 +80,7 @@ def checked_namespace(context: typer.Context, name: str | None) -> str | None:
 NamespaceOption = Annotated[
     str | None,
     typer.Option(
-        help="Name of the cluster; else the one that runs, or the settings'.", callback=checked_namespace
+        help="Name of the cluster. Default: the running cluster, or the settings.", callback=checked_namespace
     ),
 ]
 

@@ -23,7 +23,7 @@ TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 
 app = typer.Typer(
     name="topics",
-    help="List, describe, create, grow and delete topics.",
+    help="List, describe, create and delete topics, and add partitions.",
     no_args_is_help=True,
 )
 
@@ -67,15 +67,15 @@ def create(
     topic: TopicArgument,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, help="How many; without it the server's default."),
+        typer.Option("--partitions", "-p", min=1, help="Number of partitions. Default: the server's."),
     ] = None,
     config: Annotated[
-        list[str] | None, typer.Option("--config", "-c", help="KEY=VALUE; may be given again.")
+        list[str] | None, typer.Option("--config", "-c", help="KEY=VALUE; can be repeated.")
     ] = None,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Make a topic. Example: kafscale topics create orders -p 12 -c retention.ms=86400000"""
+    """Create a topic. Example: kafscale topics create orders -p 12 -c retention.ms=86400000"""
     configs = pairs(config or [], "--config")
 
     async def work(client: Client) -> int:
@@ -90,11 +90,11 @@ def create(
 @app.command()
 def alter(
     topic: TopicArgument,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many there shall be.")],
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="New number of partitions.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Give a topic more partitions; there is no way to fewer. Example: kafscale topics alter orders -p 24"""
+    """Add partitions to a topic. Partitions cannot be removed. Example: kafscale topics alter orders -p 24"""
 
     async def work(client: Client) -> None:
         from kafscale.cli.kafka.topics import grow_topic
@@ -111,7 +111,7 @@ def delete(
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Delete topics with all their records, for good. Example: kafscale topics delete orders"""
+    """Delete topics with all their records. This cannot be undone. Example: kafscale topics delete orders"""
 
     async def work(client: Client) -> None:
         from kafscale.cli.kafka.topics import delete_topic

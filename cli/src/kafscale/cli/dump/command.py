@@ -32,14 +32,14 @@ def dump(
     what: Annotated[
         str, typer.Argument(metavar="FILE|s3://BUCKET/KEY", help="A segment (*.kfs) or an index (*.index).")
     ],
-    records: Annotated[bool, typer.Option("--records", "-r", help="Also the records.")] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Print the records too.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print what a segment holds: header, batches, checksums, footer and index; exits 1 if it is damaged.
+    """Print the content of a segment: header, batches, checksums, footer and index; exits 1 if it is damaged.
 
     Example: kafscale dump data/objects/default/orders/0/segment-00000000000000000000.kfs --records
 
-    An object in S3 is read with the KAFSCALE_S3_* settings. CSV has the batches alone, or with --records the records.
+    An object in S3 is read with the KAFSCALE_S3_* settings. CSV has only the batches, or with --records the records.
     """
     from kafscale.cli.dump.source import INDEX, NoSource, read_source
     from kafscale.runtime.settings_load import BadSettings

@@ -12,7 +12,7 @@ from kafscale.cli.spark.sql import sql
 
 app = typer.Typer(
     name="spark",
-    help="Query topics and keep them in order, straight from the object store: no broker is asked.",
+    help="Query and maintain topics directly in the object store, without a broker.",
     no_args_is_help=True,
 )
 app.command()(compact)

@@ -35,7 +35,7 @@ def compact(
     dry_run: DryRunOption = False,
     topic: TopicOption = None,
     io_bytes_per_s: Annotated[
-        int | None, typer.Option(min=1, help="Bytes read and written per second; not given: no bound.")
+        int | None, typer.Option(min=1, help="Limit of bytes read and written per second. Default: no limit.")
     ] = None,
     grace: GraceOption = "5m",
     data_dir: DataDirOption = None,
@@ -44,7 +44,7 @@ def compact(
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
-    """Keep the last record of each key, in topics with cleanup.policy=compact that are due; the dirtiest log first."""
+    """Compact topics with cleanup.policy=compact that are due; the dirtiest log first."""
     from kafscale.lake.compaction.told import DONE, DUE, Told
 
     words = [*(f"--topic={name}" for name in topic or ()), f"--grace-s={seconds(grace)}"]

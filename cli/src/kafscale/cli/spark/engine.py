@@ -41,7 +41,7 @@ class Engine(StrEnum):
 
 
 EngineOption = Annotated[
-    Engine, typer.Option(help="Where it runs: in this process, or in a Spark on all of this machine's cores.")
+    Engine, typer.Option(help="local: in this process. spark: in a Spark on all cores of this machine.")
 ]
 
 

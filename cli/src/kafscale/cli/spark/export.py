@@ -35,11 +35,11 @@ class Format(StrEnum):
 
 
 def export(
-    topics: Annotated[list[str], typer.Argument(help="Topics by name.")],
-    to: Annotated[Path, typer.Option(help="A new folder, or one of an earlier export, which goes on in it.")],
-    form: Annotated[Format, typer.Option("--format", help="Of the files.")] = Format.PARQUET,
+    topics: Annotated[list[str], typer.Argument(help="Names of topics.")],
+    to: Annotated[Path, typer.Option(help="A new folder, or the folder of an earlier export to continue.")],
+    form: Annotated[Format, typer.Option("--format", help="File format.")] = Format.PARQUET,
     where: Annotated[
-        str | None, typer.Option(help="Which records: a condition in SQL over the columns of records.")
+        str | None, typer.Option(help="SQL condition that selects records, over the columns of `records`.")
     ] = None,
     data_dir: DataDirOption = None,
     namespace: NamespaceOption = None,
@@ -47,7 +47,7 @@ def export(
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
-    """Write topics as Parquet files, in a folder for each partition. Run again it writes what is new."""
+    """Export topics to Parquet files, one folder per partition. If run again, it writes only new records."""
     match engine:
         case Engine.LOCAL:
             done = on_lake(partial(_export, topics, to, where), data_dir, namespace, store)

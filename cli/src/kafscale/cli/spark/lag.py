@@ -52,21 +52,21 @@ def lag(
     namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
-    by: Annotated[By, typer.Option(help="What a row is about.")] = By.PARTITION,
-    group: Annotated[list[str] | None, typer.Option(help="Only this group; may be given again.")] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Only the rows that are farthest behind.")] = None,
+    by: Annotated[By, typer.Option(help="One row per partition, group or topic.")] = By.PARTITION,
+    group: Annotated[list[str] | None, typer.Option(help="Only this group; can be repeated.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Only the N rows with the most lag.")] = None,
     checkpoint: Annotated[
         list[Path] | None,
-        typer.Option(help="A Spark query's checkpoint folder, as a group; may be given again."),
+        typer.Option(help="A Spark query's checkpoint folder, shown as a group; can be repeated."),
     ] = None,
-    parquet: Annotated[Path | None, typer.Option(help="Write the partitions' rows to this file.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write partition rows to this file.")] = None,
     prometheus: Annotated[
         str | None,
-        typer.Option(help="Write metrics in Prometheus' text format to this file, or - instead of rows."),
+        typer.Option(help="Write Prometheus metrics to this file; - prints them instead of rows."),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page for people to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report as an HTML page to this file.")] = None,
 ) -> None:
-    """Show how far behind groups are, if they keep up, and when they lose records. Example: kafscale lag --by group"""
+    """Show each group's lag, whether it keeps up, and when it loses records. Example: kafscale lag --by group"""
     from kafscale.lake.lag.checkpoints import NoCheckpoint, read_checkpoint
 
     try:

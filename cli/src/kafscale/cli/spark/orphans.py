@@ -40,7 +40,7 @@ def orphans(
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
-    """Delete objects that no commit names and none ever will, left behind by crashes."""
+    """Delete orphaned objects: objects that crashes left and that no commit can ever name."""
     from kafscale.lake.retention.told import Collected
 
     grace_s = seconds(grace)

@@ -34,10 +34,10 @@ PLAN_COLUMNS: Final = ("topic", "partition", "segment", "rule", "age_ms", "bytes
 PARTITION_COLUMNS: Final = ("topic", "partition", "segments", "bytes", "start", "start_after")
 LOSS_COLUMNS: Final = ("group", "topic", "partition", "committed", "start", "records")
 
-TopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only this one; may be repeated.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would go, and change nothing.")]
+TopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; can be repeated.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the deletions; change nothing.")]
 GraceOption = Annotated[
-    str, typer.Option(help="For reads under way, before objects are deleted: 5m, 90s, 0s.")
+    str, typer.Option(help="Wait for reads in progress before objects are deleted: 5m, 90s, 0s.")
 ]
 
 
@@ -73,11 +73,12 @@ class Asked:
 def retention(
     dry_run: DryRunOption = False,
     retention_ms: Annotated[
-        int | None, typer.Option(help="What if it were this for every topic? Changes nothing; -1: unlimited.")
+        int | None,
+        typer.Option(help="Plan with this value for every topic; change nothing. -1: no limit."),
     ] = None,
     retention_bytes: Annotated[int | None, typer.Option(help="The same for retention.bytes.")] = None,
     topic: TopicOption = None,
-    by: Annotated[By, typer.Option(help="What a row of the plan is about.")] = By.SEGMENT,
+    by: Annotated[By, typer.Option(help="One row per segment or per partition.")] = By.SEGMENT,
     grace: GraceOption = "5m",
     data_dir: DataDirOption = None,
     namespace: NamespaceOption = None,
@@ -85,7 +86,7 @@ def retention(
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
-    """Delete what has expired by its topic's settings; or show the plan, under these settings or others."""
+    """Delete expired records by the settings of their topics; or show the plan, with these or other settings."""
     from kafscale.lake.retention.planned import Planned
     from kafscale.lake.retention.told import report_of
 

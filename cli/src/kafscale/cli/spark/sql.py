@@ -43,7 +43,7 @@ def sql(
     ] = None,
     file: Annotated[
         typer.FileText | None,
-        typer.Option("--file", "-f", help="Where the query stands instead; - is standard input."),
+        typer.Option("--file", "-f", help="Read the query from this file; - is standard input."),
     ] = None,
     data_dir: DataDirOption = None,
     namespace: NamespaceOption = None,
@@ -51,7 +51,7 @@ def sql(
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
-    """Ask topics a question in SQL, of a cluster that runs or one that is stopped."""
+    """Query topics with SQL, on a running or a stopped cluster."""
     if (text is None) == (file is None):
         raise fail("give one query: as an argument, or with --file")
     query = text or (file.read() if file else "")

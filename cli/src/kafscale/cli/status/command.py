@@ -37,16 +37,16 @@ def status(
     ] = None,
     namespace: NamespaceOption = None,
     interval: Annotated[
-        float, typer.Option(min=0.1, max=60, help="Seconds over which rates are measured.")
+        float, typer.Option(min=0.1, max=60, help="Seconds between the two readings for rates.")
     ] = 1.0,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Draw again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat the output until Ctrl-C.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Draw the cluster: its instances, what they own, their health and rates; exits 1 if clients are not served.
+    """Show the cluster: its instances, their partitions, health and rates; exits 1 if clients are not served.
 
     Example: kafscale status --watch
 
-    Without options: the cluster of `kafscale up` in ./data, else the one whose etcd KAFSCALE_ETCD_ENDPOINTS names.
+    Default: the cluster of `kafscale up` in ./data, else the cluster of KAFSCALE_ETCD_ENDPOINTS.
     """
     if watch and output is not Output.TABLE:
         raise fail_usage("--watch draws tables: ask again and again for --output json")

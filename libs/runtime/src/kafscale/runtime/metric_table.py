@@ -46,68 +46,72 @@ def histogram(name: str, text: str, *labels: str, bounds: tuple[float, ...] = SE
 
 
 EVERY_SERVICE: Final = (
-    gauge("loop_lag_seconds", "Worst lateness of the event loop since the last scrape"),
-    counter("loop_stalls_total", "Times the process stood still for over half a second"),
+    gauge("loop_lag_seconds", "Longest delay of the event loop since the last scrape"),
+    counter("loop_stalls_total", "Times that the event loop was blocked for over half a second"),
     counter("log_lines_dropped_total", "Log lines dropped because standard error did not take them"),
-    gauge("memory_budget_bytes", "What requests and buffers may hold"),
-    gauge("memory_reserved_bytes", "What requests and buffers hold"),
+    gauge("memory_budget_bytes", "Memory that requests and buffers may use"),
+    gauge("memory_reserved_bytes", "Memory that requests and buffers use"),
     counter("memory_refusals_total", "Reservations refused because the budget was used up"),
-    counter("registration_losses_total", "Times the registration in etcd ran out"),
-    gauge("registration_age_seconds", "Since etcd last renewed the registration, which lasts 8 s"),
+    counter("registration_losses_total", "Times that the registration in etcd expired"),
+    gauge("registration_age_seconds", "Time since etcd last renewed the registration, which lasts 8 s"),
     gauge("unreadable_values", "Values in etcd that the process watches and cannot read", "view"),
-    counter(
-        "trace_spans_lost_total", "Spans that their collector did not take, or not in time; 0 without traces"
-    ),
+    counter("trace_spans_lost_total", "Spans that the collector did not accept in time; 0 without traces"),
     gauge("stream_open_requests", "Requests not answered yet"),
     gauge("stream_held_bytes", "Bytes of open requests and waiting replies"),
     counter("stream_requests_total", "Requests received on streams", "kind"),
-    counter("stream_replies_total", "Replies given to streams", "kind"),
+    counter("stream_replies_total", "Replies sent on streams", "kind"),
     counter(
         "stream_messages_in_total",
-        "gRPC messages received; requests per message tell how well they are coalesced",
+        "gRPC messages received; the number of requests per message shows how well they are coalesced",
         "kind",
     ),
     counter("stream_messages_out_total", "gRPC messages sent", "kind"),
     counter("stream_bytes_in_total", "Bytes received on streams", "kind"),
     counter("stream_bytes_out_total", "Bytes sent on streams", "kind"),
     counter("stream_cancelled_total", "Requests whose client left before the reply", "kind"),
-    counter(
-        "stream_expired_total", "Requests dropped unread because they were older than their budget", "kind"
-    ),
+    counter("stream_expired_total", "Requests dropped unread because they exceeded their time limit", "kind"),
     counter(
         "stream_refused_total", "Requests refused because the service was leaving or has no such API", "kind"
     ),
     counter("stream_failed_total", "Requests whose handler raised", "kind"),
     counter(
-        "stream_too_large_total", "Requests and answers refused because a stream carries no such size", "kind"
+        "stream_too_large_total",
+        "Requests and responses refused because they are too large for a stream",
+        "kind",
     ),
-    counter("stream_pauses_total", "Times a stream was not read because too much was open on it", "kind"),
+    counter(
+        "stream_pauses_total",
+        "Times that a stream was not read because too many requests were open on it",
+        "kind",
+    ),
 )
 
 EVERY_PROCESS: Final = (
     gauge("process_virtual_memory_bytes", "Virtual memory of the process"),
     gauge("process_resident_memory_bytes", "Resident memory of the process"),
-    gauge("process_start_time_seconds", "When the process began, since 1970"),
-    counter("process_cpu_seconds_total", "Processor time of the process"),
+    gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970"),
+    counter("process_cpu_seconds_total", "CPU time of the process"),
     gauge("process_open_fds", "Open file descriptors"),
-    gauge("process_max_fds", "How many file descriptors may be open"),
-    gauge("python_info", "The Python that runs", "implementation", "major", "minor", "patchlevel", "version"),
+    gauge("process_max_fds", "Limit of open file descriptors"),
+    gauge("python_info", "Version of Python", "implementation", "major", "minor", "patchlevel", "version"),
 )
 
 APIS: Final = (
     counter("requests_total", "Requests answered", "api"),
     counter(
         "errors_total",
-        "Errors that answers held, one for each partition, topic or group; the front door counts those that it puts "
-        "or joins itself, what it passes on unread is counted by its service",
+        "Errors in responses, one for each partition, topic or group; the front door counts errors in responses "
+        "that it creates or joins, the services count the others",
         "api",
         "code",
     ),
-    histogram("request_seconds", "From arrival to answer; a fetch that waits for data waits in it", "api"),
+    histogram(
+        "request_seconds", "Time from arrival to response, including the wait of a fetch for data", "api"
+    ),
 )
 
 COMMITS: Final = (
-    histogram("commit_seconds", "From submission to etcd's definite answer"),
+    histogram("commit_seconds", "Time from submission to etcd's definite answer"),
     histogram("commit_jobs", "Partitions or groups that shared one commit request", bounds=JOBS_BOUNDS),
     counter("commits_unknown_total", "Commit requests whose outcome was not known"),
 )
@@ -115,14 +119,22 @@ COMMITS: Final = (
 SHARED_CACHE: Final = (
     counter("shared_cache_hits_total", "Segments found in the shared cache"),
     counter("shared_cache_misses_total", "Segments that the shared cache did not have"),
-    counter("shared_cache_skips_total", "Calls not made: the shared cache is left alone after failures"),
+    counter(
+        "shared_cache_skips_total", "Calls skipped because the circuit breaker of the shared cache was open"
+    ),
     counter("shared_cache_errors_total", "Calls to the shared cache that failed or were late"),
     counter("shared_cache_corrupt_total", "Entries of the shared cache deleted as damaged"),
     counter("shared_cache_fills_total", "Segments put into the shared cache"),
-    counter("shared_cache_dropped_fills_total", "Segments not put there because too much waited already"),
+    counter(
+        "shared_cache_dropped_fills_total",
+        "Segments not put into the shared cache because too many were waiting",
+    ),
     counter("shared_cache_read_bytes_total", "Bytes read from the shared cache"),
     counter("shared_cache_written_bytes_total", "Bytes put into the shared cache"),
-    gauge("shared_cache_breaker_state", "Whether the shared cache is used: 0 yes, 1 on trial, 2 left alone"),
+    gauge(
+        "shared_cache_breaker_state",
+        "State of the circuit breaker of the shared cache: 0 closed (in use), 1 half-open (trial), 2 open (not used)",
+    ),
     histogram("shared_cache_seconds", "One call to the shared cache, failed or not"),
 )
 
@@ -132,16 +144,19 @@ FRONTDOOR: Final = (
     counter("response_bytes_total", "Bytes of answers", "api"),
     gauge("connections", "Open client connections"),
     counter("connections_accepted_total", "Client connections accepted"),
-    counter("connections_closed_total", "Connections closed by us", "reason"),
+    counter("connections_closed_total", "Connections closed by the front door", "reason"),
     gauge(
         "held_bytes",
-        "Bytes held for clients: requests, and answers that they have not taken or that are reserved",
+        "Bytes held for clients: requests, responses that they have not read, and reserved room for responses",
     ),
-    counter("answers_dropped_total", "Large answers thrown away for want of memory; their clients ask again"),
-    counter("read_stalls_total", "Times a connection was left unread for want of memory"),
-    gauge("held_parts", "Partitions' shares of requests held for an owner"),
-    counter("parts_resent_total", "Shares sent again after a definite no"),
-    gauge("workers_ready", "Worker processes that serve clients; without any, 1 while this one does"),
+    counter("read_stalls_total", "Times that a connection was not read because memory was full"),
+    gauge("held_parts", "Per-partition shares of requests that wait for an owner"),
+    counter("parts_resent_total", "Shares sent again after a definite refusal"),
+    gauge(
+        "workers_ready",
+        "Worker processes that serve clients; 1 if a single process without workers serves them",
+    ),
+    counter("answers_dropped_total", "Large responses dropped because memory was full; their clients retry"),
     counter("worker_deaths_total", "Worker processes that died"),
 )
 
@@ -152,7 +167,7 @@ PRODUCE: Final = (
     counter("records_total", "Records committed", "topic"),
     counter("bytes_total", "Bytes of committed segments", "topic"),
     counter("flushes_total", "Segments committed"),
-    counter("puts_total", "PUTs sent to the object store, repeated ones included"),
+    counter("puts_total", "PUTs sent to the object store, including retries"),
     counter("puts_unknown_total", "PUTs whose outcome was not known"),
     counter(
         "stepdowns_total",
@@ -160,53 +175,59 @@ PRODUCE: Final = (
         "reason",
     ),
     counter("claims_total", "Partitions claimed", "grounds"),
-    counter("claims_lost_total", "Claims that lost their compare"),
-    counter("handoffs_total", "Partitions given away"),
+    counter("claims_lost_total", "Claims that failed because another instance was first"),
+    counter("handoffs_total", "Partitions handed over"),
     counter("checkpoints_total", "Tails moved to manifests"),
-    counter("manifest_merges_failed_total", "Merges of old manifests that could not be done"),
+    counter("manifest_merges_failed_total", "Merges of old manifests that failed"),
     counter("damaged_partitions_total", "Times that a partition was not served because its data is damaged"),
     histogram("put_seconds", "One PUT that succeeded"),
-    histogram("flush_seconds", "From a segment's seal to its commit"),
-    histogram("recovery_seconds", "From a request's first claim to serving"),
+    histogram("flush_seconds", "Time from the seal of a segment to its commit"),
+    histogram("recovery_seconds", "Time from the first claim of a partition until it is served"),
     histogram("segment_bytes", "Size of a committed segment", bounds=BYTES_BOUNDS),
-    gauge("owned_partitions", "Partitions this instance writes"),
+    gauge("owned_partitions", "Partitions that this instance writes"),
     gauge("governor_waiting_partitions", "Partitions that wait for the PUT budget"),
-    gauge("conversions_waiting", "Requests with message sets that wait to be made batches of"),
+    gauge("conversions_waiting", "Requests with message sets that wait for their conversion to batches"),
     gauge("producer_ids", "Idempotent producers that the partitions of this instance remember"),
-    gauge("producer_ids_bytes", "Memory that they take"),
-    counter("producer_ids_evicted_total", "Producers forgotten before they expired, for want of room"),
+    gauge("producer_ids_bytes", "Memory that the remembered producers use"),
+    counter(
+        "producer_ids_evicted_total", "Producers forgotten before they expired, because the table was full"
+    ),
 )
 
 FETCH: Final = (
     *APIS,
     *SHARED_CACHE,
     counter("partitions_total", "Partitions in answered Fetch requests"),
-    counter("bytes_total", "Bytes of record sets answered", "topic"),
-    counter("records_total", "Offsets that those record sets span: their records, until compaction", "topic"),
-    counter("joined_segments_total", "Segments whose batches were answered"),
-    counter("overloads_total", "Fetch requests not held because too many were"),
+    counter("bytes_total", "Bytes of record sets in responses", "topic"),
+    counter(
+        "records_total",
+        "Offsets in the record sets of responses: the number of records, if no record was compacted",
+        "topic",
+    ),
+    counter("joined_segments_total", "Segments with batches in responses"),
+    counter("overloads_total", "Fetch requests not held because too many were held already"),
     gauge("held_requests", "Long polls waiting for data"),
-    gauge("cache_bytes", "Segments in memory, those of answers under way included"),
+    gauge("cache_bytes", "Bytes of segments in memory, including those of unfinished responses"),
     counter("cache_hits_total", "Segments found in memory"),
-    counter("cache_loads_total", "Segments not in memory, and read from the object store"),
+    counter("cache_loads_total", "Segments that were not in memory and were read from the object store"),
     counter("cache_loaded_bytes_total", "Bytes of segments read from the object store"),
     counter("cache_evictions_total", "Segments dropped from memory"),
-    counter("cache_refusals_total", "Loads refused because answers hold the memory"),
+    counter("cache_refusals_total", "Loads refused because unfinished responses use the memory"),
     counter("readaheads_total", "Segments read ahead of their readers"),
-    counter("corrupt_reads_total", "Objects read that do not match their commit record"),
+    counter("corrupt_reads_total", "Reads of objects that do not match their commit record"),
     counter("lost_segments_total", "Committed objects that could not be served"),
     gauge("followed_topics", "Topics whose logs are watched"),
-    counter("metadata_refreshes_total", "Requests that asked etcd for the truth"),
-    counter("metadata_reads_total", "Transactions in which etcd was asked"),
+    counter("metadata_refreshes_total", "Requests that needed a linearizable read of etcd"),
+    counter("metadata_reads_total", "Transactions that read etcd"),
     counter("manifest_loads_total", "Manifests read from the object store"),
 )
 
 ETCD_SPACE: Final = (
-    gauge("etcd_quota_bytes", "Size past which etcd takes no writes"),
+    gauge("etcd_quota_bytes", "Size beyond which etcd accepts no writes"),
     gauge("etcd_file_bytes", "Size of etcd's database file"),
-    gauge("etcd_used_bytes", "Bytes of the file that are in use; the rest is written again before it grows"),
-    gauge("etcd_full", "1 while etcd has raised NOSPACE and takes no writes"),
-    counter("etcd_space_refusals_total", "Groups, offsets and topics refused to keep etcd's last share"),
+    gauge("etcd_used_bytes", "Bytes of the file that are in use; etcd reuses the rest before the file grows"),
+    gauge("etcd_full", "1 while etcd has raised NOSPACE and accepts no writes"),
+    counter("etcd_space_refusals_total", "Groups, offsets and topics refused because etcd is filling up"),
 )
 
 COORDINATOR: Final = (
@@ -214,19 +235,21 @@ COORDINATOR: Final = (
     *COMMITS,
     *ETCD_SPACE,
     counter("rebalances_total", "New generations of classic groups, and new epochs of consumer groups"),
-    gauge("slots", "Slots of groups this instance has"),
-    counter("slots_lost_total", "Slots that were ours until another claimed them"),
-    gauge("groups", "Groups in memory, by Kafka's name of their state", "state"),
-    counter("offsets_unreadable_total", "Times that a committed offset was met that cannot be read"),
+    gauge("slots", "Slots of groups that this instance has"),
+    counter("slots_lost_total", "Slots of this instance that another instance claimed"),
+    gauge("groups", "Groups in memory, by Kafka's name of the state", "state"),
+    counter("offsets_unreadable_total", "Times that a committed offset could not be read"),
     gauge("groups_unreadable", "Groups that are not served because their records cannot be read"),
 )
 
 ADMIN: Final = (
     *APIS,
     *ETCD_SPACE,
-    gauge("deleting_topics", "Topics that are marked as deleted and not gone yet"),
+    gauge("deleting_topics", "Topics that are marked as deleted but still have objects"),
     counter("deleted_objects_total", "Objects of deleted topics that this instance deleted"),
-    gauge("deletion_stalled_rounds", "Rounds in a row in which no deletion of a topic got on here"),
+    gauge(
+        "deletion_stalled_rounds", "Rounds in a row in which no topic deletion of this instance made progress"
+    ),
 )
 
 _PARTITION: Final = ("cluster_name", "topic", "partition")
@@ -242,12 +265,12 @@ LAG: Final = (
     gauge(f"{_LAG}_lag_seconds", "Group time lag of a partition", *_MEMBER),
     gauge(
         f"{_LAG}_eta_seconds",
-        "Time until the group has read all of a partition, if it goes on as now",
+        "Time until the group has read all of a partition, at the present rates",
         *_MEMBER,
     ),
     gauge(
         f"{_LAG}_expires_seconds",
-        "Time until retention takes the group's next record of a partition",
+        "Time until retention deletes the group's next record of a partition",
         *_MEMBER,
     ),
     gauge(
@@ -264,35 +287,42 @@ LAG: Final = (
 
 UPKEEP: Final = (
     gauge("working", "1 if the tasks run here"),
-    counter("runs_total", "Runs of a task that ended well", "task"),
+    counter("runs_total", "Successful runs of a task", "task"),
     counter("failures_total", "Runs of a task that failed or did not end in time", "task"),
-    gauge("stalled_runs", "Runs of a task in a row that found work and got nowhere", "task"),
-    gauge("last_run_timestamp_seconds", "When the task's last run here ended well, since 1970", "task"),
-    histogram("run_seconds", "Duration of runs that ended well", "task", bounds=RUN_SECONDS_BOUNDS),
-    counter("log_starts_moved_total", "Logs that retention let start later"),
+    gauge("stalled_runs", "Runs of a task in a row that found work but made no progress", "task"),
+    gauge(
+        "last_run_timestamp_seconds",
+        "Time of the task's last successful run on this instance, in seconds since 1970",
+        "task",
+    ),
+    histogram("run_seconds", "Duration of successful runs", "task", bounds=RUN_SECONDS_BOUNDS),
+    counter("log_starts_moved_total", "Logs whose start retention moved"),
     counter("retention_deleted_segments_total", "Segments that retention deleted"),
-    counter("retention_deleted_bytes_total", "Their bytes, with the indexes"),
-    gauge("retention_missed_logs", "Logs that the last run could not read, or that others kept changing"),
+    counter("retention_deleted_bytes_total", "Bytes of segments that retention deleted, with the indexes"),
+    gauge(
+        "retention_missed_logs",
+        "Logs that the last run could not read, or that other processes kept changing",
+    ),
     counter("retention_failed_deletes_total", "Deletions that failed; the next run tries again"),
-    counter("compacted_logs_total", "Logs that compaction went through"),
-    counter("compaction_bytes_before_total", "Bytes of the segments that it went through"),
-    counter("compaction_bytes_after_total", "Bytes of the segments that it left"),
+    counter("compacted_logs_total", "Logs that compaction processed"),
+    counter("compaction_bytes_before_total", "Bytes of the segments before compaction"),
+    counter("compaction_bytes_after_total", "Bytes of the segments after compaction"),
     gauge("uncleanable_partitions", "Logs that the last round could not compact", "reason"),
     gauge("compaction_unfinished_logs", "Due logs that the last round had no time for, or not enough"),
-    gauge("compaction_longest_seconds", "The longest time that a log took in the last round"),
+    gauge("compaction_longest_seconds", "Longest time for one log in the last round"),
     gauge(
         "compaction_delay_seconds",
-        "How long past max.compaction.lag.ms the oldest dirty record waited when the last round began",
+        "Time by which the oldest dirty record exceeded max.compaction.lag.ms when the last round began",
     ),
     counter("compaction_failed_deletes_total", "Replaced objects that are left to the collector of orphans"),
-    counter("orphans_deleted_objects_total", "Objects that nothing named, deleted"),
-    gauge("strange_objects", "Objects in topics' trees that are no segments of ours, at the last collection"),
+    counter("orphans_deleted_objects_total", "Deleted objects that no metadata named"),
+    gauge("strange_objects", "Objects in topics' trees with unknown names, at the last collection"),
     counter("lag_samples_total", "Rows of lag history written"),
     gauge(
         "lag_left_out_series",
-        "Series of the last sample of lag that are not shown because there are too many",
+        "Series of the last lag sample that are not exported because there are too many",
     ),
-    counter("lag_files_expired_total", "Files of lag history deleted for their age"),
+    counter("lag_files_expired_total", "Files of lag history deleted because of their age"),
     *LAG,
 )
 

@@ -21,7 +21,7 @@ class ServiceSettings(BaseSettings):
 
     namespace: str = Field("default", description="One namespace is one cluster in a shared etcd and bucket.")
     node_id: int | None = Field(
-        None, ge=0, description="Fixed node id; without it the lowest free one is leased."
+        None, ge=0, description="Fixed node id. Default: the lowest free one is leased."
     )
     rack: str = Field("", description="The zone this process runs in.")
 
@@ -36,11 +36,12 @@ class ServiceSettings(BaseSettings):
     etcd_quota_bytes: int = Field(
         2 << 30,
         ge=16 * MIB,
-        description="etcd's --quota-backend-bytes. An etcd from 3.6 on tells its own.",
+        description="The value of etcd's --quota-backend-bytes. etcd from 3.6 on reports its own.",
     )
 
     object_store: Literal["s3", "dir", "memory"] | None = Field(
-        None, description="Where segments live. Default: memory or dir if their setting is given, else s3."
+        None,
+        description="The store of the segments. Default: memory or dir if their setting is given, else s3.",
     )
     object_dir: Path | None = Field(None, description="Directory of the object store `dir`.")
     use_memory_s3: bool = Field(
@@ -48,9 +49,9 @@ class ServiceSettings(BaseSettings):
     )
     s3_bucket: str = Field("kafscale", description="Bucket of all objects.")
     s3_region: str = Field("us-east-1", description="Region of the bucket.")
-    s3_endpoint: str | None = Field(None, description="URL of an S3-compatible server; without it AWS.")
+    s3_endpoint: str | None = Field(None, description="URL of an S3-compatible server. Default: AWS.")
     s3_access_key_id: str | None = Field(
-        None, description="Access key; without it the usual AWS credential chain."
+        None, description="Access key. Default: the usual AWS credential chain."
     )
     s3_secret_access_key: SecretStr | None = Field(None, description="Secret of the access key.")
     s3_payload_signing: bool = Field(
@@ -60,10 +61,12 @@ class ServiceSettings(BaseSettings):
     grpc_listen: str = Field(
         "127.0.0.1:0", description="Address of the gRPC server; port 0 takes a free one."
     )
-    grpc_advertise: str | None = Field(None, description="Address that others reach the gRPC server at.")
+    grpc_advertise: str | None = Field(
+        None, description="Address at which other processes reach the gRPC server."
+    )
     http_listen: str = Field("127.0.0.1:0", description="Address of /livez, /readyz and /metrics.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severe level logged."
+        "info", description="Lowest level that is logged."
     )
     log_format: Literal["json", "plain"] | None = Field(
         None,
@@ -71,19 +74,19 @@ class ServiceSettings(BaseSettings):
     )
     trace_exporter: Literal["otlp", "console", "none"] | None = Field(
         None,
-        description="Where traces go: to KAFSCALE_OTLP_ENDPOINT (which alone says `otlp`) or to standard error.",
+        description="Destination of traces: KAFSCALE_OTLP_ENDPOINT (if only that is set, `otlp`) or standard error.",
     )
     trace_ratio: float = Field(
-        0.01, ge=0, le=1, description="Share of requests that are traced; the front door's decides."
+        0.01, ge=0, le=1, description="Share of requests that are traced; only the front door uses it."
     )
     otlp_endpoint: str | None = Field(
         None, description="OTLP gRPC collector for traces, http://host:4317 or https://host:4317."
     )
     drain_timeout_ms: int = Field(30_000, ge=0, description="Longest graceful drain after SIGTERM.")
-    memory_bytes: int = Field(512 * MIB, ge=16 * MIB, description="Bytes that requests and buffers may hold.")
+    memory_bytes: int = Field(512 * MIB, ge=16 * MIB, description="Memory limit for requests and buffers.")
 
     s3_puts_per_s_max: int | None = Field(
-        100, ge=1, description="Segments written per second at most: past it they grow."
+        100, ge=1, description="Maximum of segments written per second; beyond it segments become larger."
     )
     s3_linger_min_ms: int = Field(5, ge=0, description="An idle partition waits this long for more records.")
 
@@ -104,33 +107,35 @@ class ServiceSettings(BaseSettings):
         45_000, ge=1, description="Session timeout of members of the new protocol (KIP-848)."
     )
     group_consumer_min_session_timeout_ms: int = Field(
-        45_000, ge=1, description="Shortest session timeout that a group's configs may name."
+        45_000, ge=1, description="Shortest session timeout that a group's configs may set."
     )
     group_consumer_max_session_timeout_ms: int = Field(
-        60_000, ge=1, description="Longest session timeout that a group's configs may name."
+        60_000, ge=1, description="Longest session timeout that a group's configs may set."
     )
     group_consumer_heartbeat_interval_ms: int = Field(
-        5_000, ge=1, description="How often members of the new protocol are told to send heartbeats."
+        5_000, ge=1, description="Heartbeat interval of members of the new protocol (KIP-848)."
     )
     group_consumer_min_heartbeat_interval_ms: int = Field(
-        5_000, ge=1, description="Shortest heartbeat interval that a group's configs may name."
+        5_000, ge=1, description="Shortest heartbeat interval that a group's configs may set."
     )
     group_consumer_max_heartbeat_interval_ms: int = Field(
-        15_000, ge=1, description="Longest heartbeat interval that a group's configs may name."
+        15_000, ge=1, description="Longest heartbeat interval that a group's configs may set."
     )
 
     redis_url: SecretStr | None = Field(
         None,
-        description="Redis that produce and fetch services share as a cache of segments; none when unset.",
+        description="Redis that produce and fetch services share as a segment cache. Default: none.",
     )
     redis_timeout_ms: int = Field(
-        20, ge=1, description="Longest call to redis for each MiB begun; past it the object store is asked."
+        20,
+        ge=1,
+        description="Longest call to Redis per MiB or part of it; after it the service reads the object store.",
     )
-    redis_max_object_bytes: int = Field(8 * MIB, ge=1, description="Larger segments are not kept in redis.")
+    redis_max_object_bytes: int = Field(8 * MIB, ge=1, description="Larger segments are not cached in Redis.")
     redis_ttl_ms: int = Field(
         3_600_000,
         ge=1,
-        description="A segment leaves redis when this long has passed since it was put there.",
+        description="Time to live of a segment in Redis.",
     )
 
     @field_validator("namespace")

@@ -63,7 +63,7 @@ _kept = partial(_settable, Acts.WITHOUT_EFFECT)
 
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
-_NOT_TIERED = "There is one tier, the object store: nothing is local and nothing remote."
+_NOT_TIERED = "There is one tier, the object store, and no local or remote tier."
 _FLUSHED = "Every record is in the object store before it is acknowledged."
 _NO_REPLICAS = "The object store is the replication: there are no replicas to throttle."
 
@@ -73,7 +73,7 @@ _SETTABLE = (
         _LIST,
         kept.DEFAULT_CLEANUP_POLICY,
         some_of(kept.COMPACT, "delete"),
-        "What becomes of old records: delete, compact or both. With compact, records without a key are refused.",
+        "The cleanup of old records: delete, compact or both. With compact, records without a key are refused.",
         "log.cleanup.policy",
     ),
     _at_once(
@@ -81,7 +81,7 @@ _SETTABLE = (
         _INT,
         kept.DEFAULT_COMPRESSION_LEVELS["gzip"],
         gzip_level,
-        "The level where compression.type is gzip: 1 to 9, or -1 for the codec's own.",
+        "The compression level if compression.type is gzip: 1 to 9, or -1 for the codec's default.",
         "compression.gzip.level",
     ),
     _at_once(
@@ -89,7 +89,7 @@ _SETTABLE = (
         _INT,
         kept.DEFAULT_COMPRESSION_LEVELS["lz4"],
         whole_number(1, 17),
-        "The level where compression.type is lz4; 9 is the fast compressor, as in Kafka.",
+        "The compression level if compression.type is lz4; 9 is the fast compressor, as in Kafka.",
         "compression.lz4.level",
     ),
     _at_once(
@@ -97,8 +97,8 @@ _SETTABLE = (
         _STRING,
         kept.DEFAULT_COMPRESSION_TYPE,
         one_of(*kept.COMPRESSION_TYPES),
-        "The codec that batches are stored in. producer keeps what the producer chose; with another one a batch that "
-        "has not this codec is compressed anew before it is appended, and max.message.bytes holds before and after.",
+        "The codec of stored batches. producer keeps the producer's codec. With another value, a batch of a different "
+        "codec is compressed again before the append, and max.message.bytes applies before and after.",
         "compression.type",
     ),
     _at_once(
@@ -106,8 +106,8 @@ _SETTABLE = (
         _INT,
         kept.DEFAULT_COMPRESSION_LEVELS["zstd"],
         whole_number(-131_072, 22),
-        "The level where compression.type is zstd. It is 19 at most; for records of more than 1 MiB before compression "
-        "12, and of more than 8 MiB 3.",
+        "The compression level if compression.type is zstd. At most 19 is used, at most 12 for records of "
+        "more than 1 MiB before compression, and at most 3 for more than 8 MiB.",
         "compression.zstd.level",
     ),
     _in_runs(
@@ -115,7 +115,7 @@ _SETTABLE = (
         _LONG,
         kept.DEFAULT_DELETE_RETENTION_MS,
         whole_number(0, INT64_MAX),
-        "How long compaction keeps a record that deletes its key, in milliseconds.",
+        "How long compaction keeps a tombstone (a record that deletes its key), in milliseconds.",
         "log.cleaner.delete.retention.ms",
     ),
     _at_once(
@@ -124,8 +124,8 @@ _SETTABLE = (
         kept.DEFAULT_LINGER_MS,
         whole_number(-1, LINGER_MS_MAX),
         "How long a partition waits for more records before it writes a segment, in milliseconds, and at most "
-        "KAFSCALE_FLUSH_INTERVAL_MS; -1 is what the produce service is set to, which ends early once everybody "
-        "is back whom the last commit answered.",
+        "KAFSCALE_FLUSH_INTERVAL_MS. -1 uses the service default, which flushes early once every producer acknowledged "
+        "by the last commit has sent again.",
     ),
     _in_runs(
         MAX_COMPACTION_LAG,
@@ -149,7 +149,7 @@ _SETTABLE = (
         _STRING,
         kept.DEFAULT_TIMESTAMP_TYPE,
         one_of(kept.DEFAULT_TIMESTAMP_TYPE, kept.LOG_APPEND_TIME),
-        "CreateTime: records keep the time that the producer gave them. LogAppendTime: the time of their append.",
+        "CreateTime: records keep the producer's timestamp. LogAppendTime: records get the time of the append.",
         "log.message.timestamp.type",
     ),
     _in_runs(
@@ -181,14 +181,14 @@ _SETTABLE = (
         _LONG,
         kept.DEFAULT_RETENTION_MS,
         whole_number(-1, INT64_MAX),
-        "How long records are kept, in milliseconds; -1 is for ever.",
+        "How long records are kept, in milliseconds; -1 is no limit.",
     ),
     _at_once(
         "segment.bytes",
         _INT,
         kept.DEFAULT_SEGMENT_BYTES,
         whole_number(1, INT32_MAX),
-        "A segment is sealed when it has this size, and at KAFSCALE_SEGMENT_BYTES at the latest.",
+        "A segment is sealed at this size, or at KAFSCALE_SEGMENT_BYTES if that is smaller.",
         "log.segment.bytes",
     ),
 )
@@ -217,7 +217,7 @@ _KEPT = (
         _INT,
         4_096,
         whole_number(0, INT32_MAX),
-        "An index has an entry for the first batch a hundred records after the last one.",
+        "An index has an entry for the first batch that starts 100 or more records after the last entry.",
         "log.index.interval.bytes",
     ),
     _kept("leader.replication.throttled.replicas", _LIST, "", replicas, _NO_REPLICAS),
@@ -237,7 +237,7 @@ _KEPT = (
         _LONG,
         INT64_MAX,
         whole_number(0, INT64_MAX),
-        "Records may have any time in the future.",
+        "Records may have any timestamp in the future.",
         "log.message.timestamp.after.max.ms",
     ),
     _kept(
@@ -245,7 +245,7 @@ _KEPT = (
         _LONG,
         INT64_MAX,
         whole_number(0, INT64_MAX),
-        "Records may have any time in the past.",
+        "Records may have any timestamp in the past.",
         "log.message.timestamp.before.max.ms",
     ),
     _kept(
@@ -289,7 +289,7 @@ _KEPT = (
         _BOOLEAN,
         "false",
         boolean,
-        "Any owner has every record that was acknowledged: no election is unclean.",
+        "Every owner has every acknowledged record, so no election is unclean.",
         "unclean.leader.election.enable",
     ),
 )

@@ -55,14 +55,14 @@ def _obeyed(settings: AdminSettings) -> Iterator[ConfigKey]:
             "group_consumer_session_timeout_ms",
             settings.group_consumer_min_session_timeout_ms,
             settings.group_consumer_max_session_timeout_ms,
-            "A member of the consumer protocol that is silent for so long is put out of its group.",
+            "A member of the consumer protocol without a heartbeat for this time is removed from its group.",
         ),
         (
             HEARTBEAT_INTERVAL_MS,
             "group_consumer_heartbeat_interval_ms",
             settings.group_consumer_min_heartbeat_interval_ms,
             settings.group_consumer_max_heartbeat_interval_ms,
-            "How often a member of the consumer protocol is asked to send a heartbeat.",
+            "The interval between the heartbeats of a member of the consumer protocol.",
         ),
     ):
         yield ConfigKey(

@@ -7,7 +7,9 @@ from pydantic import Field
 
 
 class AdminSettings(ServiceSettings):
-    auto_create_topics_enable: bool = Field(True, description="Metadata creates the topics it is asked for.")
+    auto_create_topics_enable: bool = Field(
+        True, description="Metadata creates the unknown topics that it names."
+    )
     num_partitions: int = Field(
         1, ge=1, le=10_000, description="Partitions of topics created without a count."
     )
@@ -19,4 +21,4 @@ class AdminSettings(ServiceSettings):
     )
     topics_max: int = Field(20_000, ge=1, description="Topics that the cluster may have.")
     partitions_max: int = Field(200_000, ge=1, description="Partitions that all topics together may have.")
-    group_configs_max: int = Field(10_000, ge=0, description="Groups that may have configs of their own.")
+    group_configs_max: int = Field(10_000, ge=0, description="Groups that may have their own configs.")

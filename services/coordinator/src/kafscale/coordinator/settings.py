@@ -24,7 +24,9 @@ class CoordinatorSettings(ServiceSettings):
         3_000, ge=0, description="The first rebalance of an empty group waits this long for more members."
     )
     groups_max: int = Field(
-        100_000, ge=1, description="Groups that one coordinator makes; it takes over more when others leave."
+        100_000,
+        ge=1,
+        description="Groups that one coordinator creates; it can take over more when others leave.",
     )
     group_max_size: int = Field(1_000, ge=1, description="Members that a group may have.")
     group_consumer_assignor: Literal["uniform", "range"] = Field(

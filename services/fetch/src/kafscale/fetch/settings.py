@@ -6,15 +6,17 @@ from pydantic import Field
 
 class FetchSettings(ServiceSettings):
     fetch_response_bytes: int = Field(
-        55 * MIB, ge=MIB, description="Most record bytes in one answer, whatever the client allows."
+        55 * MIB, ge=MIB, description="Most record bytes in one response, even if the client allows more."
     )
     fetch_held_requests: int = Field(
-        10_000, ge=1, description="Long polls held at a time; further ones are answered empty and throttled."
+        10_000,
+        ge=1,
+        description="Long polls held at a time; further ones get an empty response with a throttle time.",
     )
     fetch_max_wait_ms: int = Field(300_000, ge=0, description="Longest long poll.")
     fetch_gets: int = Field(32, ge=1, description="Segments read from the object store at a time.")
     fetch_join_segments: int = Field(
-        512, ge=1, description="Segments joined in one partition's answer at most."
+        512, ge=1, description="Most segments joined in one partition's response."
     )
     fetch_manifest_segments: int = Field(
         100_000, ge=1, description="Segments listed by the manifests that are kept in memory."
@@ -24,5 +26,5 @@ class FetchSettings(ServiceSettings):
         1_000, ge=1, description="Longest linearizable read of etcd before a retriable error is answered."
     )
     fetch_idle_topic_ms: int = Field(
-        300_000, ge=1_000, description="A topic's watch is dropped when nobody asked for it this long."
+        300_000, ge=1_000, description="The watch of a topic without requests is dropped after this time."
     )

@@ -13,11 +13,11 @@ MIB: Final = 1 << 20
 class FrontdoorSettings(ServiceSettings):
     listeners: str = Field(
         "PLAINTEXT://127.0.0.1:9092",
-        description="Where Kafka clients connect: NAME://host:port, several by commas.",
+        description="Where Kafka clients connect: NAME://host:port, comma-separated.",
     )
     advertised_listeners: str = Field(
         "",
-        description="What clients are told to dial; behind one load balancer, its address. Default: `listeners`.",
+        description="Addresses that clients receive; behind one load balancer, its address. Default: `listeners`.",
     )
     socket_request_max_bytes: int = Field(
         100 * MIB, ge=1024, le=BODY_BYTES_MAX, description="Largest request."
@@ -26,27 +26,27 @@ class FrontdoorSettings(ServiceSettings):
     max_connections_per_ip: int = Field(
         10_000,
         ge=1,
-        description="Client connections of one process from one address; behind a load balancer all have its address.",
+        description="Client connections of one process from one address; a load balancer is one address.",
     )
     frontdoor_first_request_ms: int = Field(
         30_000,
         ge=1_000,
-        description="A connection without a whole request for this long from its start is closed.",
+        description="A new connection without a whole request is closed after this time.",
     )
     frontdoor_address_memory_percent: int = Field(
         50,
         ge=1,
         le=100,
-        description="Of the memory for large requests, what one address may hold; 100 behind a load balancer.",
+        description="Share of the memory for large requests that one address may use; 100 behind a load balancer.",
     )
     connections_max_idle_ms: int = Field(
-        600_000, ge=1_000, description="A connection without a request for this long is closed."
+        600_000, ge=1_000, description="A connection without a request is closed after this time."
     )
     frontdoor_workers: int = Field(
-        1, ge=1, le=256, description="Processes that share the listeners, for more cores."
+        1, ge=1, le=256, description="Processes that share the listeners, to use more cores."
     )
     frontdoor_requests_max: int = Field(
-        256, ge=1, description="Requests of one connection in flight; past it the socket is not read."
+        256, ge=1, description="Requests of one connection in flight; beyond it the socket is not read."
     )
     frontdoor_request_bytes_max: int = Field(
         32 * MIB,
@@ -54,31 +54,31 @@ class FrontdoorSettings(ServiceSettings):
         description="Bytes of requests of one connection in flight; one request may exceed it.",
     )
     frontdoor_unsent_bytes_max: int = Field(
-        32 * MIB, ge=1024, description="Bytes of answers of one connection that it has not taken."
+        32 * MIB, ge=1024, description="Bytes of responses that one connection has not read yet."
     )
     frontdoor_request_timeout_ms: int = Field(
-        60_000, ge=1_000, description="Longest time a request without a timeout of its own may take."
+        60_000, ge=1_000, description="Longest time that a request without its own timeout may take."
     )
     frontdoor_join_wait_ms_max: int = Field(
         1_800_000,
         ge=1_000,
-        description="Longest time JoinGroup or SyncGroup may wait for a group's other members.",
+        description="Longest time that JoinGroup or SyncGroup may wait for a group's other members.",
     )
     frontdoor_hold_ms_max: int = Field(
-        3_000, ge=0, description="Longest time records wait for their partition's next owner."
+        3_000, ge=0, description="Longest time that records wait for their partition's next owner."
     )
     frontdoor_notice_ms: int = Field(
         2_000,
         ge=0,
         le=10_000,
-        description="While another front door is ready: how long one that drains still takes clients after it has said "
-        "that it leaves, so that nobody is sent to a closed port.",
+        description="How long a draining front door still accepts clients after its notice in etcd, so that no client "
+        "gets a closed port. Only while another front door is ready.",
     )
     frontdoor_streams: int = Field(
         1,
         ge=1,
         le=16,
-        description="Streams of each kind to each service instance; a connection keeps to one.",
+        description="Streams of each kind to each service instance; a connection uses one of them.",
     )
 
     @model_validator(mode="after")

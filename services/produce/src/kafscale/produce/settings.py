@@ -25,22 +25,22 @@ class ProduceSettings(ServiceSettings):
         4, ge=1, le=16, description="Segments of one partition that may be uploaded at once."
     )
     produce_linger_ms: int | None = Field(
-        None, ge=0, description="Wait of an idle partition before it seals; default: what the store says."
+        None, ge=0, description="Wait of an idle partition before it seals a segment. Default: the store's."
     )
     produce_segments_per_s: int | None = Field(
-        None, ge=1, description="Budget of segments per second; default: what the store says."
+        None, ge=1, description="Budget of segments per second. Default: the store's."
     )
     produce_linger_max_ms: int = Field(
-        5_000, ge=1, description="Longest a record waits for the budget of segments."
+        5_000, ge=1, description="Longest time that a record waits for the budget of segments."
     )
     produce_handoffs_per_s: int = Field(
-        20, ge=1, description="Partitions given away per second while rebalancing."
+        20, ge=1, description="Partitions handed over per second while rebalancing."
     )
     produce_producer_ids: int = Field(
         10_000,
         ge=100,
         le=1_000_000,
-        description="Idempotent producers that one partition remembers; past it the longest silent one is forgotten.",
+        description="Idempotent producers that a partition remembers; beyond it the longest inactive is forgotten.",
     )
     produce_producer_bytes: int = Field(
         PRODUCER_BYTES_MAX,
@@ -51,7 +51,7 @@ class ProduceSettings(ServiceSettings):
         EXPIRY_MS,
         ge=1_000,
         le=EXPIRY_MS,
-        description="A producer that was silent for so long is forgotten: Kafka's producer.id.expiration.ms.",
+        description="An inactive producer is forgotten after this time: Kafka's producer.id.expiration.ms.",
     )
 
 

@@ -11,31 +11,31 @@ DAY_MS = 24 * HOUR_MS
 
 class UpkeepSettings(ServiceSettings):
     retention_every_ms: int = Field(
-        HOUR_MS, ge=1, description="From the end of a run of retention to the next."
+        HOUR_MS, ge=1, description="Time from the end of a retention run to the next run."
     )
     retention_grace_ms: int = Field(
         300_000,
         ge=0,
-        description="Before retention or the collection of orphans deletes objects: for reads under way.",
+        description="Wait for reads in progress before retention or the collection of orphans deletes objects.",
     )
     orphans_every_ms: int = Field(
-        24 * HOUR_MS, ge=1, description="From the end of a collection of orphans to the next."
+        24 * HOUR_MS, ge=1, description="Time from the end of a collection of orphans to the next."
     )
     compaction_every_ms: int = Field(
-        HOUR_MS, ge=1, description="From the end of a round of compaction to the next."
+        HOUR_MS, ge=1, description="Time from the end of a compaction round to the next round."
     )
     compaction_grace_ms: int = Field(
         300_000,
         ge=0,
-        description="Between the replacement of objects and their deletion: for reads under way.",
+        description="Wait for reads in progress before compaction deletes replaced objects.",
     )
     compaction_io_bytes_per_s: int = Field(
         50 * MIB, ge=1, description="Bytes that compaction reads and writes per second."
     )
     lag_every_ms: int = Field(
-        30_000, ge=1_000, description="From the end of a sample of consumer lag to the next."
+        30_000, ge=1_000, description="Time from the end of a sample of consumer lag to the next."
     )
     lag_keep_ms: int = Field(30 * DAY_MS, ge=DAY_MS, description="How long samples of consumer lag are kept.")
     lag_manifest_cache_bytes: int = Field(
-        64 * MIB, ge=0, description="Manifests that samples of lag keep in memory, of those up to 256 KiB."
+        64 * MIB, ge=0, description="Memory for manifests of up to 256 KiB that samples of lag keep."
     )
