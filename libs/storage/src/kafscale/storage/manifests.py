@@ -81,6 +81,14 @@ class Digest:
         )
 
 
+Line = pb.Seg
+"""A segment as a manifest has it. To build a `Seg` takes many times as long, and most segments are only passed over."""
+
+
+def seg_of(line: Line) -> Seg:
+    return seg_from_pb(line)
+
+
 class ManifestPart:
     """What of a manifest came with one block. Segments are built as they are asked for, as each is large."""
 
@@ -94,7 +102,11 @@ class ManifestPart:
 
     def segments(self, first: int = 0) -> Iterator[Seg]:
         """Those that end behind `first`."""
-        return (seg_from_pb(seg) for seg in self._message.segments if seg.base + seg.last_delta >= first)
+        return (seg_from_pb(seg) for seg in self.lines(first))
+
+    def lines(self, first: int = 0) -> Iterator[Line]:
+        """The same, not built."""
+        return (seg for seg in self._message.segments if seg.base + seg.last_delta >= first)
 
     def digest(self) -> Digest:
         segments = self._message.segments
@@ -137,12 +149,20 @@ class ManifestParts:
 
 _VARINT, _BYTES = 0, 2
 """The kinds of fields that a manifest has."""
+_SEGMENT = SEGMENTS_TAG[0]
 
 
 def _whole_fields(data: bytes) -> int:
     """The length of the fields at the beginning that are there to their end."""
     at = 0
     while True:
+        # Segments are nearly all that there is, and the length of each has one byte, or two.
+        while at + 2 < len(data) and data[at] == _SEGMENT and (data[at + 1] < 0x80 or data[at + 2] < 0x80):
+            size = data[at + 1]
+            after = at + 2 + size if size < 0x80 else at + 3 + (size & 0x7F | data[at + 2] << 7)
+            if after > len(data):
+                return at
+            at = after
         tag, body = _varint(data, at)
         if body is None:
             return at
