@@ -1,6 +1,6 @@
 """What upkeep and admin cost over very many segments: peak memory and time of each job.
 
-    python -m bench.upkeep_scale [--millions 5] [--expired 100000] [--jobs retention,lag,orphans,survey,deletion]
+    python -m bench.upkeep_scale [--millions 5] [--expired 100000] [--jobs lag,orphans]
 
 Manifests are written as owners' merges leave them, without a front door and without segments: half of the segments are
 in logs of 100,000, half in logs of 557,056, whose oldest manifest has them all. Each job runs in a process of its own.
@@ -18,11 +18,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from kafscale.lake.catalog import Lake, read_lake, read_topics
+from kafscale.lake.catalog import NEVER, Lake, read_lake, read_outlines, read_topics
 from kafscale.storage.topics import TopicState, encode_topic
 from kafscale.testkit.etcd import start_etcd
 
@@ -31,6 +32,7 @@ from bench.built_lake import Built, ListedStore, build, opened, write_down
 SMALL: Final = 100_000
 LARGE: Final = 557_056
 GRACE_S: Final = 2.0
+GROUP: Final = 100
 
 Told = dict[str, Any]
 
@@ -80,6 +82,22 @@ async def survey(lake: Lake) -> Told:
     return {"due": len(due), "segments": sum(each.dirty.segments for each in due)}
 
 
+async def publication(lake: Lake) -> Told:
+    """Of one group of compaction, in a log's oldest and largest manifest."""
+    from kafscale.lake.compaction.publish import footing, publish
+    from kafscale.lake.compaction.segments import follow
+
+    (topic,) = [each for each in await read_topics(lake) if each.name == "large"]
+    (outline,) = await read_outlines(lake, [(topic, 0)])
+    log = outline.log(())
+    async with aclosing(follow(lake, outline, outline.meta.log_start, NEVER)) as segments:
+        group = [await anext(segments) for _ in range(GROUP)]
+    key = lake.keys.compacted_key(topic.topic_id, 0, group[0].base, "bench")
+    seg = replace(group[0], last_delta=group[-1].last - group[0].base, key=key)
+    await publish(lake, log, await footing(lake, log), group, seg)
+    return {"listed_in_its_manifest": outline.meta.chunks[0].count}
+
+
 async def deletion(lake: Lake) -> Told:
     """Of the topic with the large logs, by an admin's turns."""
     from kafscale.admin.deletion import Deletions
@@ -109,7 +127,7 @@ async def deletion(lake: Lake) -> Told:
 
 
 JOBS: Final[dict[str, Callable[[Lake], Awaitable[Told]]]] = {
-    each.__name__: each for each in (whole, retention, lag, orphans, survey, deletion)
+    each.__name__: each for each in (whole, retention, lag, orphans, survey, publication, deletion)
 }
 
 

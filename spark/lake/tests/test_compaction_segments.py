@@ -11,7 +11,7 @@ from kafscale.lake.catalog import NEVER, Lake, Outline, read_outlines
 from kafscale.lake.compaction import due
 from kafscale.lake.compaction.due import candidates, look
 from kafscale.lake.compaction.plan import Group, groups
-from kafscale.lake.compaction.publish import Overtaken
+from kafscale.lake.compaction.publish import Overtaken, footing, publish
 from kafscale.lake.compaction.segments import Groups, follow, is_listed
 from kafscale.storage.heads import Seg
 from kafscale.storage.objects import ObjectNotFound
@@ -160,3 +160,32 @@ async def test_who_reads_ahead_and_who_takes_the_groups_see_the_same(shop: Shop)
 
 def flat(some: Sequence[Group]) -> list[Seg]:
     return [seg for group in some for seg in group]
+
+
+async def test_a_group_is_only_replaced_as_it_was_read(shop: Shop) -> None:
+    log = await built(shop, **COMPACT)
+    bare = (await outline_of(shop, log)).log(())
+    first, second, third = log.segments[6:9]  # the third is in the next manifest
+    both = replace(
+        first,
+        last_delta=third.last - first.base,
+        key=shop.keys.compacted_key(log.topic.topic_id, 0, first.base, "u"),
+    )
+    before = await footing(shop.lake(), bare)
+    others = (
+        (first, replace(second, etag="another"), third),
+        (first, third),
+        (replace(first, base=first.base + 1), second, third),
+    )
+    for group in others:
+        with pytest.raises(Overtaken):
+            await publish(
+                shop.lake(), bare, before, group, replace(both, last_delta=group[-1].last - first.base)
+            )
+    assert await followed(shop.lake(), await outline_of(shop, log)) == log.segments
+    await publish(shop.lake(), bare, before, (first, second, third), both)
+    assert await followed(shop.lake(), await outline_of(shop, log)) == [
+        *log.segments[:6],
+        both,
+        *log.segments[9:],
+    ]

@@ -19,6 +19,7 @@ from kafscale.storage.heads import (
     ManifestRef,
     Seg,
     encode_segs,
+    framed,
     parse_value,
     seg_from_pb,
 )
@@ -145,6 +146,34 @@ class ManifestParts:
                 raise CorruptValue("manifest", f"segment {seg.base} does not follow {self._end - 1}")
             self._end = seg.base + seg.last_delta + 1
         return ManifestPart(message)
+
+
+class ManifestDraft:
+    """A manifest that is made of segments as they come, in the log's order. Of each only its bytes are kept."""
+
+    def __init__(self) -> None:
+        self._body = bytearray()
+        self._epochs: list[EpochStart] = []
+        self.first = 0
+        self._last = -1
+        self.count = 0
+
+    def add(self, seg: Seg | Line) -> None:
+        if not self._epochs or seg.epoch != self._epochs[-1].epoch:
+            self._epochs.append(EpochStart(epoch=seg.epoch, start=seg.base))
+        if not self.count:
+            self.first = seg.base
+        self._last = seg.base + seg.last_delta
+        self.count += 1
+        self._body += SEGMENTS_TAG
+        self._body += seg.framed() if isinstance(seg, Seg) else framed(seg)
+
+    def parts(self) -> tuple[bytes, bytearray]:
+        """What `encode_manifest` gives, in two."""
+        return encode_manifest(Manifest(segments=(), epochs=tuple(self._epochs))), self._body
+
+    def ref(self, key: str, level: int) -> ManifestRef:
+        return ManifestRef(key=key, first=self.first, last=self._last, count=self.count, level=level)
 
 
 _VARINT, _BYTES = 0, 2
