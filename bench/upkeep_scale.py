@@ -1,10 +1,11 @@
-"""What upkeep costs over very many segments: peak memory and time of retention and of samples of lag.
+"""What upkeep and admin cost over very many segments: peak memory and time of each job.
 
-    python -m bench.upkeep_scale [--millions 5] [--expired 100000]
+    python -m bench.upkeep_scale [--millions 5] [--expired 100000] [--jobs lag,orphans]
 
 Manifests are written as owners' merges leave them, without a front door and without segments: half of the segments are
 in logs of 100,000, half in logs of 557,056, whose oldest manifest has them all. Each job runs in a process of its own.
 `--expired` segments are beyond their topic's retention, and their deletions are sent, to objects that are not there.
+The collection of orphans and the deletion of the topic with the large logs list two objects for each segment.
 """
 
 from __future__ import annotations
@@ -16,131 +17,151 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.lag.sampler import Sampler
-from kafscale.lake.retention.apply import Retention
-from kafscale.storage.etcd import EtcdClient, Put, Txn
-from kafscale.storage.groups import CommittedOffset, encode_committed
-from kafscale.storage.heads import Head, ManifestRef, Meta, Seg, encode_head, encode_meta
-from kafscale.storage.keys import Keyspace
-from kafscale.storage.manifests import Manifest, encode_manifest, ref_to
-from kafscale.storage.objects import IfAbsent, StoreConfig, open_store
-from kafscale.storage.slots import slot_of
+from kafscale.lake.catalog import NEVER, Lake, read_lake, read_outlines, read_topics
+from kafscale.storage.topics import TopicState, encode_topic
 from kafscale.testkit.etcd import start_etcd
-from kafscale.testkit.logbuilder import create_topic
 
-PER_SEGMENT: Final = 100
+from bench.built_lake import Built, ListedStore, build, opened, write_down
+
 SMALL: Final = 100_000
 LARGE: Final = 557_056
-LEVELS: Final = (17_408, 544, 17)
-"""Segments of the manifests behind a log's oldest."""
-WEEK_MS: Final = 7 * 24 * 3_600_000
-JOBS: Final = ("whole", "retention", "lag")
+GRACE_S: Final = 2.0
+GROUP: Final = 100
+
+Told = dict[str, Any]
 
 
-def segments(count: int, expired: int, now_ms: int) -> list[Seg]:
-    return [
-        Seg(
-            base=number * PER_SEGMENT,
-            last_delta=PER_SEGMENT - 1,
-            size=100_000 + number % 977,
-            etag=f"{number:032x}",
-            crc32c=(number * 2_654_435_761) & 0xFFFFFFFF,
-            index_size=28,
-            index_etag=f"{number + 7:032x}",
-            epoch=7,
-            min_ts=now_ms - (2 * WEEK_MS if number < expired else 3_600_000),
-            max_ts=now_ms - (2 * WEEK_MS if number < expired else 3_600_000),
-            records=PER_SEGMENT,
-            batches=7,
-            created_ms=now_ms - 3_600_000,
-        )
-        for number in range(count)
-    ]
+async def whole(lake: Lake) -> Told:
+    """What each of these jobs did once: every segment of every log at once."""
+    return {"segments": sum(len(log.segments) for log in await read_lake(lake))}
 
 
-async def build(lake: Lake, name: str, logs: int, count: int, expired: int) -> None:
-    """`expired` of each log."""
-    topic = await create_topic(lake.etcd, lake.keys, name, partitions=logs)
-    listed = segments(count, expired, time.time_ns() // 1_000_000)
-    cuts = [0, count - sum(LEVELS) - 8]
-    for level in LEVELS:
-        cuts.append(cuts[-1] + level)
-    manifests = [Manifest(segments=tuple(listed[a:b])) for a, b in zip(cuts, cuts[1:], strict=False)]
-    bodies = [encode_manifest(each) for each in manifests]
-    for partition in range(logs):
-        refs: list[ManifestRef] = []
-        for level, (manifest, body) in enumerate(zip(manifests, bodies, strict=True)):
-            first = manifest.segments[0].base
-            key = lake.keys.manifest_key(topic.topic_id, partition, first, f"{level:032x}")
-            await lake.store.put(key, [body], condition=IfAbsent())
-            refs.append(ref_to(key, manifest, 3 - level))
-        head = Head(epoch=7, topic=name, next=count * PER_SEGMENT, tail=tuple(listed[-8:]))
-        meta = Meta(manifest_end=listed[-8].base, chunks=tuple(refs))
-        where = (topic.topic_id, partition)
-        puts = (
-            Put(lake.keys.head(*where), encode_head(head)),
-            Put(lake.keys.meta(*where), encode_meta(meta)),
-        )
-        await lake.etcd.txn(Txn(success=puts))
-        commit = CommittedOffset(offset=count * PER_SEGMENT // 2, commit_ms=1)
-        group = lake.keys.committed(slot_of("g"), "g", topic.topic_id, partition)
-        await lake.etcd.put(group, encode_committed(commit))
+async def retention(lake: Lake) -> Told:
+    from kafscale.lake.retention.apply import Retention
+
+    report = await Retention(lake, grace_s=0, remembers=True).run()
+    return {"deleted": report.segments, "missed": report.missed}
 
 
-async def opened(etcd: str, folder: str) -> Lake:
-    store = open_store(StoreConfig(kind="dir", directory=Path(folder)))
-    await store.probe()
-    return Lake(EtcdClient.connect([etcd]), Keyspace("scale"), store)
+async def lag(lake: Lake) -> Told:
+    from kafscale.lake.lag.sampler import Sampler
+
+    sampler = Sampler(lake)
+    steps_s = []
+    for _ in range(3):
+        at_s = time.monotonic()
+        await sampler.step(time.time_ns() // 1_000_000)
+        steps_s.append(round(time.monotonic() - at_s, 1))
+    return {"steps_s": steps_s}
 
 
-def peak_mb() -> int:
+async def orphans(lake: Lake) -> Told:
+    from kafscale.lake.retention.orphans import Orphans
+
+    found = await Orphans(lake, grace_s=GRACE_S, told_max=0, remembers=True).collect()
+    fates = {fate.value: count for fate, count in found.fates.items()}
+    return {"orphans": found.count, "fates": fates, "missed": found.missed}
+
+
+async def survey(lake: Lake) -> Told:
+    from kafscale.lake.compaction.due import candidates
+
+    topics = await read_topics(lake)
+    for topic in topics:
+        compacted = replace(topic, configs={"cleanup.policy": "compact"})
+        await lake.etcd.put(lake.keys.topic(topic.name), encode_topic(compacted))
+    due = await candidates(lake, None, time.time_ns() // 1_000_000)
+    for topic in topics:
+        await lake.etcd.put(lake.keys.topic(topic.name), encode_topic(topic))
+    return {"due": len(due), "segments": sum(each.dirty.segments for each in due)}
+
+
+async def publication(lake: Lake) -> Told:
+    """Of one group of compaction, in a log's oldest and largest manifest."""
+    from kafscale.lake.compaction.publish import footing, publish
+    from kafscale.lake.compaction.segments import follow
+
+    (topic,) = [each for each in await read_topics(lake) if each.name == "large"]
+    (outline,) = await read_outlines(lake, [(topic, 0)])
+    log = outline.log(())
+    async with aclosing(follow(lake, outline, outline.meta.log_start, NEVER)) as segments:
+        group = [await anext(segments) for _ in range(GROUP)]
+    key = lake.keys.compacted_key(topic.topic_id, 0, group[0].base, "bench")
+    seg = replace(group[0], last_delta=group[-1].last - group[0].base, key=key)
+    await publish(lake, log, await footing(lake, log), group, seg)
+    return {"listed_in_its_manifest": outline.meta.chunks[0].count}
+
+
+async def deletion(lake: Lake) -> Told:
+    """Of the topic with the large logs, by an admin's turns."""
+    from kafscale.admin.deletion import Deletions
+    from kafscale.admin.topic_limits import TopicLimits
+    from kafscale.admin.topics import TopicStore
+    from kafscale.runtime.clock import SystemClock
+    from kafscale.runtime.etcd_space import EtcdSpace
+    from kafscale.runtime.metrics import Metrics
+    from kafscale.storage.topics import TopicsView
+
+    (topic,) = [each for each in await read_topics(lake) if each.name == "large"]
+    doomed = replace(topic, state=TopicState.DELETING)
+    await lake.etcd.put(lake.keys.topic(topic.name), encode_topic(doomed))
+    view = TopicsView(lake.etcd, lake.keys)
+    limits = TopicLimits(view, topics_max=10, partitions_max=1_000)
+    store = TopicStore(lake.etcd, lake.keys, view, limits, 1, EtcdSpace(lake.etcd, 2 << 30))
+    deletions = Deletions(lake.etcd, lake.keys, lake.store, store, view, SystemClock(), Metrics("admin"))
+    tasks = [asyncio.create_task(work) for work in (view.run(), deletions.run())]
+    await view.ready()
+    gone = asyncio.Event()
+    view.subscribe(lambda name, now: gone.set() if name == topic.name and now is None else None)
+    await gone.wait()
+    for task in tasks:
+        task.cancel()
+    assert isinstance(lake.store, ListedStore)
+    return {"objects": lake.store.deleted}
+
+
+JOBS: Final[dict[str, Callable[[Lake], Awaitable[Told]]]] = {
+    each.__name__: each for each in (whole, retention, lag, orphans, survey, publication, deletion)
+}
+
+
+def memory_mb(name: str) -> int:
     """Of this program alone: what getrusage says counts the process that started it as well."""
     status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+    return int(status.partition(f"{name}:")[2].split()[0]) // 1024
 
 
 async def job(name: str, etcd: str, folder: str) -> None:
-    lake = await opened(etcd, folder)
+    lake = await opened(etcd, Path(folder))
     before_s = time.process_time()
     began_s = time.monotonic()
-    told: dict[str, object] = {}
-    if name == "whole":  # what each of these jobs did before: every segment of every log at once
-        told["segments"] = sum(len(log.segments) for log in await read_lake(lake))
-    elif name == "retention":
-        report = await Retention(lake, grace_s=0, remembers=True).run()
-        told["deleted"] = report.segments
-        told["missed"] = report.missed
-    else:
-        sampler = Sampler(lake)
-        for _ in range(3):
-            at_s = time.monotonic()
-            await sampler.step(time.time_ns() // 1_000_000)
-            told.setdefault("steps_s", []).append(round(time.monotonic() - at_s, 1))  # type: ignore[attr-defined]
-    told |= {
-        "job": name,
+    told = await JOBS[name](lake) | {
         "wall_s": round(time.monotonic() - began_s, 1),
         "cpu_s": round(time.process_time() - before_s, 1),
-        "rss_peak_mb": peak_mb(),
+        "rss_peak_mb": memory_mb("VmHWM"),
     }
-    print(json.dumps(told))
+    print(json.dumps({"job": name} | told), flush=True)
 
 
 async def main(millions: float, expired: int, jobs: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, start_etcd(Path(folder)) as etcd:
-        target, objects = etcd.endpoint, f"{folder}/objects"
-        lake = await opened(target, objects)
+        lake = await opened(etcd.endpoint, Path(folder))
         half = int(millions * 500_000)
-        small, large = max(1, half // SMALL), max(1, half // LARGE)
-        of_each = expired // (small + large)
-        await build(lake, "small", small, SMALL, of_each)
-        await build(lake, "large", large, LARGE, of_each)
-        print(f"{small * SMALL + large * LARGE} segments in {small + large} logs")
+        small = Built("small", -(-half // SMALL), SMALL)
+        large = Built("large", -(-half // LARGE), LARGE)
+        for each in (small, large):
+            await build(lake, each, expired // (small.logs + large.logs))
+        write_down(Path(folder), (small, large))
+        count = sum(each.logs * each.count for each in (small, large))
+        print(f"{count} segments in {small.logs + large.logs} logs", flush=True)
         for name in jobs:
-            command = [sys.executable, "-m", "bench.upkeep_scale", "--job", name, target, objects]
+            command = [sys.executable, "-m", "bench.upkeep_scale", "--job", name, etcd.endpoint, folder]
             await asyncio.to_thread(subprocess.run, command, check=True)
 
 
@@ -150,7 +171,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("--millions", type=float, default=5)
     parser.add_argument("--expired", type=int, default=100_000)
-    parser.add_argument("--jobs", default="retention,lag", help="of whole, retention and lag")
+    parser.add_argument("--jobs", default=",".join(name for name in JOBS if name != "whole"))
     parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.job:

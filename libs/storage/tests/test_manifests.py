@@ -1,13 +1,17 @@
 """Manifests: contiguous, complete in their epochs, and few."""
 
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.storage.heads import CorruptValue, EpochStart, ManifestRef, Seg
 from kafscale.storage.manifests import (
     CHUNKS_MAX,
     MERGE_WIDTH,
     Manifest,
+    ManifestDraft,
+    ManifestParts,
     decode_manifest,
     encode_manifest,
     epoch_starts,
@@ -42,6 +46,42 @@ def manifest(*segments: Seg) -> Manifest:
 def test_a_manifest_reads_back_as_written() -> None:
     written = manifest(seg(0, 4), seg(4, 9, epoch=2))
     assert decode_manifest(encode_manifest(written)) == written
+
+
+LENGTHS = st.lists(st.sampled_from([0, 1, 60, 90, 300, 16_400]) | st.integers(0, 200), max_size=5)
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.sampled_from([1, 7, 100, 1_000, 20_000]))
+def test_a_manifest_that_comes_in_blocks_is_the_manifest(lengths: list[int], block: int) -> None:
+    """Whatever the length of a segment's encoding, which itself takes one byte, two or three."""
+    some = [replace(seg(n, n + 1, 1 + n // 3), key="k" * length) for n, length in enumerate(lengths)]
+    written = manifest(*some)
+    body = encode_manifest(written)
+    draft = ManifestDraft()
+    parts = ManifestParts()
+    found: list[Seg] = []
+    for at in range(0, len(body), block):
+        part = parts.feed(body[at : at + block], last=at + block >= len(body))
+        found += part.segments()
+        for line in part.lines():
+            draft.add(line)
+    assert tuple(found) == written.segments
+    assert b"".join(draft.parts()) == body
+    if some:
+        assert draft.ref("k", 2) == ref_to("k", written, 2)
+    built = ManifestDraft()
+    for each in some:
+        built.add(each)
+    assert built.parts() == draft.parts()
+
+
+def test_a_manifest_that_ends_within_a_segment_is_corrupt() -> None:
+    body = encode_manifest(manifest(seg(0, 4), seg(4, 9)))
+    whole = encode_manifest(manifest(seg(0, 4)))
+    for missing in range(1, len(body) - len(whole)):
+        with pytest.raises(CorruptValue):
+            ManifestParts().feed(body[:-missing], last=True)
 
 
 def test_a_manifest_with_a_hole_is_corrupt() -> None:

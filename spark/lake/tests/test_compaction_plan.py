@@ -11,12 +11,13 @@ from kafscale.lake.catalog import Log
 from kafscale.lake.compaction.plan import (
     OUTPUT_BYTES_MAX,
     OUTPUT_RECORDS_MAX,
+    OUTPUT_SEGMENTS_MAX,
     SPAN_MAX,
     Candidate,
+    Part,
     Reason,
+    Survey,
     groups,
-    in_turn,
-    survey,
 )
 from kafscale.storage.heads import Meta, Seg
 from kafscale.storage.keys import TopicId
@@ -70,8 +71,17 @@ def log_of(shapes: list[tuple[int, int]], clean: int = 0, **more: object) -> Log
 
 
 def look(log: Log) -> Candidate:
-    (candidate,) = survey([log], NOW)
-    return candidate
+    survey = Survey(log, NOW)
+    for seg in log.segments:
+        survey.add(seg)
+    return survey.done()
+
+
+def part_of(segments: list[Seg]) -> Part:
+    if not segments:
+        return Part()
+    size = sum(seg.size for seg in segments)
+    return Part(segments=len(segments), bytes=size, first=segments[0].base, end=segments[-1].end)
 
 
 def kafkas(log: Log) -> tuple[list[int], bool]:
@@ -104,20 +114,11 @@ def test_what_is_due_is_due_in_kafka(
     log = log_of(shapes, clean, configs=configs, listed=min(listed, 10 * len(shapes)), unstable=unstable)
     bases, due = kafkas(log)
     candidate = look(log)
-    assert [seg.base for seg in candidate.dirty] == bases
+    dirty = [seg for seg in log.segments if seg.base in bases]
+    assert candidate.dirty == part_of(dirty)
+    assert candidate.clean == part_of([seg for seg in log.segments[:-1] if seg.key])
+    assert candidate.log.segments == (), "its segments are not kept"
     assert (candidate.reason is not None) == due
-
-
-def test_only_topics_that_are_compacted_are_looked_at() -> None:
-    shapes = [(100, 0), (100, 0)]
-    assert survey([log_of(shapes, configs={"cleanup.policy": "delete"})], NOW) == []
-    assert len(survey([log_of(shapes, configs={"cleanup.policy": "compact,delete"})], NOW)) == 1
-
-
-def test_the_dirtiest_log_comes_first() -> None:
-    half, whole = log_of([(100, 0), (150, 0), (9, 0)], 1), log_of([(100, 0), (100, 0), (9, 0)])
-    due = in_turn(survey([half, whole], NOW))
-    assert [round(each.ratio, 2) for each in due] == [1.0, 0.6]
 
 
 def test_tombstones_that_are_due_are_a_reason_of_their_own() -> None:
@@ -132,7 +133,7 @@ def test_tombstones_that_are_due_are_a_reason_of_their_own() -> None:
 @pytest.mark.parametrize("clean", [0, 1])
 def test_a_log_of_one_segment_is_left_alone(clean: int) -> None:
     candidate = look(log_of([(100, 1)], clean, configs={"min.cleanable.dirty.ratio": "0"}))
-    assert (candidate.clean, candidate.dirty, candidate.reason) == ((), (), None)
+    assert (candidate.clean, candidate.dirty, candidate.reason) == (Part(), Part(), None)
 
 
 GROUPED = st.lists(
@@ -175,3 +176,5 @@ def test_a_group_never_passes_what_fetch_reads_at_once_nor_what_32_bits_count() 
         replace(SEG, base=SPAN_MAX + 1),
     ]
     assert [len(group) for group in groups(far, 1 << 30)] == [2, 1]
+    many = [replace(SEG, base=10 * n, size=1, records=1) for n in range(OUTPUT_SEGMENTS_MAX + 1)]
+    assert [len(group) for group in groups(many, 1 << 30)] == [OUTPUT_SEGMENTS_MAX, 1]

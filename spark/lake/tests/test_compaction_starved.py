@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import cycle
 from typing import Any
@@ -12,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.compaction.due import Due, in_turn
+from kafscale.lake.compaction.due import Due, candidates, in_turn, look
 from kafscale.lake.compaction.judge import Source
 from kafscale.lake.compaction.pace import Pace
-from kafscale.lake.compaction.plan import survey
 from kafscale.lake.compaction.read_ahead import AHEAD_BYTES_MAX, AHEAD_MAX, read_ahead
 from kafscale.lake.compaction.report import Report
 from kafscale.lake.compaction.run import Bounds, Round
@@ -92,8 +92,8 @@ async def big_log(shop: Shop, **configs: str) -> LogBuilder:
 
 
 async def dirty_of(shop: Shop) -> dict[str, int]:
-    found = survey(await read_lake(shop.lake()), NOW)
-    return {each.log.topic.name: len(each.dirty) for each in found if each.reason is not None}
+    found = await candidates(shop.lake(), None, NOW)
+    return {each.log.topic.name: each.dirty.segments for each in found}
 
 
 async def test_rounds_get_on_with_a_log_that_none_of_them_can_pay_for(shop: Shop) -> None:
@@ -154,8 +154,9 @@ async def test_a_large_log_starves_no_other(shop: Shop) -> None:
         keys = [b"u%d-%d" % (number % 40, each) for each in range(10)]
         await big.append([Record(timestamp=100, key=key, value=b"z" * 1_000) for key in keys])
     await big.checkpoint(keep=1)
-    ratios = {each.log.topic.name: each.ratio for each in survey(await read_lake(shop.lake()), NOW)}
-    assert ratios["big"] > ratios["small"] > 0.1
+    found = [await look(shop.lake(), (name, 0), NOW) for name in ("big", "small")]
+    ratios = [each.ratio for each in found if each is not None]
+    assert ratios[0] > ratios[1] > 0.1
     await short_round(shop.lake(), bytes_max=200_000)
     assert await pass_of(shop, big) is not None
     await short_round(shop.lake(), bytes_max=200_000)
@@ -289,7 +290,12 @@ async def test_what_is_read_ahead_is_bounded_in_number_and_in_bytes(shop: Shop) 
         return Source(seg=seg, data=b"", heads=np.empty(0, HEADS))
 
     seen, most = [], 0
-    async for source in read_ahead(read, segs):
+
+    async def each_of() -> AsyncIterator[Seg]:
+        for seg in segs:
+            yield seg
+
+    async for source in read_ahead(read, each_of()):
         most = max(most, len(under_way))
         under_way.remove(source.seg)
         seen.append(source.seg)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kafscale.lake.catalog import Lake, read_lake, read_readable
+from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.history import DAY_MS, HOUR_MS, expire, read_samples, sample_once, write_sample
+from kafscale.lake.lag.outlines import Outlines
 from kafscale.lake.lag.owners import Owner
 from kafscale.lake.lag.sampler import Sampler
 from kafscale.lake.lag.samples import SAMPLES, WHOLE_EVERY_MS, Kind, Memory, Sample, sample, thinned
@@ -175,4 +176,4 @@ async def test_a_manifest_that_is_gone_for_good_costs_its_partition_alone(lake: 
             await log.append(records(2))
     ref = await logs[0].checkpoint(keep=1)
     await lake.store.delete(ref.key)
-    assert [log.partition for log in await read_readable(lake)] == [1]
+    assert [log.partition for log in await Outlines(lake).read({}, 0)] == [1]

@@ -78,3 +78,28 @@ async def test_the_cache_of_manifests_is_bounded_in_bytes() -> None:
     outlines = Outlines(shop.lake(), cache_bytes_max=sum(sizes) - 1)
     await outlines.read({("t", 0): [12]}, 0)
     assert 0 < outlines._manifests.cached_bytes < sum(sizes)
+
+
+async def test_who_has_nearly_read_a_manifest_has_the_next_one_looked_through() -> None:
+    """After compaction a few segments may hold no record that is left, wherever the manifest ends."""
+    shop = Shop()
+    built_log = await built(shop)
+    (log,) = await Outlines(shop.lake()).read({("t", 0): [299]}, 2)
+    assert list(log.segments[1:16]) == built_log.segments[29:44]
+    assert len(log.segments) == 1 + 15 + 1 + 1 + 3
+
+
+async def test_a_log_that_starts_within_a_manifest_is_looked_at_once() -> None:
+    """Its beginning has no digest, and retention moves it but once an hour."""
+    shop = Shop()
+    log = await built(shop)
+    await log.retain_from(137, delete=False)
+    death = Death()
+    outlines = Outlines(shop.lake(death))
+    first = await outlines.read({("t", 0): [155]}, 2)
+    read = death.calls.count("get")
+    assert await outlines.read({("t", 0): [155]}, 2) == first
+    assert death.calls.count("get") == read
+    await log.retain_from(150, delete=False)
+    (moved,) = await outlines.read({("t", 0): [155]}, 2)
+    assert sum(seg.size for seg in moved.segments) == sum(seg.size for seg in log.segments if seg.end > 150)

@@ -80,7 +80,7 @@ async def test_one_of_each_kind_is_collected_and_all_else_is_left(shop: Shop) ->
     assert shop.take() == before, "a dry run changes nothing"
     found = await collect(shop.lake())
     assert shop.store.names() == kept | coming | others
-    assert (found.partitions, found.left, found.strange) == (1, 2, [alien])
+    assert (found.partitions, found.left, found.strange_names) == (1, 2, [alien])
     assert found.fates == {Fate.DELETED: len(orphans)}
     again = Death()
     assert (await collect(shop.lake(again))).orphans == []

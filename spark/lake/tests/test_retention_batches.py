@@ -16,6 +16,7 @@ from kafscale.lake.retention import apply
 from kafscale.lake.retention.apply import JOB, Report, Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import Limits, Walk, Whole, plan, start_after
+from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.keys import TopicId
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import Doomed, Outcome, StoreUnavailable
@@ -85,7 +86,7 @@ async def test_a_run_that_is_cut_off_has_deleted_and_the_next_goes_on_behind(
     )
     assert await shop.etcd.get(shop.keys.meta(shop.logs["t5"].topic.topic_id, 0)) is not None
     assert (await meta_of(shop, shop.logs["t5"])).log_start == 0
-    assert await read_place(shop.lake(), JOB) == ("t1", 0)
+    assert await read_place(shop.lake(), JOB) == JobPlace(topic="t1", partition=0)
     order: list[str] = []
 
     class Watched:
@@ -101,7 +102,7 @@ async def test_a_run_that_is_cut_off_has_deleted_and_the_next_goes_on_behind(
     assert set(order) <= {"t2", "t3", "t4", "t5"}, "what was through comes last, and has nothing left"
     assert order[0] in ("t2", "t3")
     assert topics_left(shop) == set()
-    assert await read_place(shop.lake(), JOB) == ("t1", 0), "it went round once"
+    assert await read_place(shop.lake(), JOB) == JobPlace(topic="t1", partition=0), "it went round once"
 
 
 async def test_the_reads_under_way_have_their_grace_in_every_batch(
@@ -193,7 +194,8 @@ async def test_a_collection_that_deletes_nothing_of_what_it_found_stands_still(s
 def test_a_run_goes_round_once_from_behind_the_last_place(names: list[tuple[str, int]], data: Any) -> None:
     places = [(Topic(name=name, topic_id=TopicId(bytes(16)), partitions=4), part) for name, part in names]
     last = data.draw(st.none() | st.tuples(st.sampled_from("abc"), st.integers(0, 3)))
-    ordered = [(topic.name, part) for topic, part in behind(places, last)]
+    reached = None if last is None else JobPlace(topic=last[0], partition=last[1])
+    ordered = [(topic.name, part) for topic, part in behind(places, reached)]
     assert sorted(ordered) == sorted(names)
     later = [place for place in ordered if last is not None and place > last]
     assert ordered[: len(later)] == sorted(later)

@@ -80,7 +80,7 @@ async def test_orphans_are_collected_and_counted(etcd: EtcdClient, keyspace: Key
     orphan, alien = keyspace.segment_key("t", 0, 3), f"{keyspace.namespace}/t/0/README"
     for key in (orphan, alien):
         await store.put(key, [b"?"])
-    await OrphansJob(Lake(etcd, keyspace, store), metrics, grace_s=0).run()
+    await OrphansJob(Lake(etcd, keyspace, store), metrics, grace_s=0, objects_max=1_000).run()
     assert {info.key async for info in store.list("")} == {
         log.segment_key(log.segments[0]),
         keyspace.index_key("t", 0, 0),

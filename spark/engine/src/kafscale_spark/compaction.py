@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.compaction.plan import Candidate, in_turn, survey
+from kafscale.lake.catalog import Lake
+from kafscale.lake.compaction.due import candidates
+from kafscale.lake.compaction.plan import Candidate
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.compaction.told import Told, due_rows, joined, told
 from kafscale.lake.retention.apply import wall_ms
@@ -86,7 +87,7 @@ async def take_turn(lake: Lake, turn: Turn) -> Done:
 
 async def _due(settings: ServiceSettings, names: Iterable[str] | None) -> list[Candidate]:
     async with opened(settings) as lake:
-        return in_turn(survey(await read_lake(lake, names), wall_ms()))
+        return await candidates(lake, names, wall_ms())
 
 
 async def _delete(settings: ServiceSettings, replaced: Sequence[Condemned], grace_s: float) -> int:

@@ -73,12 +73,11 @@ def compact(
 
 
 async def _plan(names: list[str] | None, lake: Lake) -> list[dict[str, Any]]:
-    from kafscale.lake.catalog import read_lake
-    from kafscale.lake.compaction.plan import in_turn, survey
+    from kafscale.lake.compaction.due import candidates
     from kafscale.lake.compaction.told import due_rows
     from kafscale.lake.retention.apply import wall_ms
 
-    return due_rows(in_turn(survey(await read_lake(lake, names), wall_ms())))
+    return due_rows(await candidates(lake, names, wall_ms()))
 
 
 async def _compact(names: list[str] | None, io_bytes_per_s: int | None, grace_s: float, lake: Lake) -> Told:
@@ -92,7 +91,7 @@ async def _compact(names: list[str] | None, io_bytes_per_s: int | None, grace_s:
             progress(
                 f"compacting {place}, bytes",
                 tally.before.bytes,
-                candidate.clean_bytes + candidate.dirty_bytes,
+                candidate.clean.bytes + candidate.dirty.bytes,
             )
 
         bounds = Bounds(io_bytes_per_s=io_bytes_per_s, grace_s=grace_s)

@@ -57,7 +57,9 @@ def orphans(
 def _show(found: Collected, dry_run: bool, output: Output) -> None:
     show_rows(COLUMNS, found.orphans, output)
     done = "nothing was changed" if dry_run else "deleted"
-    notice(f"{len(found.orphans)} orphans of {found.partitions} partitions, {found.bytes} bytes: {done}")
+    notice(f"{found.count} orphans of {found.partitions} partitions, {found.bytes} bytes: {done}")
+    if found.count > len(found.orphans):
+        notice(f"{len(found.orphans)} of them are listed")
     notice(f"{found.left} objects at or above their log's end, {found.strange} of unknown names: left")
     for place, why in found.missed.items():
         notice(f"{place} was passed over: {why}")

@@ -74,8 +74,7 @@ class Seg:
     def framed(self) -> bytes:
         """Length and bytes, as they stand after the tag of a repeated protobuf field; made once."""
         if not self._wire:
-            body = _seg_to_pb(self).SerializeToString(deterministic=True)
-            object.__setattr__(self, "_wire", _uvarint(len(body)) + body)
+            object.__setattr__(self, "_wire", framed(_seg_to_pb(self)))
         return self._wire
 
 
@@ -184,8 +183,7 @@ def decode_head(data: bytes, before: Head | None = None) -> Head:
 
 
 def _known_or_new(message: pb.Seg, known: Seg | None) -> Seg:
-    body = message.SerializeToString(deterministic=True)
-    wire = _uvarint(len(body)) + body
+    wire = framed(message)
     if known is not None and known.framed() == wire:
         return known
     seg = seg_from_pb(message)
@@ -344,6 +342,12 @@ def _seg_to_pb(seg: Seg) -> pb.Seg:
     for aborted in seg.aborted:
         message.aborted.add(producer_id=aborted.producer_id, first=aborted.first, last=aborted.last)
     return message
+
+
+def framed(message: pb.Seg) -> bytes:
+    """As `Seg.framed`."""
+    body = message.SerializeToString(deterministic=True)
+    return _uvarint(len(body)) + body
 
 
 def seg_from_pb(message: pb.Seg) -> Seg:

@@ -13,6 +13,15 @@ from kafscale.store.v1 import store_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlace:
+    """The next run goes on behind this log; with a `key` in this log, behind the object of that name."""
+
+    topic: str
+    partition: int
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPass:
     """The segments below `next` were gone through with the newest keys of the dirty part below `end`.
 
@@ -34,14 +43,16 @@ def decode_job_run(data: bytes) -> int:
     return message.ended_ms
 
 
-def encode_job_place(topic: str, partition: int) -> bytes:
-    return pb.JobPlace(schema=SCHEMA, topic=topic, partition=partition).SerializeToString()
+def encode_job_place(place: JobPlace) -> bytes:
+    return pb.JobPlace(
+        schema=SCHEMA, topic=place.topic, partition=place.partition, key=place.key
+    ).SerializeToString()
 
 
-def decode_job_place(data: bytes) -> tuple[str, int]:
+def decode_job_place(data: bytes) -> JobPlace:
     message = pb.JobPlace()
     parse_value(message, data, "job place")
-    return message.topic, message.partition
+    return JobPlace(topic=message.topic, partition=message.partition, key=message.key)
 
 
 def encode_compaction_pass(left: CompactionPass) -> bytes:

@@ -19,6 +19,7 @@ from kafscale.storage.heads import (
     ManifestRef,
     Seg,
     encode_segs,
+    framed,
     parse_value,
     seg_from_pb,
 )
@@ -81,6 +82,14 @@ class Digest:
         )
 
 
+Line = pb.Seg
+"""A segment as a manifest has it. To build a `Seg` takes many times as long, and most segments are only passed over."""
+
+
+def seg_of(line: Line) -> Seg:
+    return seg_from_pb(line)
+
+
 class ManifestPart:
     """What of a manifest came with one block. Segments are built as they are asked for, as each is large."""
 
@@ -94,7 +103,11 @@ class ManifestPart:
 
     def segments(self, first: int = 0) -> Iterator[Seg]:
         """Those that end behind `first`."""
-        return (seg_from_pb(seg) for seg in self._message.segments if seg.base + seg.last_delta >= first)
+        return (seg_from_pb(seg) for seg in self.lines(first))
+
+    def lines(self, first: int = 0) -> Iterator[Line]:
+        """The same, not built."""
+        return (seg for seg in self._message.segments if seg.base + seg.last_delta >= first)
 
     def digest(self) -> Digest:
         segments = self._message.segments
@@ -135,14 +148,50 @@ class ManifestParts:
         return ManifestPart(message)
 
 
+class ManifestDraft:
+    """A manifest that is made of segments as they come, in the log's order. Of each only its bytes are kept."""
+
+    def __init__(self) -> None:
+        self._body = bytearray()
+        self._epochs: list[EpochStart] = []
+        self.first = 0
+        self._last = -1
+        self.count = 0
+
+    def add(self, seg: Seg | Line) -> None:
+        if not self._epochs or seg.epoch != self._epochs[-1].epoch:
+            self._epochs.append(EpochStart(epoch=seg.epoch, start=seg.base))
+        if not self.count:
+            self.first = seg.base
+        self._last = seg.base + seg.last_delta
+        self.count += 1
+        self._body += SEGMENTS_TAG
+        self._body += seg.framed() if isinstance(seg, Seg) else framed(seg)
+
+    def parts(self) -> tuple[bytes, bytearray]:
+        """What `encode_manifest` gives, in two."""
+        return encode_manifest(Manifest(segments=(), epochs=tuple(self._epochs))), self._body
+
+    def ref(self, key: str, level: int) -> ManifestRef:
+        return ManifestRef(key=key, first=self.first, last=self._last, count=self.count, level=level)
+
+
 _VARINT, _BYTES = 0, 2
 """The kinds of fields that a manifest has."""
+_SEGMENT = SEGMENTS_TAG[0]
 
 
 def _whole_fields(data: bytes) -> int:
     """The length of the fields at the beginning that are there to their end."""
     at = 0
     while True:
+        # Segments are nearly all that there is, and the length of each has one byte, or two.
+        while at + 2 < len(data) and data[at] == _SEGMENT and (data[at + 1] < 0x80 or data[at + 2] < 0x80):
+            size = data[at + 1]
+            after = at + 2 + size if size < 0x80 else at + 3 + (size & 0x7F | data[at + 2] << 7)
+            if after > len(data):
+                return at
+            at = after
         tag, body = _varint(data, at)
         if body is None:
             return at

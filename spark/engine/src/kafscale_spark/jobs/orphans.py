@@ -38,7 +38,9 @@ def tell(job: Job, found: Collected, answer: Path | None, *, dry: bool) -> None:
         return
     show(job.spark.createDataFrame(pa.Table.from_pylist(found.orphans, ORPHANS)))
     done = "nothing was changed" if dry else "deleted"
-    notice(f"{len(found.orphans)} orphans of {found.partitions} partitions, {found.bytes} bytes: {done}")
+    notice(f"{found.count} orphans of {found.partitions} partitions, {found.bytes} bytes: {done}")
+    if found.count > len(found.orphans):
+        notice(f"{len(found.orphans)} of them are listed")
     notice(f"{found.left} objects at or above their log's end, {found.strange} of unknown names: left")
     trouble(found.missed, found.failed)
 

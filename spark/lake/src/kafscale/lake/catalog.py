@@ -75,6 +75,7 @@ class Outline:
     meta: Meta = Meta()
     meta_revision: int = 0
     head_created: int = 0
+    snap_key: str = ""
 
     @property
     def name(self) -> str:
@@ -127,6 +128,15 @@ async def read_topics(lake: Lake) -> list[Topic]:
         except UnreadableValue as error:
             logger.error("a topic is passed over: %s", error)
     return sorted((t for t in topics if t.state is TopicState.ACTIVE), key=lambda topic: topic.name)
+
+
+async def read_topic(lake: Lake, name: str) -> Topic | None:
+    """None: it is gone, or being deleted. Raises EtcdError, UnreadableValue."""
+    kv = await lake.etcd.get(lake.keys.topic(name))
+    if kv is None:
+        return None
+    topic = decode_topic(name, kv.value, kv.mod_revision)
+    return topic if topic.state is TopicState.ACTIVE else None
 
 
 async def read_logs(lake: Lake, topics: Iterable[Topic]) -> list[Log]:
@@ -189,6 +199,7 @@ def _outline(topic: Topic, partition: int, heads: Sequence[KeyValue], metas: Seq
         meta=decode_meta(metas[0].value) if metas else Meta(),
         meta_revision=metas[0].mod_revision if metas else 0,
         head_created=heads[0].create_revision,
+        snap_key=head.snap_key,
     )
 
 
@@ -210,34 +221,6 @@ async def read_lake(lake: Lake, names: Iterable[str] | None = None, tries: int =
     return await _read_standing(
         lake, lambda topic: range(topic.partitions if chosen is None or topic.name in chosen else 0), tries
     )
-
-
-async def read_readable(lake: Lake) -> list[Log]:
-    """The logs of all topics but those that cannot be read, which are told in the log: a report of all others must not
-    fail for them."""
-    topics = await read_topics(lake)
-    places = [(topic, number) for topic in topics for number in range(topic.partitions)]
-    try:
-        return await read_places(lake, places)
-    except (ObjectNotFound, UnreadableValue):
-        logs: list[Log] = []
-    for topic, number in places:
-        try:
-            logs += await _read_alone(lake, topic, number)
-        except (ObjectNotFound, UnreadableValue) as error:
-            logger.error("%s/%d is passed over: %s", topic.name, number, error)
-    return logs
-
-
-async def _read_alone(lake: Lake, topic: Topic, number: int, tries: int = 2) -> list[Log]:
-    """A manifest that vanishes under the read may be one that was merged."""
-    for left in reversed(range(tries)):
-        try:
-            return await read_places(lake, [(topic, number)])
-        except ObjectNotFound:
-            if not left:
-                raise
-    raise AssertionError("the last try returns or raises")
 
 
 async def read_named(lake: Lake, places: Iterable[tuple[str, int]], tries: int = 5) -> list[Log]:

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Final
 
 from kafscale.storage.heads import ManifestRef, Seg
-from kafscale.storage.manifests import Digest, ManifestPart, ManifestParts
+from kafscale.storage.manifests import Digest, Line, ManifestPart, ManifestParts, seg_of
 from kafscale.storage.objects import ObjectStore
 
 BLOCK_BYTES: Final = 256 << 10
@@ -71,15 +71,21 @@ class Manifests:
 
     async def listed(self, chunks: Sequence[ManifestRef], first: int, end: int) -> AsyncIterator[Seg]:
         """The segments of these chunks that hold offsets of [first, end)."""
+        async with aclosing(self.lines(chunks, first, end)) as lines:
+            async for line in lines:
+                yield seg_of(line)
+
+    async def lines(self, chunks: Sequence[ManifestRef], first: int, end: int) -> AsyncGenerator[Line, None]:
+        """The same, not built. To be closed."""
         for ref in chunks:
             if ref.last < first or ref.first >= end:
                 continue
             async with aclosing(self.parts(ref.key)) as parts:
                 async for part in parts:
-                    for seg in part.segments(first):
-                        if seg.base >= end:
+                    for line in part.lines(first):
+                        if line.base >= end:
                             return
-                        yield seg
+                        yield line
 
     def _keep(self, key: str, body: bytes) -> None:
         """Those of one block; a larger one is read again."""

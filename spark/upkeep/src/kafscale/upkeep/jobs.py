@@ -31,7 +31,7 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         within_ms=max(settings.compaction_every_ms, DEADLINE_MIN_MS) // 2,
         grace_s=settings.compaction_grace_ms / 1000,
     )
-    orphans = OrphansJob(lake, runtime.metrics, grace_s)
+    orphans = OrphansJob(lake, runtime.metrics, grace_s, settings.orphans_objects_max)
     lag = _lag_job(runtime, lake)
     return (
         Job(

@@ -10,34 +10,35 @@ from kafscale.runtime.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
-STRANGE_TOLD_MAX = 10
-
 
 class OrphansJob:
-    def __init__(self, lake: Lake, metrics: Metrics, grace_s: float) -> None:
+    def __init__(self, lake: Lake, metrics: Metrics, grace_s: float, objects_max: int) -> None:
         self._lake = lake
         self._grace_s = grace_s
+        self._objects_max = objects_max
         self.stands_still = False
         self._deleted = metrics.counter("orphans_deleted_objects_total")
         self._strange = metrics.gauge("strange_objects")
 
     async def run(self) -> None:
-        run = Orphans(self._lake, grace_s=self._grace_s)
+        run = Orphans(
+            self._lake, grace_s=self._grace_s, objects_max=self._objects_max, told_max=0, remembers=True
+        )
         try:
             await run.collect()
         finally:
             found = run.found
             self.stands_still = found.stands_still
             self._deleted.inc(found.fates[Fate.DELETED])
-            self._strange.set(len(found.strange))
+            self._strange.set(found.strange)
             for place, why in found.missed.items():
                 log.warning("the collection of orphans passed a log over", log=place, why=why)
             log.info(
                 "orphans",
                 partitions=found.partitions,
-                orphans=len(found.orphans),
+                orphans=found.count,
                 bytes=found.bytes,
                 above_the_end=found.left,
-                strange=found.strange[:STRANGE_TOLD_MAX],
+                strange=found.strange_names,
                 objects={fate.value: count for fate, count in found.fates.items()},
             )

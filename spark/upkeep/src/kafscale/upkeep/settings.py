@@ -21,6 +21,11 @@ class UpkeepSettings(ServiceSettings):
     orphans_every_ms: int = Field(
         24 * HOUR_MS, ge=1, description="Time from the end of a collection of orphans to the next."
     )
+    orphans_objects_max: int = Field(
+        50_000,
+        ge=16,
+        description="Orphans that a collection keeps in memory until they are deleted, some 600 bytes for each.",
+    )
     compaction_every_ms: int = Field(
         HOUR_MS, ge=1, description="Time from the end of a compaction round to the next round."
     )

@@ -546,14 +546,16 @@ class GroupConfig(_message.Message):
     def __init__(self, schema: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class JobPlace(_message.Message):
-    __slots__ = ("schema", "topic", "partition")
+    __slots__ = ("schema", "topic", "partition", "key")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     schema: int
     topic: str
     partition: int
-    def __init__(self, schema: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
+    key: str
+    def __init__(self, schema: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
 class CompactionPass(_message.Message):
     __slots__ = ("schema", "next", "end", "left_ms")

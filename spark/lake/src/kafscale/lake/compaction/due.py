@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.lake.catalog import Lake, read_named
+from kafscale.lake.catalog import NEVER, Lake, read_outlines, read_topic, read_topics
 from kafscale.lake.compaction.passes import read_pass
-from kafscale.lake.compaction.plan import Candidate, survey
+from kafscale.lake.compaction.plan import Candidate, Survey
+from kafscale.lake.compaction.publish import Overtaken
+from kafscale.lake.compaction.segments import follow
 from kafscale.lake.retention.together import together
 from kafscale.storage.job_runs import CompactionPass
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 
 READS_AT_ONCE: Final = 4
+SURVEYS_MAX: Final = 5
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -42,8 +46,39 @@ class Found:
 
 
 async def look(lake: Lake, place: Place, now_ms: int) -> Candidate | None:
-    """The log as it is now. None: it is gone, or its topic is not compacted. Raises EtcdError and StoreError."""
-    return next(iter(survey(await read_named(lake, [place]), now_ms)), None)
+    """The log as it is now. None: it is gone, or its topic is not compacted. Raises EtcdError and StoreError,
+    UnreadableValue, and Overtaken if others replaced its segments under each of the tries."""
+    name, partition = place
+    for left in reversed(range(SURVEYS_MAX)):
+        topic = await read_topic(lake, name)
+        if topic is None or not topic.is_compacted or partition >= topic.partitions:
+            return None
+        (outline,) = await read_outlines(lake, [(topic, partition)])
+        survey = Survey(outline.log(()), now_ms)
+        try:
+            async with aclosing(follow(lake, outline, outline.meta.log_start, NEVER)) as segments:
+                async for seg in segments:
+                    survey.add(seg)
+            return survey.done()
+        except Overtaken:
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+async def compacted_places(lake: Lake, names: Iterable[str] | None) -> list[Place]:
+    """Of these topics, or of all. Raises EtcdError."""
+    chosen = None if names is None else frozenset(names)
+    topics = [topic for topic in await read_topics(lake) if chosen is None or topic.name in chosen]
+    return [(topic.name, part) for topic in topics if topic.is_compacted for part in range(topic.partitions)]
+
+
+async def candidates(lake: Lake, names: Iterable[str] | None, now_ms: int) -> list[Candidate]:
+    """The logs of these topics, or of all, that are due, the dirtiest first. Raises what `look` raises."""
+    places = await compacted_places(lake, names)
+    found = await together((look(lake, place, now_ms) for place in places), READS_AT_ONCE)
+    due = [each for each in found if each is not None and each.reason is not None]
+    return sorted(due, key=lambda each: (-each.ratio, each.log.topic.name, each.log.partition))
 
 
 async def find_due(lake: Lake, places: Iterable[Place], now_ms: int) -> Found:
@@ -54,7 +89,7 @@ async def find_due(lake: Lake, places: Iterable[Place], now_ms: int) -> Found:
     async def one(place: Place) -> tuple[int, Due | None]:
         try:
             candidate = await look(lake, place, now_ms)
-        except (ObjectNotFound, UnreadableValue) as damage:
+        except (ObjectNotFound, UnreadableValue, Overtaken) as damage:
             missed[place] = damage
             return 0, None
         if candidate is None or candidate.reason is None:

@@ -9,19 +9,20 @@ when tombstones in it are due, so that they go although nobody writes to it any 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import takewhile
 from typing import Final
 
 from kafscale.lake.catalog import Log
-from kafscale.storage.heads import Seg
+from kafscale.storage.heads import Aborted, Seg
 
 OUTPUT_BYTES_MAX: Final = 16 << 20
 """Of the segments that become one: fetch services read objects whole."""
 OUTPUT_RECORDS_MAX: Final = 1_000_000
 """So that what is known of each record of a group fits into memory."""
+OUTPUT_SEGMENTS_MAX: Final = 5_000
+"""The same of its segments, however small they are."""
 SPAN_MAX: Final = (1 << 31) - 1
 """Offsets of one segment count from its base in 32 bits."""
 
@@ -33,40 +34,90 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Neighbours of a log, with offsets of [first, end). Without any it is empty."""
+
+    segments: int = 0
+    bytes: int = 0
+    first: int = 0
+    end: int = 0
+
+    def plus(self, seg: Seg) -> Part:
+        return Part(
+            segments=self.segments + 1,
+            bytes=self.bytes + seg.size,
+            first=self.first if self.segments else seg.base,
+            end=seg.end,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A log of a compacted topic: what of it is clean, what is dirty and may be compacted now, and why it is due.
 
+    `log` is without its segments. `aborted`: its transactions whose records nobody is to see.
     `delay_ms`: how long ago its oldest dirty record should have been compacted by `max.compaction.lag.ms`.
     """
 
     log: Log
-    clean: tuple[Seg, ...]
-    dirty: tuple[Seg, ...]
+    clean: Part
+    dirty: Part
+    aborted: tuple[Aborted, ...]
     delay_ms: int
     reason: Reason | None
 
     @property
-    def clean_bytes(self) -> int:
-        return sum(seg.size for seg in self.clean)
-
-    @property
-    def dirty_bytes(self) -> int:
-        return sum(seg.size for seg in self.dirty)
-
-    @property
     def ratio(self) -> float:
-        return _ratio(self.clean, self.dirty)
+        total = self.clean.bytes + self.dirty.bytes
+        return self.dirty.bytes / total if total else 0.0
 
 
-def survey(logs: Iterable[Log], now_ms: int) -> list[Candidate]:
-    """Every log of a topic whose policy holds `compact`, due or not."""
-    return [_look(log, now_ms) for log in logs if log.topic.is_compacted]
+class Survey:
+    """Takes a log's segments in their order, and keeps none but the last."""
 
+    def __init__(self, log: Log, now_ms: int) -> None:
+        self._log = replace(log, segments=(), below=())
+        self._now_ms = now_ms
+        self._last: Seg | None = None
+        self._clean, self._dirty = Part(), Part()
+        self._is_clean = self._may_go = True
+        self._has_tombstones = False
+        self._oldest_ms = now_ms
+        self._aborted: list[Aborted] = []
 
-def in_turn(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those that are due, the dirtiest first."""
-    due = [candidate for candidate in candidates if candidate.reason is not None]
-    return sorted(due, key=lambda each: (-each.ratio, each.log.topic.name, each.log.partition))
+    def add(self, seg: Seg) -> None:
+        if self._last is not None:  # it is not the newest
+            self._look(self._last)
+        self._last = seg
+        self._aborted += seg.aborted
+
+    def done(self) -> Candidate:
+        delay_ms = max(0, self._now_ms - self._log.topic.max_compaction_lag_ms - self._oldest_ms)
+        found = Candidate(
+            log=self._log,
+            clean=self._clean,
+            dirty=self._dirty,
+            aborted=tuple(self._aborted),
+            delay_ms=delay_ms,
+            reason=None,
+        )
+        if self._dirty.segments and delay_ms > 0:
+            return replace(found, reason=Reason.LAG)
+        if self._dirty.segments and found.ratio > self._log.topic.dirty_ratio_min:
+            return replace(found, reason=Reason.RATIO)
+        return replace(found, reason=Reason.TOMBSTONES) if self._has_tombstones else found
+
+    def _look(self, seg: Seg) -> None:
+        self._is_clean = self._is_clean and is_clean(seg)
+        if self._is_clean:
+            self._clean = self._clean.plus(seg)
+            self._has_tombstones = self._has_tombstones or is_due(seg, self._now_ms)
+            return
+        if seg.min_ts > 0:  # as far as its batches say when they were written (`maxCompactionDelay`)
+            self._oldest_ms = min(self._oldest_ms, seg.min_ts)
+        self._may_go = self._may_go and _may_go(self._log, seg, self._now_ms)
+        if self._may_go:
+            self._dirty = self._dirty.plus(seg)
 
 
 def is_clean(seg: Seg) -> bool:
@@ -79,42 +130,47 @@ def is_due(seg: Seg, now_ms: int) -> bool:
     return 0 < seg.delete_horizon_ms <= now_ms
 
 
-def groups(segments: Sequence[Seg], bytes_max: int) -> Iterator[tuple[Seg, ...]]:
+Group = tuple[Seg, ...]
+
+
+class Grouping:
     """Neighbours that become one segment each, of one leader epoch, so that epochs keep their first offsets."""
-    group: list[Seg] = []
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = min(bytes_max, OUTPUT_BYTES_MAX)
+        self._group: list[Seg] = []
+        self._bytes = self._records = 0
+
+    def add(self, seg: Seg) -> Group:
+        """The group that ends before this segment; empty while none does."""
+        whole = () if not self._group or self._fits(seg) else self.rest()
+        self._group.append(seg)
+        self._bytes += seg.size
+        self._records += seg.records
+        return whole
+
+    def rest(self) -> Group:
+        group = tuple(self._group)
+        self._group, self._bytes, self._records = [], 0, 0
+        return group
+
+    def _fits(self, seg: Seg) -> bool:
+        return (
+            seg.epoch == self._group[0].epoch
+            and self._bytes + seg.size <= self._bytes_max
+            and self._records + seg.records <= OUTPUT_RECORDS_MAX
+            and len(self._group) < OUTPUT_SEGMENTS_MAX
+            and seg.last - self._group[0].base <= SPAN_MAX
+        )
+
+
+def groups(segments: Iterable[Seg], bytes_max: int) -> Iterator[Group]:
+    grouping = Grouping(bytes_max)
     for seg in segments:
-        if group and not _fits(group, seg, min(bytes_max, OUTPUT_BYTES_MAX)):
-            yield tuple(group)
-            group = []
-        group.append(seg)
-    if group:
-        yield tuple(group)
-
-
-def _fits(group: Sequence[Seg], seg: Seg, bytes_max: int) -> bool:
-    return (
-        seg.epoch == group[0].epoch
-        and sum(each.size for each in group) + seg.size <= bytes_max
-        and sum(each.records for each in group) + seg.records <= OUTPUT_RECORDS_MAX
-        and seg.last - group[0].base <= SPAN_MAX
-    )
-
-
-def _look(log: Log, now_ms: int) -> Candidate:
-    topic = log.topic
-    clean = tuple(takewhile(is_clean, log.segments))
-    rest = log.segments[len(clean) : -1]
-    dirty = tuple(takewhile(lambda seg: _may_go(log, seg, now_ms), rest))
-    clean = tuple(seg for seg in clean if seg is not log.segments[-1])
-    delay_ms = _delay_ms(rest, topic.max_compaction_lag_ms, now_ms)
-    reason = None
-    if dirty and delay_ms > 0:
-        reason = Reason.LAG
-    elif dirty and _ratio(clean, dirty) > topic.dirty_ratio_min:
-        reason = Reason.RATIO
-    elif any(is_due(seg, now_ms) for seg in clean):
-        reason = Reason.TOMBSTONES
-    return Candidate(log=log, clean=clean, dirty=dirty, delay_ms=delay_ms, reason=reason)
+        if whole := grouping.add(seg):
+            yield whole
+    if rest := grouping.rest():
+        yield rest
 
 
 def _may_go(log: Log, seg: Seg, now_ms: int) -> bool:
@@ -122,15 +178,3 @@ def _may_go(log: Log, seg: Seg, now_ms: int) -> bool:
     newest_ms = seg.max_ts if seg.max_ts >= 0 else seg.created_ms
     young = lag_ms > 0 and newest_ms > now_ms - lag_ms
     return not young and seg.end <= min(log.stable_end, log.meta.manifest_end)
-
-
-def _ratio(clean: Sequence[Seg], dirty: Sequence[Seg]) -> float:
-    dirty_bytes = sum(seg.size for seg in dirty)
-    total = sum(seg.size for seg in clean) + dirty_bytes
-    return dirty_bytes / total if total else 0.0
-
-
-def _delay_ms(dirty: Sequence[Seg], lag_ms: int, now_ms: int) -> int:
-    """By the first record of each batch, as far as it says when it was written (`maxCompactionDelay`)."""
-    oldest_ms = min((seg.min_ts for seg in dirty if seg.min_ts > 0), default=now_ms)
-    return max(0, now_ms - lag_ms - oldest_ms)

@@ -14,18 +14,19 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
-from kafscale.lake.catalog import MANIFESTS_AT_ONCE, Lake, Log
+from kafscale.lake.catalog import NEVER, Lake, Log
 from kafscale.lake.compaction.rewrite import Rewritten
+from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.deletes import Condemned
-from kafscale.lake.retention.together import together
 from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Txn
 from kafscale.storage.heads import ManifestRef, Meta, Seg, decode_meta, encode_meta
 from kafscale.storage.keys import META_TOPIC_ID, index_beside
-from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest, epoch_starts, ref_to
+from kafscale.storage.manifests import ManifestDraft, seg_of
 from kafscale.storage.objects import Doomed, IfAbsent, ObjectNotFound, StoreError
 from kafscale.storage.segment import build_segment
 
@@ -106,14 +107,14 @@ async def publish(lake: Lake, log: Log, before: Footing, group: Sequence[Seg], s
         for _ in range(SWAPS_MAX):
             if here.meta.gc_seq != before.meta.gc_seq:
                 break
-            listed = await _listing(lake, log, here.meta, group)
-            swap = await _prepare(lake, log, here, listed, group, seg)
+            listing = await _listing(lake, log, here.meta, group, seg)
+            swap = await _prepare(lake, log, here, listing, group, seg)
             sent = await _send(lake, swap)
             if sent is _Sent.APPLIED:
-                return _condemned(lake, log, group, [ref.key for ref, _ in listed])
+                return _condemned(lake, log, group, [ref.key for ref in listing.refs])
             if sent is _Sent.REFUSED_AGAIN:
                 if await _was_applied(lake, log, swap, seg):
-                    return _condemned(lake, log, group, [ref.key for ref, _ in listed])
+                    return _condemned(lake, log, group, [ref.key for ref in listing.refs])
                 in_doubt = True
             await discard(lake, swap.manifests)
             here = await footing(lake, log)
@@ -137,7 +138,15 @@ async def discard(lake: Lake, keys: Sequence[str]) -> None:
             await lake.store.delete_many([Doomed(key) for key in keys])
 
 
-Listing = list[tuple[ManifestRef, tuple[Seg, ...]]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """The manifests that list a group, and what is to list its successor in their place, with its level.
+
+    What follows the group in the last manifest gets one of its own, so that manifests do not grow together.
+    """
+
+    refs: tuple[ManifestRef, ...]
+    drafts: tuple[tuple[ManifestDraft, int], ...]
 
 
 class _Sent(Enum):
@@ -154,39 +163,40 @@ class _Swap:
     manifests: tuple[str, ...]
 
 
-async def _listing(lake: Lake, log: Log, meta: Meta, group: Sequence[Seg]) -> Listing:
-    """The manifests that list the group. Raises Overtaken when it is not listed as it was."""
+async def _listing(lake: Lake, log: Log, meta: Meta, group: Sequence[Seg], seg: Seg) -> _Listing:
+    """Raises Overtaken when the group is not listed as it was."""
     first, last = group[0].base, group[-1].last
     refs = [ref for ref in meta.chunks if ref.last >= first and ref.first <= last]
+    draft, waiting = ManifestDraft(), list(reversed(group))
+    after = draft if len(refs) == 1 else ManifestDraft()
     try:
-        bodies = await together((lake.store.get(ref.key) for ref in refs), MANIFESTS_AT_ONCE)
+        async with aclosing(Manifests(lake.store).lines(refs, 0, NEVER)) as lines:
+            async for line in lines:
+                if line.base + line.last_delta < first:
+                    draft.add(line)
+                elif line.base > last:
+                    after.add(line)
+                elif not waiting or seg_of(line) != waiting.pop():
+                    raise Overtaken(log, f"segments {first} to {last} are not listed as they were")
+                elif not waiting:
+                    draft.add(seg)
     except ObjectNotFound as gone:
         raise Overtaken(log, f"manifest {gone.key} was replaced") from gone
-    found = [(ref, decode_manifest(body).segments) for ref, body in zip(refs, bodies, strict=True)]
-    listed = [seg for _, segments in found for seg in segments if seg.end > first and seg.base <= last]
-    if listed != list(group):
+    if waiting:
         raise Overtaken(log, f"segments {first} to {last} are not listed as they were")
-    return found
+    drafts = [(draft, refs[0].level)]
+    if after is not draft and after.count:
+        drafts.append((after, refs[-1].level))
+    return _Listing(refs=tuple(refs), drafts=tuple(drafts))
 
 
 async def _prepare(
-    lake: Lake, log: Log, here: Footing, listed: Listing, group: Sequence[Seg], seg: Seg
+    lake: Lake, log: Log, here: Footing, listing: _Listing, group: Sequence[Seg], seg: Seg
 ) -> _Swap:
-    """The manifests uploaded and the transaction that names them.
-
-    What follows the group in the last manifest gets one of its own, so that manifests do not grow together.
-    """
-    before = tuple(each for each in listed[0][1] if each.base < seg.base)
-    after = tuple(each for each in listed[-1][1] if each.base > seg.last)
-    refs = []
-    if len(listed) == 1:
-        refs.append(await _put_manifest(lake, log, (*before, seg, *after), listed[0][0].level))
-    else:
-        refs.append(await _put_manifest(lake, log, (*before, seg), listed[0][0].level))
-        if after:
-            refs.append(await _put_manifest(lake, log, after, listed[-1][0].level))
-    old = {ref.key for ref, _ in listed}
-    at = [ref.key for ref in here.meta.chunks].index(listed[0][0].key)
+    """The manifests uploaded and the transaction that names them."""
+    refs = [await _put_manifest(lake, log, draft, level) for draft, level in listing.drafts]
+    old = {ref.key for ref in listing.refs}
+    at = [ref.key for ref in here.meta.chunks].index(listing.refs[0].key)
     chunks = [ref for ref in here.meta.chunks if ref.key not in old]
     chunks[at:at] = refs
     freed = here.meta.freed + sum(each.size for each in group) - seg.size
@@ -196,12 +206,11 @@ async def _prepare(
     return _Swap(txn=txn, manifests=tuple(ref.key for ref in refs))
 
 
-async def _put_manifest(lake: Lake, log: Log, segments: tuple[Seg, ...], level: int) -> ManifestRef:
-    manifest = Manifest(segments=segments, epochs=epoch_starts(segments))
-    key = lake.keys.manifest_key(log.topic.topic_id, log.partition, segments[0].base, uuid.uuid4().hex)
+async def _put_manifest(lake: Lake, log: Log, draft: ManifestDraft, level: int) -> ManifestRef:
+    key = lake.keys.manifest_key(log.topic.topic_id, log.partition, draft.first, uuid.uuid4().hex)
     async with asyncio.timeout(OBJECT_TIMEOUT_S):
-        await lake.store.put(key, (encode_manifest(manifest),), condition=IfAbsent())
-    return ref_to(key, manifest, level)
+        await lake.store.put(key, draft.parts(), condition=IfAbsent())
+    return draft.ref(key, level)
 
 
 async def _send(lake: Lake, swap: _Swap) -> _Sent:
@@ -229,6 +238,6 @@ async def _was_applied(lake: Lake, log: Log, swap: _Swap, seg: Seg) -> bool:
         return True
     for ref in chunks:
         if ref.first <= seg.base <= ref.last:
-            segments = decode_manifest(await lake.store.get(ref.key)).segments
-            return any(each.key == seg.key for each in segments)
+            async with aclosing(Manifests(lake.store).lines([ref], seg.base, seg.end)) as lines:
+                return any([line.key == seg.key async for line in lines])
     return False

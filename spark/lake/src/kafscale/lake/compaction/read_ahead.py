@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from kafscale.lake.compaction.judge import Source
@@ -16,16 +16,16 @@ AHEAD_BYTES_MAX: Final = 32 << 20
 
 
 async def read_ahead(
-    read: Callable[[Seg], Coroutine[Any, Any, Source]], segments: Sequence[Seg]
+    read: Callable[[Seg], Coroutine[Any, Any, Source]], segments: AsyncIterator[Seg]
 ) -> AsyncGenerator[Source, None]:
     """Raises what `read` raises, for the segment whose turn it is. To be closed: what is under way ends then."""
-    rest = deque(segments)
     ahead: deque[tuple[Seg, asyncio.Task[Source]]] = deque()
+    following = await anext(segments, None)
     try:
-        while rest or ahead:
-            while rest and _has_room([seg for seg, _ in ahead], rest[0]):
-                seg = rest.popleft()
-                ahead.append((seg, asyncio.create_task(read(seg))))
+        while following is not None or ahead:
+            while following is not None and _has_room([seg for seg, _ in ahead], following):
+                ahead.append((following, asyncio.create_task(read(following))))
+                following = await anext(segments, None)
             source = await ahead[0][1]
             ahead.popleft()
             yield source

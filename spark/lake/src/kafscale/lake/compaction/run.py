@@ -18,15 +18,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, read_named, read_topics
-from kafscale.lake.compaction.due import Place, find_due, in_turn, look
+from kafscale.lake.catalog import Lake, Log, Outline, read_outlines
+from kafscale.lake.compaction.due import Place, compacted_places, find_due, in_turn, look
 from kafscale.lake.compaction.judge import Source, judge, keys_of
 from kafscale.lake.compaction.newest import KEYS_MAX, Newest, NewestBuilder, nothing_newer
 from kafscale.lake.compaction.pace import Pace
 from kafscale.lake.compaction.passes import Position, read_pass
-from kafscale.lake.compaction.plan import Candidate, Reason, groups, is_clean, is_due
+from kafscale.lake.compaction.plan import Candidate, Group, Reason, is_clean, is_due
 from kafscale.lake.compaction.publish import (
     Footing,
     Overtaken,
@@ -38,6 +39,7 @@ from kafscale.lake.compaction.publish import (
 from kafscale.lake.compaction.read_ahead import read_ahead
 from kafscale.lake.compaction.report import Outcome, Report, Tally
 from kafscale.lake.compaction.rewrite import Rewritten, rewrite
+from kafscale.lake.compaction.segments import Groups, follow, is_listed
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.retention.apply import GRACE_S, wall_ms
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
@@ -92,10 +94,7 @@ class Round:
 
     async def run(self, names: Iterable[str] | None = None) -> Report:
         """Of these topics, or of all. Raises EtcdError and StoreError while the lake cannot be read at all."""
-        chosen = None if names is None else frozenset(names)
-        topics = [topic for topic in await read_topics(self._lake) if chosen is None or topic.name in chosen]
-        compacted = [topic for topic in topics if topic.is_compacted]
-        return await self.over((topic.name, part) for topic in compacted for part in range(topic.partitions))
+        return await self.over(await compacted_places(self._lake, names))
 
     async def over(self, places: Iterable[Place]) -> Report:
         """Of these logs, as far as they are due. Raises EtcdError when what was replaced cannot be deleted."""
@@ -153,11 +152,8 @@ class Round:
         left = await self._left_pass(candidate)
         newest = await self._newest(candidate, left, self._pace.after(0.5, until_s))
         position = Position(self._lake, candidate.log, begin=left.next if left else 0, end=newest.end)
-        segments = [
-            seg for seg in (*candidate.clean, *candidate.dirty) if position.begin < seg.end <= newest.end
-        ]
         try:
-            finished = await self._go_through(candidate, segments, newest, tally, position, until_s)
+            finished = await self._go_through(candidate, newest, tally, position, until_s)
         except TROUBLE:
             await position.leave(self._now_ms())
             raise
@@ -170,37 +166,43 @@ class Round:
     async def _go_through(
         self,
         candidate: Candidate,
-        segments: Sequence[Seg],
         newest: Newest,
         tally: Tally,
         position: Position,
         until_s: float,
     ) -> bool:
         log = candidate.log
-        wanted = [
-            group
-            for group in groups(segments, log.topic.segment_bytes)
-            if len(newest.keys) or any(self._wants(seg) for seg in group)
-        ]
-        sources = read_ahead(lambda seg: self._read(log, seg), [seg for group in wanted for seg in group])
-        async with aclosing(sources):
-            for number, group in enumerate(wanted):
-                if number and self._pace.passed(until_s):
-                    return False
-                read = [await anext(sources) for _ in group]
-                await self._compact_group(log, group, read, newest, tally)
-                self._progress(candidate, tally)
-                if candidate.reason is not Reason.TOMBSTONES:
-                    await position.reached(group, self._now_ms())
-                await self._remove(wait=False)
+        begin = max(position.begin, log.start)
+        begun = False
+
+        def wants(group: Group) -> bool:
+            return len(newest.keys) > 0 or any(self._wants(seg) for seg in group)
+
+        async with aclosing(follow(self._lake, await self._outline(log), begin, newest.end)) as segments:
+            wanted = Groups(segments, log.topic.segment_bytes, wants)
+            async with aclosing(read_ahead(partial(self._read, log), wanted.segments())) as sources:
+                while (group := await wanted.next()) is not None:
+                    if begun and self._pace.passed(until_s):
+                        return False
+                    begun = True
+                    read = [await anext(sources) for _ in group]
+                    await self._compact_group(candidate, group, read, newest, tally)
+                    self._progress(candidate, tally)
+                    if candidate.reason is not Reason.TOMBSTONES:
+                        await position.reached(group, self._now_ms())
+                    await self._remove(wait=False)
         return True
+
+    async def _outline(self, log: Log) -> Outline:
+        (outline,) = await read_outlines(self._lake, [(log.topic, log.partition)])
+        return outline
 
     async def _left_pass(self, candidate: Candidate) -> CompactionPass | None:
         """Where a round left the log; not when others have compacted as far since, or tombstones alone are due."""
         if candidate.reason is Reason.TOMBSTONES:
             return None
         left = await read_pass(self._lake, candidate.log)
-        return left if left is not None and left.end > candidate.dirty[0].base else None
+        return left if left is not None and left.end > candidate.dirty.first else None
 
     def _wants(self, seg: Seg) -> bool:
         """Whatever the newest keys are."""
@@ -209,31 +211,35 @@ class Round:
     async def _newest(self, candidate: Candidate, left: CompactionPass | None, until_s: float) -> Newest:
         """Of the dirty part, no farther than a pass went that was left, and of a segment at least."""
         if candidate.reason is Reason.TOMBSTONES:
-            return nothing_newer(candidate.clean[-1].end)
-        dirty = [seg for seg in candidate.dirty if left is None or seg.end <= left.end]
-        builder = NewestBuilder(dirty[0].base, keys_max=self._bounds.keys_max)
-        sources = read_ahead(lambda seg: self._read(candidate.log, seg), dirty)
-        async with aclosing(sources):
-            for number, seg in enumerate(dirty):
-                if number and self._pace.passed(until_s):
+            return nothing_newer(candidate.clean.end)
+        log, dirty = candidate.log, candidate.dirty
+        end = dirty.end if left is None else min(dirty.end, left.end)
+        builder = NewestBuilder(dirty.first, keys_max=self._bounds.keys_max)
+        async with (
+            aclosing(follow(self._lake, await self._outline(log), dirty.first, end)) as segments,
+            aclosing(read_ahead(partial(self._read, log), segments)) as sources,
+        ):
+            async for source in sources:
+                records = await asyncio.to_thread(keys_of, source, candidate.aborted)
+                if not await asyncio.to_thread(builder.add, records, source.seg.end):
                     break
-                records = await asyncio.to_thread(keys_of, await anext(sources), candidate.log.aborted)
-                if not await asyncio.to_thread(builder.add, records, seg.end):
+                if self._pace.passed(until_s):
                     break
         return await asyncio.to_thread(builder.done)
 
     async def _compact_group(
-        self, log: Log, group: tuple[Seg, ...], sources: Sequence[Source], newest: Newest, tally: Tally
+        self, candidate: Candidate, group: Group, sources: Sequence[Source], newest: Newest, tally: Tally
     ) -> None:
+        log = candidate.log
         before = await footing(self._lake, log)
-        rewritten = await asyncio.to_thread(_rewritten, log, sources, newest, self._now_ms())
+        rewritten = await asyncio.to_thread(_rewritten, candidate, sources, newest, self._now_ms())
         if not rewritten.changed and len(group) == 1 and is_clean(group[0]):
             tally.kept(group)
             return
         seg = await self._publish(log, before, group, rewritten)
         tally.replaced(group, seg)
 
-    async def _publish(self, log: Log, before: Footing, group: tuple[Seg, ...], rewritten: Rewritten) -> Seg:
+    async def _publish(self, log: Log, before: Footing, group: Group, rewritten: Rewritten) -> Seg:
         seg = await upload(self._lake, log, group, rewritten)
         await self._pace.spend(seg.size)
         try:
@@ -252,18 +258,10 @@ class Round:
             async with asyncio.timeout(GET_TIMEOUT_S):
                 data = await self._lake.fetch(log, seg)
         except (ObjectNotFound, PreconditionFailed):
-            if await self._is_listed(log, seg):
+            if await is_listed(self._lake, log, seg):
                 raise  # committed and not there: somebody should look
             raise Overtaken(log, "a segment was replaced or deleted before it was read") from None
         return Source(seg=seg, data=data, heads=parse(data, self._lake.key_of(log, seg), seg))
-
-    async def _is_listed(self, log: Log, seg: Seg) -> bool:
-        now = await read_named(self._lake, [(log.topic.name, log.partition)])
-        return any(
-            (each.base, each.key, each.etag) == (seg.base, seg.key, seg.etag)
-            for found in now
-            for each in (*found.below, *found.segments)
-        )
 
     async def _remove(self, *, wait: bool) -> None:
         """Deletes what nobody reads any more."""
@@ -276,6 +274,6 @@ class Round:
             self._left += (await delete_all(self._lake, replaced)).count(Fate.FAILED)
 
 
-def _rewritten(log: Log, sources: Sequence[Source], newest: Newest, now_ms: int) -> Rewritten:
-    judged = judge(sources, newest, log.aborted, now_ms)
-    return rewrite(judged, now_ms=now_ms, delete_retention_ms=log.topic.delete_retention_ms)
+def _rewritten(candidate: Candidate, sources: Sequence[Source], newest: Newest, now_ms: int) -> Rewritten:
+    judged = judge(sources, newest, candidate.aborted, now_ms)
+    return rewrite(judged, now_ms=now_ms, delete_retention_ms=candidate.log.topic.delete_retention_ms)

@@ -78,10 +78,10 @@ def _due_row(candidate: Candidate) -> dict[str, Any]:
         "reason": candidate.reason,
         "dirty_ratio": round(candidate.ratio, 3),
         "delay_ms": candidate.delay_ms,
-        "clean_segments": len(candidate.clean),
-        "clean_bytes": candidate.clean_bytes,
-        "dirty_segments": len(candidate.dirty),
-        "dirty_bytes": candidate.dirty_bytes,
+        "clean_segments": candidate.clean.segments,
+        "clean_bytes": candidate.clean.bytes,
+        "dirty_segments": candidate.dirty.segments,
+        "dirty_bytes": candidate.dirty.bytes,
     }
 
 

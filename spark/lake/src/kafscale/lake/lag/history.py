@@ -16,8 +16,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from kafscale.lake.catalog import Lake, read_readable
+from kafscale.lake.catalog import Lake
 from kafscale.lake.lag.commits import read_commits, read_groups
+from kafscale.lake.lag.outlines import read_all
 from kafscale.lake.lag.owners import owners
 from kafscale.lake.lag.samples import PLACE, SAMPLES, Kind, Memory, Sample, sample, thinned
 from kafscale.lake.tables import TIME
@@ -38,7 +39,7 @@ async def sample_once(lake: Lake, now_ms: int, memory: Memory | None = None) -> 
 
     Raises EtcdError and StoreError; the next call then writes what this one should have.
     """
-    logs = await read_readable(lake)
+    logs = [outline.log(()) for outline in await read_all(lake)]
     topics = {log.topic.name: log.topic for log in logs}.values()
     commits = await read_commits(lake, topics)
     owned = owners((await read_groups(lake)).values(), topics)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +19,7 @@ from kafscale.lake.lag.first_unread import SEGMENTS_MAX
 from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.together import together
 from kafscale.storage.heads import ManifestRef, Seg
+from kafscale.storage.manifests import Line, seg_of
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic
@@ -28,6 +30,15 @@ LOGS_AT_ONCE: Final = 4
 TRIES_MAX: Final = 5
 STRETCHES_MAX: Final = 10_000
 """Manifests whose shape is remembered, each for the offsets that groups had in it."""
+
+
+async def read_all(lake: Lake) -> list[Outline]:
+    """Of all topics, by topic and partition. One that cannot be read is left out and named in the log of this process:
+    a report of all others must not fail for it. Raises EtcdError."""
+    topics = await read_topics(lake)
+    places = [(topic, part) for topic in topics for part in range(topic.partitions)]
+    return await read_outlines(lake, places, _pass_over)
+
 
 Offsets = Mapping[tuple[str, int], Collection[int]]
 """Of each topic and partition what groups have committed."""
@@ -43,10 +54,8 @@ class Outlines:
 
     async def read(self, offsets: Offsets, since_ms: int) -> list[Log]:
         """By topic and partition; what was committed since is told segment by segment. A log that cannot be read is
-        left out and named in the log of this process. Raises EtcdError, StoreError."""
-        topics = await read_topics(self._lake)
-        places = [(topic, part) for topic in topics for part in range(topic.partitions)]
-        outlines = await read_outlines(self._lake, places, _pass_over)
+        passed over, as by `read_all`. Raises EtcdError, StoreError."""
+        outlines = await read_all(self._lake)
         logs = await together((self._readable(each, offsets, since_ms) for each in outlines), LOGS_AT_ONCE)
         return [log for log in logs if log is not None]
 
@@ -79,21 +88,24 @@ class Outlines:
                 offset for offset in (max(each, start) for each in asked) if ref.first <= offset <= ref.last
             ]
             digest = await self._manifests.digest(ref.key)
-            if digest.created_ms >= since_ms or ref.first < start or wanted:
+            if digest.created_ms >= since_ms or wanted:
                 some = [seg async for seg in self._told(ref, here, start, since_ms, wanted)]
-            elif here:
-                some = list(await self._remembered(ref, here, since_ms))
+            elif here or ref.first < start:
+                some = list(await self._remembered(ref, here, max(start, ref.first), since_ms))
             else:
                 some = [_stretch_of(ref, digest.bytes, digest.created_ms)]
             found += some
             wanted = max(0, (SEGMENTS_MAX if here else wanted) - len(some))
         return found
 
-    async def _remembered(self, ref: ManifestRef, here: list[int], since_ms: int) -> tuple[Seg, ...]:
-        key = ref.key, tuple(here)
+    async def _remembered(
+        self, ref: ManifestRef, here: list[int], start: int, since_ms: int
+    ) -> tuple[Seg, ...]:
+        """A log's start moves when retention runs, and then groups' offsets may as well."""
+        key = ref.key, (start, *here)
         known = self._known.get(key)
         if known is None:
-            known = tuple([seg async for seg in self._told(ref, here, 0, since_ms, 0)])
+            known = tuple([seg async for seg in self._told(ref, here, start, since_ms, 0)])
             self._known[key] = known
             if len(self._known) > STRETCHES_MAX:
                 self._known.popitem(last=False)
@@ -105,31 +117,49 @@ class Outlines:
     ) -> AsyncIterator[Seg]:
         """The manifest's segments that do not end at `start` or below, those that nobody asks for joined."""
         waiting = list(here)
-        stretch: Seg | None = None
-        async for seg in self._manifests.listed([ref], start, ref.last + 1):
-            while waiting and waiting[0] < seg.end:
-                wanted = SEGMENTS_MAX
-                waiting.pop(0)
-            if wanted or seg.created_ms >= since_ms:
-                if stretch is not None:
-                    yield stretch
-                    stretch = None
-                yield seg
+        stretch = _Stretch()
+        async with aclosing(self._manifests.lines([ref], start, ref.last + 1)) as lines:
+            async for line in lines:
+                while waiting and waiting[0] <= line.base + line.last_delta:
+                    wanted = SEGMENTS_MAX
+                    waiting.pop(0)
+                if not wanted and line.created < since_ms:
+                    stretch.add(line)
+                    continue
+                if stretch.first is not None:
+                    yield stretch.joined()
+                    stretch = _Stretch()
+                yield seg_of(line)
                 wanted = max(0, wanted - 1)
-            else:
-                stretch = seg if stretch is None else _joined(stretch, seg)
-        if stretch is not None:
-            yield stretch
+        if stretch.first is not None:
+            yield stretch.joined()
 
 
-def _joined(stretch: Seg, seg: Seg) -> Seg:
-    return replace(
-        stretch,
-        last_delta=seg.last - stretch.base,
-        size=stretch.size + seg.size,
-        max_ts=max(stretch.max_ts, seg.max_ts),
-        created_ms=max(stretch.created_ms, seg.created_ms),
-    )
+class _Stretch:
+    """Neighbours that become one segment. There may be millions: none is built but the first."""
+
+    def __init__(self) -> None:
+        self.first: Seg | None = None
+        self._last = self._size = self._created_ms = 0
+        self._max_ts = -1
+
+    def add(self, line: Line) -> None:
+        if self.first is None:
+            self.first = seg_of(line)
+        self._last = line.base + line.last_delta
+        self._size += line.size
+        self._max_ts = max(self._max_ts, line.max_ts)
+        self._created_ms = max(self._created_ms, line.created)
+
+    def joined(self) -> Seg:
+        assert self.first is not None, "it is empty"
+        return replace(
+            self.first,
+            last_delta=self._last - self.first.base,
+            size=self._size,
+            max_ts=self._max_ts,
+            created_ms=self._created_ms,
+        )
 
 
 def _stretch_of(ref: ManifestRef, size: int, created_ms: int) -> Seg:

@@ -19,7 +19,7 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, read_outlines, read_topics
 from kafscale.lake.listing import Manifests
-from kafscale.lake.places import behind, read_place, write_place
+from kafscale.lake.places import behind, read_place, through, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.starts import Cut, Place, move_starts, segments_of
@@ -142,7 +142,7 @@ class Retention:
             await asyncio.sleep(batch.due_s - time.monotonic())
             await together((self._finish(cut) for cut in batch.cuts), LOGS_AT_ONCE)
         if self._remembers:
-            await write_place(self._lake, JOB, batch.last)
+            await write_place(self._lake, JOB, through(batch.last))
 
     async def _finish(self, cut: Cut) -> None:
         try:

@@ -7,43 +7,43 @@ Raising meta alone fences them all: each is named for the first time by a transa
 that was read before the object's upload began (a checkpoint compares meta for the snapshot's sake too), so no such
 transaction can name what was listed any more; and a commit, claim or release only copies the snapshot that its compared
 head names. What etcd does not know (topics, partitions, foreign names) is left.
+
+What is held in memory is bounded, whatever lies in the store: what was found waits for the reads under way, portion by
+portion, and is deleted before more is looked for. etcd keeps behind which object another round goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Final
 
 from kafscale.lake.catalog import Lake, read_topics
+from kafscale.lake.listing import Manifests
+from kafscale.lake.places import Place, Reached, behind, read_place, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.together import together
-from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Range, RangeResult, Txn
-from kafscale.storage.heads import Head, Meta, Seg, decode_head, decode_meta, encode_meta
-from kafscale.storage.keys import OWN_TREE, TopicId, index_beside
-from kafscale.storage.manifests import decode_manifest
-from kafscale.storage.objects import ObjectInfo, ObjectNotFound
+from kafscale.lake.retention.unnamed import STRANGE_TOLD_MAX, Look, Portion
+from kafscale.storage.job_runs import JobPlace
+from kafscale.storage.objects import DELETES_MAX
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.topics import Topic
 
-PARTITIONS_AT_ONCE: Final = 8
-TRIES_MAX: Final = 8
-UNIQUE: Final = ("manifest", "producers", "compacted")
-"""Trees below @kafscale that are kept per topic id and partition."""
+LOGS_AT_ONCE: Final = 8
+LOGS_PER_BATCH: Final = 1_000
+OBJECTS_MAX: Final = 50_000
+"""Found and not deleted yet: some 30 MB."""
+TOLD_MAX: Final = 100_000
+"""Orphans that are told by name; of all it is told how many there are."""
+PLACE_EVERY_S: Final = 5.0
+"""At least between two writes of how far the round is; a round that is cut off loses no more."""
+JOB: Final = "orphans"
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What a partition's head and meta name at one revision."""
-
-    next: int
-    bases: frozenset[int]  # of segments that stand under the specification's name
-    names: frozenset[str]  # unique ones
 
 
 @dataclass(slots=True)
@@ -51,14 +51,19 @@ class Found:
     """What a collection found and did."""
 
     partitions: int = 0
+    count: int = 0
+    bytes: int = 0
     orphans: list[Condemned] = field(default_factory=list)
+    """The first ones, by name."""
     left: int = 0
     """Objects at or above their log's end: on their way, or to be replaced by the owner."""
-    strange: list[str] = field(default_factory=list)
+    strange: int = 0
     """Objects in a topic's tree that are no segments of ours."""
+    strange_names: list[str] = field(default_factory=list)
+    """The first ones."""
     fates: Counter[Fate] = field(default_factory=Counter)
     missed: dict[str, str] = field(default_factory=dict)
-    """topic/partition -> why nothing of it was judged."""
+    """topic/partition -> why it was passed over."""
 
     @property
     def stands_still(self) -> bool:
@@ -66,134 +71,134 @@ class Found:
         failed = self.fates[Fate.FAILED]
         return (failed > 0 and failed == self.fates.total()) or 0 < self.partitions <= len(self.missed)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """`upto` as in `Portion`. `due_s`: when the reads under way are over."""
+
+    place: Place
+    condemned: tuple[Condemned, ...]
+    upto: str
+    due_s: float
+
     @property
-    def bytes(self) -> int:
-        return sum(orphan.size for orphan in self.orphans)
+    def weight(self) -> int:
+        """An empty one takes room as well."""
+        return len(self.condemned) + 1
 
 
 class Orphans:
-    """One collection. `found` may be read while it goes on."""
+    """One collection. `found` may be read while it goes on. `objects_max`: see OBJECTS_MAX. `told_max`: so many are
+    told by name. `remembers`: it begins where the one before ended, and says where it ends itself."""
 
-    def __init__(self, lake: Lake, *, grace_s: float, progress: Progress = lambda *_: None) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        grace_s: float,
+        objects_max: int = OBJECTS_MAX,
+        told_max: int = TOLD_MAX,
+        remembers: bool = False,
+        progress: Progress = lambda *_: None,
+    ) -> None:
         self._lake = lake
         self._grace_s = grace_s
+        self._told_max = told_max
+        self._remembers = remembers
         self._progress = progress
+        self._manifests = Manifests(lake.store)
+        # Half of them wait; of each log that is looked at there is a portion of the other half.
+        self._waiting_max = objects_max // 2
+        self._portion_max = max(1, objects_max // 2 // LOGS_AT_ONCE)
+        self._waiting: deque[_Waiting] = deque()
+        self._held = 0
+        self._deleting = asyncio.Lock()
+        self._reached = Reached(())
+        self._written: JobPlace | None = None
+        self._written_s = 0.0
         self.found = Found()
 
     async def collect(self, names: Iterable[str] | None = None, *, dry: bool = False) -> Found:
         """Of these topics, or all; `dry` changes nothing, not even `gc_seq`. Raises EtcdError and StoreError."""
         chosen = None if names is None else frozenset(names)
         topics = [t for t in await read_topics(self._lake) if chosen is None or t.name in chosen]
-        places = [(topic, part) for topic in topics for part in range(topic.partitions)]
-        looks = (self._look(topic, part, len(places), dry) for topic, part in places)
-        await together(looks, PARTITIONS_AT_ONCE)
+        last = await read_place(self._lake, JOB) if self._remembers else None
+        places = behind([(topic, part) for topic in topics for part in range(topic.partitions)], last)
+        self._reached = Reached(places)
+        for at in range(0, len(places), LOGS_PER_BATCH):
+            some = places[at : at + LOGS_PER_BATCH]
+            looks = (self._look(each, _key_in(each, last), len(places), dry) for each in some)
+            await together(looks, LOGS_AT_ONCE)
+        while self._waiting:
+            await self._delete_first()
+        await self._remember(at_once=True)
         self.found.orphans.sort(key=lambda orphan: orphan.key)
-        if self.found.orphans and not dry:
-            # A reader may be at a segment or a manifest that was replaced a moment ago.
-            self._progress("waiting for reads under way", 0, 0)
-            await asyncio.sleep(self._grace_s)
-            self.found.fates.update(await delete_all(self._lake, self.found.orphans))
         return self.found
 
-    async def _look(self, topic: Topic, partition: int, places: int, dry: bool) -> None:
-        listed = [info async for info in _unique(self._lake, topic, partition)]
-        self.found.partitions += 1
+    async def _look(self, place: Place, key: str, places: int, dry: bool) -> None:
+        look = Look(self._lake, self._manifests, place, objects_max=self._portion_max, dry=dry)
         try:
-            known = await _known(self._lake, topic, partition, {info.key for info in listed}, dry)
+            async with aclosing(look.portions(key)) as portions:
+                async for portion in portions:
+                    await self._take(place, portion, dry)
         except (Overtaken, UnreadableValue) as trouble:
+            topic, partition = place
             self.found.missed[f"{topic.name}/{partition}"] = str(trouble)
-            return
+            await self._take(place, Portion(found=(), upto=""), dry)
+        self.found.left += look.left
+        self.found.strange += look.strange
+        room = STRANGE_TOLD_MAX - len(self.found.strange_names)
+        self.found.strange_names += look.strange_names[:room]
+        self.found.partitions += 1
         self._progress("looking for orphans", self.found.partitions, places)
-        if known is None:
-            return
-        condemned = [info for info in listed if info.key not in known.names]
-        tree = self._lake.keys.partition_prefix(topic.name, partition)
-        condemned += [info async for info in self._lake.store.list(tree) if self._is_orphan(info, known)]
-        self.found.orphans += [
-            Condemned(topic=topic, key=info.key, etag=info.etag, size=info.size) for info in condemned
-        ]
 
-    def _is_orphan(self, info: ObjectInfo, known: Known) -> bool:
-        name = self._lake.keys.parse_segment(info.key)
-        if name is None:
-            self.found.strange.append(info.key)
-            return False
-        if name.base >= known.next:
-            self.found.left += 1
-            return False
-        return name.base not in known.bases
-
-
-async def _unique(lake: Lake, topic: Topic, partition: int) -> AsyncIterator[ObjectInfo]:
-    for tree in UNIQUE:
-        prefix = f"{lake.keys.namespace}/{OWN_TREE}/{tree}/{topic.topic_id.hex()}/{partition}/"
-        async for info in lake.store.list(prefix):
-            yield info
-
-
-async def _known(lake: Lake, topic: Topic, partition: int, listed: set[str], dry: bool) -> Known | None:
-    """What is named after the fence, if anything that was listed might go. None: nobody ever wrote there."""
-    where = (topic.topic_id, partition)
-    reads = (Range(lake.keys.head(*where)), Range(lake.keys.meta(*where)))
-    for _ in range(TRIES_MAX):
-        heads, metas = await lake.etcd.ranges(reads)
-        if not heads.kvs:
-            return None
-        revision = metas.kvs[0].mod_revision if metas.kvs else 0
-        meta = decode_meta(metas.kvs[0].value) if metas.kvs else Meta()
-        head = decode_head(heads.kvs[0].value)
-        try:
-            chunks = await _chunks(lake, meta)
-        except ObjectNotFound:  # a manifest was replaced under the read
-            continue
-        known = _named(lake, head, meta, chunks)
-        if dry or listed <= known.names:
-            return known
-        fenced = replace(meta, gc_seq=meta.gc_seq + 1)
-        at_the_fence = await _fence(lake, where, heads.kvs[0].create_revision, revision, fenced)
-        if at_the_fence is not None:
-            return _named(lake, at_the_fence, fenced, chunks)
-    raise Overtaken(f"{topic.name}/{partition}", TRIES_MAX)
-
-
-async def _fence(
-    lake: Lake, where: tuple[TopicId, int], head_created: int, meta_revision: int, fenced: Meta
-) -> Head | None:
-    """The head as it was when meta was raised; None: meta had changed, or nobody knows."""
-    head_key, meta_key = lake.keys.head(*where), lake.keys.meta(*where)
-    compare = (
-        Compare(head_key, "create", "=", head_created),
-        Compare(meta_key, "mod", "=", meta_revision),
-    )
-    try:
-        answer = await lake.etcd.txn(
-            Txn(compare=compare, success=(Put(meta_key, encode_meta(fenced)), Range(head_key)))
+    async def _take(self, place: Place, portion: Portion, dry: bool) -> None:
+        condemned = tuple(
+            Condemned(topic=place[0], key=info.key, etag=info.etag, size=info.size) for info in portion.found
         )
-    except EtcdUnknown:
-        return None
-    if not answer.succeeded:
-        return None
-    head = answer.responses[1]
-    assert isinstance(head, RangeResult)
-    return decode_head(head.kvs[0].value)
+        self.found.count += len(condemned)
+        self.found.bytes += sum(orphan.size for orphan in condemned)
+        self.found.orphans += condemned[: self._told_max - len(self.found.orphans)]
+        if dry:
+            return
+        # A reader may be at a segment or a manifest that was replaced a moment ago.
+        due_s = time.monotonic() + self._grace_s if condemned else 0.0
+        waiting = _Waiting(place=place, condemned=condemned, upto=portion.upto, due_s=due_s)
+        self._waiting.append(waiting)
+        self._held += waiting.weight
+        while self._held > self._waiting_max or self._is_due():
+            await self._delete_first()
+
+    def _is_due(self) -> bool:
+        return bool(self._waiting) and self._waiting[0].due_s <= time.monotonic()
+
+    async def _delete_first(self) -> None:
+        """What waits longest, and what else is due by then, up to a request."""
+        async with self._deleting:
+            if not self._waiting:
+                return
+            if not self._is_due():
+                self._progress("waiting for reads under way", 0, 0)
+                await asyncio.sleep(self._waiting[0].due_s - time.monotonic())
+            some = [self._waiting.popleft()]
+            while self._is_due() and sum(len(each.condemned) for each in some) < DELETES_MAX:
+                some.append(self._waiting.popleft())
+            fates = await delete_all(self._lake, [orphan for each in some for orphan in each.condemned])
+            self.found.fates.update(fates)
+            for each in some:
+                self._held -= each.weight
+                self._reached.done(each.place, each.upto)
+            await self._remember(at_once=False)
+
+    async def _remember(self, *, at_once: bool) -> None:
+        place = self._reached.place
+        if not self._remembers or place is None or place == self._written:
+            return
+        if at_once or time.monotonic() >= self._written_s + PLACE_EVERY_S:
+            await write_place(self._lake, JOB, place)
+            self._written, self._written_s = place, time.monotonic()
 
 
-async def _chunks(lake: Lake, meta: Meta) -> tuple[Seg, ...]:
-    found: list[Seg] = []
-    for chunk in meta.chunks:
-        found += decode_manifest(await lake.store.get(chunk.key)).segments
-    return tuple(found)
-
-
-def _named(lake: Lake, head: Head, meta: Meta, chunks: Sequence[Seg]) -> Known:
-    """Pure. A segment whose objects are known to be gone names nothing: what stands there came later."""
-    segments = [seg for seg in (*chunks, *head.tail) if seg.end > meta.swept]
-    names = {*(chunk.key for chunk in meta.chunks), meta.epochs_key, head.snap_key}
-    for seg in segments:
-        if seg.key:
-            names |= {seg.key, index_beside(seg.key)}
-    return Known(
-        next=head.next,
-        bases=frozenset(seg.base for seg in segments if not seg.key),
-        names=frozenset(names - {""}),
-    )
+def _key_in(place: Place, last: JobPlace | None) -> str:
+    topic, partition = place
+    return last.key if last is not None and (topic.name, partition) == (last.topic, last.partition) else ""

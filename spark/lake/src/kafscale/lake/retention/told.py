@@ -39,9 +39,10 @@ def reports_joined(reports: Iterable[Report]) -> Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What a collection of orphans found and did; for the rows of `orphans` see ORPHANS."""
+    """What a collection of orphans found and did; for the rows of `orphans`, the first of the `count`, see ORPHANS."""
 
     partitions: int = 0
+    count: int = 0
     orphans: list[dict[str, Any]] = field(default_factory=list)
     bytes: int = 0
     left: int = 0
@@ -53,12 +54,13 @@ class Collected:
 def collected(found: Found) -> Collected:
     return Collected(
         partitions=found.partitions,
+        count=found.count,
         orphans=[
             {"topic": each.topic.name, "object": each.key, "bytes": each.size} for each in found.orphans
         ],
         bytes=found.bytes,
         left=found.left,
-        strange=len(found.strange),
+        strange=found.strange,
         failed=sum(count for fate, count in found.fates.items() if not fate.is_over),
         missed=dict(found.missed),
     )
@@ -68,6 +70,7 @@ def collections_joined(some: Iterable[Collected]) -> Collected:
     each = list(some)
     return Collected(
         partitions=sum(one.partitions for one in each),
+        count=sum(one.count for one in each),
         orphans=sorted((row for one in each for row in one.orphans), key=lambda row: row["object"]),
         bytes=sum(one.bytes for one in each),
         left=sum(one.left for one in each),

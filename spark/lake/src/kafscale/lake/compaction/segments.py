@@ -1,0 +1,111 @@
+"""The segments of a log in their order, as a survey and a pass go through them: as they come, and none is kept."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Final
+
+from kafscale.lake.catalog import Lake, Log, Outline, read_outlines
+from kafscale.lake.compaction.plan import Group, Grouping
+from kafscale.lake.compaction.publish import Overtaken
+from kafscale.lake.listing import Manifests
+from kafscale.lake.walk import Walk
+from kafscale.storage.heads import Seg
+from kafscale.storage.objects import ObjectNotFound
+
+TRIES_MAX: Final = 5
+"""Looks at meta in a row without a segment in between."""
+
+
+async def follow(lake: Lake, outline: Outline, first: int, end: int) -> AsyncGenerator[Seg, None]:
+    """All that the log lists behind `first` which ends at `end` or before. To be closed.
+
+    While they are gone through owners merge manifests, and rounds replace segments: the rest is then read as it stands
+    by now. Raises Overtaken if that does not go on where the last one ended, and ObjectNotFound of a manifest that is
+    lost.
+    """
+    last: Seg | None = None
+    tries = TRIES_MAX
+    while True:
+        try:
+            async with aclosing(_listed(lake, outline, first)) as segments:
+                async for seg in segments:
+                    if last is not None and seg.base != last.end:
+                        raise Overtaken(
+                            outline.log(()), f"what followed {last.last} was replaced under the read"
+                        )
+                    if seg.end > end:
+                        return
+                    yield seg
+                    last, first, tries = seg, seg.end, TRIES_MAX
+            return
+        except ObjectNotFound:
+            tries -= 1
+            if not tries:
+                raise
+        (outline,) = await read_outlines(lake, [(outline.topic, outline.partition)])
+
+
+async def _listed(lake: Lake, outline: Outline, first: int) -> AsyncGenerator[Seg, None]:
+    async for seg in Manifests(lake.store).listed(outline.meta.chunks, first, outline.next):
+        yield seg
+    for seg in outline.tail:
+        if seg.end > first:
+            yield seg
+
+
+async def is_listed(lake: Lake, log: Log, seg: Seg) -> bool:
+    """The log names this object now. Raises ObjectNotFound of a manifest that is lost, EtcdError and StoreError."""
+    for left in reversed(range(TRIES_MAX)):
+        (outline,) = await read_outlines(lake, [(log.topic, log.partition)])
+        walk = Walk(Manifests(lake.store), outline)
+        try:
+            now = await walk.at(seg.base)
+        except ObjectNotFound:
+            if not left:
+                raise
+        else:
+            return (
+                now is not None
+                and seg.end > outline.meta.swept
+                and (now.key, now.etag) == (seg.key, seg.etag)
+            )
+        finally:
+            await walk.close()
+    raise AssertionError("the last try returns or raises")
+
+
+class Groups:
+    """The groups of a pass, for two who go through them: one reads the segments ahead, the other takes the groups."""
+
+    def __init__(self, segments: AsyncIterator[Seg], bytes_max: int, wants: Callable[[Group], bool]) -> None:
+        self._segments = segments
+        self._grouping = Grouping(bytes_max)
+        self._wants = wants
+        self._unread: deque[Group] = deque()
+        self._untaken: deque[Group] = deque()
+
+    async def next(self) -> Group | None:
+        """None: that was the last one."""
+        if not self._untaken and not await self._pull():
+            return None
+        return self._untaken.popleft()
+
+    async def segments(self) -> AsyncGenerator[Seg, None]:
+        while self._unread or await self._pull():
+            for seg in self._unread.popleft():
+                yield seg
+
+    async def _pull(self) -> bool:
+        async for seg in self._segments:
+            if (whole := self._grouping.add(seg)) and self._wants(whole):
+                return self._came(whole)
+        rest = self._grouping.rest()
+        return bool(rest) and self._wants(rest) and self._came(rest)
+
+    def _came(self, group: Group) -> bool:
+        self._unread.append(group)
+        self._untaken.append(group)
+        return True

@@ -1,0 +1,205 @@
+"""The objects of one log that nothing names and nothing ever will, portion by portion; see `orphans` for the laws.
+
+Of a log's objects and segments none are kept but what was found, up to a portion: the store lists in the order of
+offsets, and so do the manifests. A manifest that is replaced under the look costs a look at meta and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kafscale.lake.catalog import Lake, Outline, read_outlines
+from kafscale.lake.listing import Manifests
+from kafscale.lake.places import Place
+from kafscale.lake.retention.overtaken import Overtaken
+from kafscale.lake.walk import Walk
+from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Range, RangeResult, Txn
+from kafscale.storage.heads import CorruptValue, decode_head, encode_meta
+from kafscale.storage.keys import OWN_TREE, index_beside
+from kafscale.storage.objects import ObjectInfo, ObjectNotFound
+
+TRIES_MAX: Final = 8
+LISTED_MAX: Final = 100_000
+"""Objects that are looked at for one portion, found or not: so often a long log's place is known."""
+COMPACTED: Final = "compacted"
+UNIQUE: Final = ("manifest", "producers", COMPACTED)
+"""Trees below @kafscale that are kept per topic id and partition."""
+BASE_DIGITS: Final = 20
+STRANGE_TOLD_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """`upto`: all objects up to this key were looked at; empty: all of the log's."""
+
+    found: tuple[ObjectInfo, ...]
+    upto: str
+
+
+class Look:
+    """One look at a log. `strange` and `left` say what was met and left, see `orphans.Found`."""
+
+    def __init__(
+        self, lake: Lake, manifests: Manifests, place: Place, *, objects_max: int, dry: bool = False
+    ) -> None:
+        self._lake = lake
+        self._manifests = manifests
+        self._topic, self._partition = place
+        self._objects_max = objects_max
+        self._dry = dry
+        self._outline = Outline(topic=self._topic, partition=self._partition)
+        self._walk = Walk(manifests, self._outline)
+        self._unique_trees = tuple(self._tree(name) for name in UNIQUE)
+        self._compacted_tree = self._tree(COMPACTED)
+        self._names: frozenset[str] = frozenset()
+        self._moved = False
+        """Manifests were replaced since the portion began."""
+        self.left = 0
+        self.strange = 0
+        self.strange_names: list[str] = []
+
+    async def portions(self, behind: str) -> AsyncGenerator[Portion, None]:
+        """From behind this key on. Raises Overtaken and UnreadableValue, EtcdError and StoreError. To be closed."""
+        await self._look_again()
+        self._moved = False
+        if not self._outline.head_created:  # nobody ever wrote there
+            yield Portion(found=(), upto="")
+            return
+        found: list[ObjectInfo] = []
+        listed = 0
+        async for info in self._listed(behind):
+            listed += 1
+            if await self._is_unnamed(info):
+                found.append(info)
+            if len(found) >= self._objects_max or listed >= LISTED_MAX:
+                yield Portion(found=await self._condemned(found), upto=info.key)
+                found, listed, self._moved = [], 0, False
+        yield Portion(found=await self._condemned(found), upto="")
+        await self._walk.close()
+
+    async def _listed(self, behind: str) -> AsyncGenerator[ObjectInfo, None]:
+        """A tree that does not hold `behind` is past if one that comes later does."""
+        trees = (
+            *self._unique_trees,
+            self._lake.keys.partition_prefix(self._topic.name, self._partition),
+        )
+        at = next((number for number, tree in enumerate(trees) if behind.startswith(tree)), None)
+        for tree in trees[at:]:
+            start_after = behind if behind.startswith(tree) else ""
+            async for info in self._lake.store.list(tree, start_after=start_after):
+                yield info
+
+    def _tree(self, name: str) -> str:
+        place = f"{self._topic.topic_id.hex()}/{self._partition}/"
+        return f"{self._lake.keys.namespace}/{OWN_TREE}/{name}/{place}"
+
+    async def _is_unnamed(self, info: ObjectInfo) -> bool:
+        if info.key.startswith(self._compacted_tree):
+            return not await self._is_listed(info.key)
+        if self._is_unique(info):
+            return info.key not in self._names
+        name = self._lake.keys.parse_segment(info.key)
+        if name is None:
+            self.strange += 1
+            if len(self.strange_names) < STRANGE_TOLD_MAX:
+                self.strange_names.append(info.key)
+            return False
+        if name.base >= self._outline.next:
+            self.left += 1
+            return False
+        return await self._key_at(name.base) != ""
+
+    def _is_unique(self, info: ObjectInfo) -> bool:
+        return info.key.startswith(self._unique_trees)
+
+    async def _is_listed(self, key: str) -> bool:
+        base = key.rpartition("/")[2][:BASE_DIGITS]
+        if len(base) != BASE_DIGITS or not base.isdecimal():
+            return False
+        named = await self._key_at(int(base))
+        return bool(named) and key in (named, index_beside(named or ""))
+
+    async def _key_at(self, base: int) -> str | None:
+        """Of the segment that begins there, "" for the name that its base gives; None: none does. A segment whose
+        objects are known to be gone names nothing: what stands there came later."""
+        for _ in range(TRIES_MAX):
+            try:
+                seg = await self._walk.at(base)
+            except ObjectNotFound:  # replaced under the read
+                await self._look_again()
+                continue
+            if seg is None or seg.base + seg.last_delta < self._outline.meta.swept:
+                return None
+            return seg.key
+        raise self._overtaken()
+
+    async def _look_again(self) -> None:
+        """What was told before stays true: a segment that was not listed below `next` never is."""
+        (outline,) = await read_outlines(self._lake, [(self._topic, self._partition)])
+        if outline.tail and outline.tail[0].base != outline.meta.manifest_end:
+            # A meta that lists too little, as an old one does that was put back, would give committed segments away.
+            raise CorruptValue("meta", f"it ends at {outline.meta.manifest_end}, the head begins later")
+        self._moved = self._moved or outline.meta.chunks != self._outline.meta.chunks
+        await self._walk.close()
+        self._outline, self._walk = outline, Walk(self._manifests, outline)
+        self._names = named(outline)
+
+    async def _condemned(self, found: Sequence[ObjectInfo]) -> tuple[ObjectInfo, ...]:
+        """Those of them that nothing will name. Meta is raised if any of them has a name of its own."""
+        bound = [info for info in found if not self._is_unique(info)]
+        unique = [info for info in found if self._is_unique(info)]
+        for _ in range(TRIES_MAX):
+            if not unique:
+                return tuple(bound)
+            await self._look_again()
+            moved, self._moved = self._moved, False
+            unique = [info for info in unique if info.key not in self._names]
+            if moved:
+                unique = [info for info in unique if await self._is_unnamed(info)]
+                if self._moved:
+                    continue
+            if self._dry or not unique:
+                return (*unique, *bound)
+            at_the_fence = await fence(self._lake, self._outline)
+            if at_the_fence is not None:
+                names = named(at_the_fence)
+                return (*(info for info in unique if info.key not in names), *bound)
+        raise self._overtaken()
+
+    def _overtaken(self) -> Overtaken:
+        return Overtaken(self._outline.name, TRIES_MAX)
+
+
+def named(outline: Outline) -> frozenset[str]:
+    """What head and meta name themselves, beside what the manifests list. Pure."""
+    names = {*(chunk.key for chunk in outline.meta.chunks), outline.meta.epochs_key, outline.snap_key}
+    for seg in outline.tail:
+        if seg.key:
+            names |= {seg.key, index_beside(seg.key)}
+    return frozenset(names - {""})
+
+
+async def fence(lake: Lake, outline: Outline) -> Outline | None:
+    """The log as it was when meta was raised, all else in it as in this outline; None: meta had changed, or nobody
+    knows."""
+    where = (outline.topic.topic_id, outline.partition)
+    head_key, meta_key = lake.keys.head(*where), lake.keys.meta(*where)
+    meta = replace(outline.meta, gc_seq=outline.meta.gc_seq + 1)
+    compare = (
+        Compare(head_key, "create", "=", outline.head_created),
+        Compare(meta_key, "mod", "=", outline.meta_revision),
+    )
+    try:
+        answer = await lake.etcd.txn(
+            Txn(compare=compare, success=(Put(meta_key, encode_meta(meta)), Range(head_key)))
+        )
+    except EtcdUnknown:
+        return None
+    if not answer.succeeded:
+        return None
+    found = answer.responses[1]
+    assert isinstance(found, RangeResult)
+    head = decode_head(found.kvs[0].value)
+    return replace(outline, next=head.next, tail=head.tail, snap_key=head.snap_key, meta=meta)
