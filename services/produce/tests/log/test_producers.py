@@ -222,6 +222,14 @@ def test_past_its_bound_a_table_forgets_who_was_silent_longest() -> None:
     assert {entry.producer_id for entry in taken(table, 5).producers} == {0, 2, 9}
 
 
+def test_a_producer_that_is_pushed_out_is_in_no_later_snapshot() -> None:
+    table = bounded()
+    table.replay([header(n, 0, pid=n) for n in range(3)], wall_ms=0)
+    assert {entry.producer_id for entry in taken(table, 3).producers} == {0, 1, 2}
+    table.replay([header(3, 0, pid=9)], wall_ms=0)
+    assert {entry.producer_id for entry in taken(table, 4).producers} == {1, 2, 9}
+
+
 def test_a_forgotten_producer_is_unknown_and_nothing_of_it_is_called_written() -> None:
     """As in Kafka when the state of a producer has expired: its batch is appended, and its offset is the real one."""
     table = bounded()
