@@ -1,6 +1,7 @@
 """One Fetch of a connection at a time: the next is sent on when the answer of the one before has been taken.
 
-Kafka does so with every request, by not reading the socket; here the others go on, since their answers are small.
+Kafka does so with every request, by not reading the socket; so it is here with requests whose answers may be large
+(connection.py), and the others go on.
 Law: of one connection there is at most one Fetch answer in memory, whatever it has asked for and however little
 of it it reads. How much may be asked for is the memory's to say (outlets.py).
 """
