@@ -20,8 +20,10 @@ from kafscale.wire.compression import DECOMPRESSED_BYTES_MAX, compress, decompre
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (
     HEADER_SIZE,
+    HEADERS_MAX,
     PORTION,
     Codec,
+    HeaderBudget,
     Record,
     build_batch,
     keyless_in,
@@ -226,6 +228,69 @@ def test_a_step_over_a_record_does_not_look_into_it() -> None:
     tracemalloc.stop()
     assert closed.headers == ()
     assert peak < 8 * len(data)
+
+
+def headers_of(count: int) -> bytes:
+    """A record of so many headers, each with an empty name and no value."""
+    body = b"\x00\x00\x00\x02k\x01" + signed_varint(count) + b"\x00\x01" * count
+    return signed_varint(len(body)) + body
+
+
+@pytest.mark.parametrize("records", [1, 64])
+def test_the_headers_of_a_batch_are_bounded_before_they_are_made(records: int) -> None:
+    """Sixteen megabytes of the smallest headers would be half a gigabyte of objects."""
+    batch = batch_of(b"".join(place_of(n, headers_of((8 << 20) // records)) for n in range(records)), records)
+    tracemalloc.start()
+    with pytest.raises(WireError, match="over 1000000 headers") as refused:
+        for _ in records_in(batch):
+            pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert peak < 3 * len(batch)
+    with pytest.raises(WireError, match="over 1000000 headers"):
+        list(keyless_in(batch[HEADER_SIZE:], read_batch_header(batch)))
+
+
+def place_of(delta: int, record: bytes) -> bytes:
+    """The record with this offset delta, a number of one byte."""
+    at = record.index(b"\x00\x00\x00") + 2
+    return record[:at] + bytes((2 * delta,)) + record[at + 1 :]
+
+
+def test_as_many_headers_as_the_bound_are_read_and_one_more_is_not() -> None:
+    batch = batch_of(headers_of(3) + place_of(1, headers_of(2)), 2)
+    header = read_batch_header(batch)
+    assert [len(record.headers) for record in records_in(batch, headers_max=5)] == [3, 2]
+    assert list(keyless_in(batch[HEADER_SIZE:], header, HeaderBudget(5))) == [[]]
+    with pytest.raises(WireError, match="over 4 headers"):
+        list(records_in(batch, headers_max=4))
+    with pytest.raises(WireError, match="over 4 headers"):
+        list(keyless_in(batch[HEADER_SIZE:], header, HeaderBudget(4)))
+    assert HEADERS_MAX >= 1_000_000
+
+
+def test_no_walk_goes_over_more_records_than_a_client_may_send() -> None:
+    header = msgspec.structs.replace(
+        read_batch_header(build_batch([Record()])), records_count=1_000_001, last_offset_delta=1_000_000
+    )
+    body = record_of(SOUND) * 1_000_001
+    batch = bytes(pack_batch(header, body))
+    for walk in (records_in(batch), places_in(batch), keyless_in(body, header)):
+        with pytest.raises(WireError, match="1000001 records") as refused:
+            next(iter(walk))
+        assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_record_that_ends_inside_its_key_or_value_does_not_borrow_from_the_next() -> None:
+    for cut in (record_of(b"\x00\x00\x00"), record_of(b"\x00\x00\x00\x01")):
+        batch = batch_of(cut + b"\x01\x01\x01\x01\x01", 1)
+        with pytest.raises(WireError):
+            next(records_in(batch, headers=False))
+
+
+def test_a_null_key_is_none_however_many_bytes_say_so() -> None:
+    assert keyless_of(batch_of(record_of(b"\x00\x00\x00\x81\x00\x01\x00"))) == [0]
 
 
 def test_the_sound_record_of_that_list_is_read() -> None:

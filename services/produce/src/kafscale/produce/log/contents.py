@@ -20,7 +20,7 @@ from kafscale.produce.log.model import Limits, RecordFault
 from kafscale.wire.batches import CODEC_MASK, pack_batch
 from kafscale.wire.compression import Compression, compress, decompress
 from kafscale.wire.errors import ErrorCode, WireError
-from kafscale.wire.records import DECOMPRESSED_BYTES_MAX, HEADER_SIZE, BatchHeader, keyless_in
+from kafscale.wire.records import DECOMPRESSED_BYTES_MAX, HEADER_SIZE, BatchHeader, HeaderBudget, keyless_in
 from msgspec.structs import replace
 
 SMALL_BYTES_MAX: Final = 8 << 10
@@ -85,12 +85,13 @@ class Opening:
         """Look for keys, where the topic wants them."""
         if not self._keys_required or self._rejection is not None:
             return
+        budget = HeaderBudget()  # of all batches together
         first = keyless = 0
         faults: list[RecordFault] = []
         try:
             for (header, _), body in zip(self._batches, self._bodies, strict=True):
                 assert body is not None, "all were unpacked"
-                for portion in keyless_in(body, header):
+                for portion in keyless_in(body, header, budget):
                     keyless += len(portion)
                     room = FAULTS_MAX - len(faults)
                     faults += [RecordFault(first + place, KEYLESS) for place in portion[:room]]
