@@ -19,7 +19,7 @@ from kafscale.produce.log.batches import (
 from kafscale.produce.log.contents import Contents, Opening, must_open, opened, too_many
 from kafscale.produce.log.flight import Flight, OpenBuffer
 from kafscale.produce.log.model import NO_TIMESTAMP, Instant, Limits, ObjectNames, PartitionId
-from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.producers import IN_FLIGHT_MAX, ProducerTable
 from kafscale.produce.log.sequences import Repeat, sequence_after
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
@@ -28,6 +28,9 @@ from kafscale.wire.records import HEADER_SIZE
 _NEVER = 1 << 62
 _CLOCK_BACK_MAX_MS = 3_600_000
 _REGATHER_SHARE = 2
+_PRODUCER_FULL = Rejection(
+    ErrorCode.NOT_ENOUGH_REPLICAS, f"This producer has {IN_FLIGHT_MAX} batches on their way already."
+)
 _FULL = Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "The partition's buffers are full.")
 
 
@@ -95,6 +98,8 @@ class Intake:
                 return known
             if known is not ErrorCode.NONE:
                 return Rejection(known)
+            if not self.producers.takes(first.producer_id, len(checked)):
+                return _PRODUCER_FULL
         if held_bytes + len(record_set) > limits.held_bytes_max:
             return _FULL
         return (too_many(checked) or checked) if limits.keys_required else checked
