@@ -111,10 +111,11 @@ ROWS: Sequence[Row] = (
     Row(
         name="producer ids",
         what="`pid/next`: the next producer id",
-        missing="**Ids begin at 0 again**, and may be those of producers that live.",
+        missing="Ids go on from the clock (milliseconds since 1970, times 1024), above all that were handed out. "
+        "So they do when an older value is put back.",
         unreadable="InitProducerId answers COORDINATOR_NOT_AVAILABLE once a coordinator's block of ids is used up. "
         "Producers that have an id go on.",
-        remedy="Put back a number above all ids that were handed out. The log's batches hold them.",
+        remedy="Nothing. An unreadable value may be deleted, if no newer version runs.",
     ),
     Row(
         name="slot",
