@@ -33,8 +33,7 @@ KEPT = """
 ## Kept, without effect
 
 Programs that make topics set these, and MirrorMaker copies them. They are checked as Kafka checks them, kept, and shown
-with the value that was set; nothing here depends on them, for the reason beside each. Defaults are Kafka's, but for
-those of `message.timestamp.*`, which say what is accepted.
+with the value that was set; nothing here depends on them, for the reason beside each. Defaults are Kafka's.
 """
 GROUPS = """
 ## Configs of groups

@@ -14,9 +14,9 @@ from kafscale.storage.segment import walk_batches
 from kafscale.wire.batches import pack_batch, read_batch_header, split_batches
 from kafscale.wire.compression import Compression, compress, decompress
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.record_walk import HEADERS_MAX
 from kafscale.wire.records import (
     HEADER_SIZE,
-    HEADERS_MAX,
     Codec,
     Record,
     build_batch,

@@ -90,6 +90,27 @@ def _not_neighbours(headers: list[BatchHeader]) -> str | None:
     return None
 
 
+def check_times(batches: Batches, earliest_ms: int | None, limits: Limits, wall_ms: int) -> Rejection | None:
+    """Whether records are from too far in the future or in the past; the log's own time never is.
+
+    Headers hold the latest time. `earliest_ms` was found inside; None: not looked for, or no record has a time.
+    """
+    if limits.log_append_time:
+        return None
+    latest_ms = max(header.max_timestamp for header, _ in batches)
+    if latest_ms - wall_ms > limits.future_max_ms:
+        wrong_ms = latest_ms
+    elif earliest_ms is not None and wall_ms - earliest_ms > limits.past_max_ms:
+        wrong_ms = earliest_ms
+    else:
+        return None
+    reason = (
+        f"The timestamp {wrong_ms} of a record is out of range: message.timestamp.before.max.ms is "
+        f"{limits.past_max_ms}, message.timestamp.after.max.ms {limits.future_max_ms}, the time {wall_ms}."
+    )
+    return Rejection(ErrorCode.INVALID_TIMESTAMP, reason)
+
+
 def stored_header(batch: memoryview, base_offset: int, leader_epoch: int) -> bytearray:
     """A private copy of the header with its place in the log; neither field is under the checksum."""
     header = bytearray(batch[:HEADER_SIZE])

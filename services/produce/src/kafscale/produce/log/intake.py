@@ -13,6 +13,7 @@ from kafscale.produce.log.batches import (
     Batches,
     Rejection,
     check_record_set,
+    check_times,
     stamp_append_time,
     stored_header,
 )
@@ -54,6 +55,7 @@ class Intake:
         held_bytes: int,
         zstd_allowed: bool,
         found: Contents | None,
+        wall_ms: int,
     ) -> Batches | Repeat | Rejection:
         """What to do with a record set: assign these batches, answer it like its original, or refuse it."""
         if found is not None and found.rejection is not None:
@@ -65,6 +67,9 @@ class Intake:
             found = opened(Opening(checked, limits))
             if found.rejection is not None:
                 return found.rejection
+        untimely = check_times(checked, found and found.earliest_ms, limits, wall_ms)
+        if untimely is not None:
+            return untimely
         if found is not None and found.recompressed is not None:
             again = check_record_set(found.recompressed, limits, zstd_allowed=True)
             if isinstance(again, Rejection):
@@ -102,7 +107,7 @@ class Intake:
                 return _PRODUCER_FULL
         if held_bytes + len(record_set) > limits.held_bytes_max:
             return _FULL
-        return (too_many(checked) or checked) if limits.keys_required else checked
+        return (too_many(checked) or checked) if limits.looks_inside else checked
 
     def opens(
         self, record_set: memoryview | None, limits: Limits, held_bytes: int, zstd_allowed: bool
