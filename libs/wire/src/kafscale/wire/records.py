@@ -1,6 +1,6 @@
 """Record batches from the inside: records read one by one, and batches made of records.
 
-Brokers rarely need this: only timestamps inside a batch, keys of compacted topics, and tools open a batch.
+Brokers rarely need this: only timestamps inside a batch, keys of compacted topics, and tools open it.
 The walk over a batch's records is in `record_walk`, with its bounds and the readers that make no records. What a
 record's headers hold can be a hundred times as large in memory as on the wire: their number has a limit, and a caller
 that does not need them leaves them closed. What concerns whole batches is in `batches` and offered here too.
