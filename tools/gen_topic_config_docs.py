@@ -33,8 +33,7 @@ KEPT = """
 ## Kept, without effect
 
 Programs that create topics set these configs, and MirrorMaker copies them. KafScale checks them as Kafka does, stores
-them, and returns the value that was set. They have no effect, for the reason in the last column. Defaults are Kafka's,
-except for `message.timestamp.*`, which show the accepted range.
+them, and returns the value that was set. They have no effect, for the reason in the last column. Defaults are Kafka's.
 """
 GROUPS = """
 ## Configs of groups

@@ -158,10 +158,6 @@ def topic(stage: Stage) -> Iterator[str]:
         jvm.run("kafka-topics --delete --topic apart")
 
 
-OWN_DEFAULTS = {"message.timestamp.after.max.ms"}
-"""No time of a record is too far off."""
-
-
 def configs(answer: Answer) -> dict[str, str]:
     return dict(re.findall(r"^  (\S+?)=(.*) sensitive=false", answer.text, re.MULTILINE))
 
@@ -170,7 +166,7 @@ def test_a_topic_has_the_configs_that_kafkas_has(stage: Stage, topic: str) -> No
     command = f"{DESCRIBE} {topic} --all"
     ours, theirs = configs(stage.kafscale.run(command)), configs(stage.kafka.run(command))
     assert {name for name in ours if not name.startswith("kafscale.")} == set(theirs)
-    assert {name for name in theirs if ours[name] != theirs[name]} == OWN_DEFAULTS
+    assert {name for name in theirs if ours[name] != theirs[name]} == set()
 
 
 BROKER_CONFIGS = {

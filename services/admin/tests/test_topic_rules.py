@@ -299,6 +299,8 @@ def test_a_key_is_felt_or_without_effect() -> None:
         "kafscale.linger.ms",
         "max.compaction.lag.ms",
         "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
         "message.timestamp.type",
         "min.cleanable.dirty.ratio",
         "min.compaction.lag.ms",
@@ -314,5 +316,7 @@ def test_the_values_of_the_table_are_those_that_services_read() -> None:
     named = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1, configs=every)
     plain = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1)
     for read in ("retention_ms", "retention_bytes", "segment_bytes", "max_message_bytes", "linger_ms"):
+        assert getattr(named, read) == getattr(plain, read)
+    for read in ("timestamp_after_max_ms", "timestamp_before_max_ms"):
         assert getattr(named, read) == getattr(plain, read)
     assert (named.is_compacted, named.takes_append_time) == (plain.is_compacted, plain.takes_append_time)

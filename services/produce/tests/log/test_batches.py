@@ -3,8 +3,15 @@
 import struct
 
 import pytest
-from kafscale.produce.log.batches import Rejection, check_record_set, stamp_append_time, stored_header
+from kafscale.produce.log.batches import (
+    BATCHES_MAX,
+    Rejection,
+    check_record_set,
+    stamp_append_time,
+    stored_header,
+)
 from kafscale.produce.log.model import Limits
+from kafscale.produce.log.producers import IN_FLIGHT_MAX
 from kafscale.wire.batches import HEADER_SIZE, has_valid_crc, read_batch_header
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Codec, Record, build_batch, records_in
@@ -25,6 +32,15 @@ def test_a_good_batch_is_accepted() -> None:
 
 def test_several_batches_in_one_record_set_are_accepted() -> None:
     assert rejected(batch(b"a") + batch(b"b", b"c")) is ErrorCode.NONE
+
+
+def test_the_batches_of_one_record_set_are_bounded() -> None:
+    """Thirty megabytes of the smallest ones would hold the event loop for seconds."""
+    assert rejected(batch() * BATCHES_MAX) is ErrorCode.NONE
+    assert rejected(batch() * (BATCHES_MAX + 1)) is ErrorCode.MESSAGE_TOO_LARGE
+    broken_behind = batch() * (BATCHES_MAX + 1) + b"x"
+    assert rejected(broken_behind) is ErrorCode.MESSAGE_TOO_LARGE, "no more is looked at"
+    assert BATCHES_MAX <= IN_FLIGHT_MAX, "what one producer may send at once it may have on its way"
 
 
 @pytest.mark.parametrize("data", [None, b""])

@@ -14,7 +14,15 @@ from kafscale.storage.segment import walk_batches
 from kafscale.wire.batches import pack_batch, read_batch_header, split_batches
 from kafscale.wire.compression import Compression, compress, decompress
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.records import HEADER_SIZE, Codec, Record, build_batch, has_valid_crc, records_in
+from kafscale.wire.record_walk import HEADERS_MAX
+from kafscale.wire.records import (
+    HEADER_SIZE,
+    Codec,
+    Record,
+    build_batch,
+    has_valid_crc,
+    records_in,
+)
 from msgspec.structs import replace as replace_fields
 from writer_desk import HEAD, QUICK, Desk
 
@@ -138,6 +146,15 @@ def test_more_than_is_asked_for_does_not_come_out_and_is_tried_again_with_more_r
 def test_what_comes_out_of_all_batches_of_a_set_is_bounded_together() -> None:
     one = records(Record(key=b"k", value=bytes(40 << 20)), codec=Codec.ZSTD)
     rejection = read(memoryview(bytes(one) * 2)).rejection
+    assert rejection is not None
+    assert rejection.error is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_the_headers_of_all_batches_of_a_set_are_bounded_together() -> None:
+    """Records of as many headers as are allowed in all cost a second; each batch of a set could bring as many."""
+    one = records(Record(key=b"k", headers=(("", None),) * (HEADERS_MAX // 2)), codec=Codec.ZSTD)
+    assert read(memoryview(bytes(one) * 2)) == Contents()
+    rejection = read(memoryview(bytes(one) * 3)).rejection
     assert rejection is not None
     assert rejection.error is ErrorCode.MESSAGE_TOO_LARGE
 

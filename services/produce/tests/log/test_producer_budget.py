@@ -33,6 +33,16 @@ def test_producer_ids_without_end_take_them_from_their_own_partition() -> None:
     assert (budget.ids, budget.evicted) == (100, 4_920)
 
 
+def test_who_is_beyond_its_share_takes_no_room_from_one_that_has_more() -> None:
+    budget = ProducerBudget(100 * ONE)
+    larger, growing, small = tables(3, budget)
+    fill(larger, 50)
+    fill(growing, 40)
+    fill(small, 10)
+    fill(growing, 20, first=40)
+    assert (len(larger), len(growing), len(small)) == (50, 40, 10)
+
+
 def test_a_partition_within_its_share_is_given_room_by_the_largest() -> None:
     budget = ProducerBudget(100 * ONE)
     large, small, other = tables(3, budget)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.producers import (
     BATCH_BYTES,
+    IN_FLIGHT_MAX,
     PRODUCER_BYTES,
     STEP_PRODUCERS,
     ProducerBounds,
@@ -217,6 +218,7 @@ def bounded(ids_max: int = 3) -> ProducerTable:
 def test_past_its_bound_a_table_forgets_who_was_silent_longest() -> None:
     table = bounded()
     table.replay([header(n, 0, pid=n) for n in range(3)], wall_ms=0)
+    assert {entry.producer_id for entry in taken(table, 3).producers} == {0, 1, 2}
     table.replay([header(3, 1, pid=0), header(4, 0, pid=9)], wall_ms=0)
     assert [pid in table for pid in (0, 1, 2, 9)] == [True, False, True, True]
     assert {entry.producer_id for entry in taken(table, 5).producers} == {0, 2, 9}
@@ -251,6 +253,41 @@ def test_a_producer_with_a_batch_on_its_way_is_never_forgotten() -> None:
     table.committed(1)
     assert table.make_room(3), "the oldest batch is committed"
     assert [pid in table for pid in range(3)] == [False, True, True]
+
+
+def test_after_a_replay_only_what_was_replayed_counts_as_committed() -> None:
+    """Else what is appended from then on could be forgotten on its way, or be called a duplicate of nothing."""
+    table = ProducerTable(ProducerBounds(ids_max=1))
+    table.replay([header(0, 0)], wall_ms=0)
+    for n in range(1, 20):
+        table.record(PID, 0, n, n, n, 0, wall_ms=0, committed=1)
+    assert isinstance(table.judge(PID, 0, 1, 1), Repeat)
+    assert not table.make_room(PID + 1), "the one that is known has batches on their way"
+
+
+def test_a_producers_batches_on_their_way_are_bounded() -> None:
+    table = ProducerTable()
+    assert table.takes(PID, IN_FLIGHT_MAX)
+    assert not table.takes(PID, IN_FLIGHT_MAX + 1)
+    for n in range(IN_FLIGHT_MAX):
+        assert table.takes(PID, 1)
+        table.record(PID, 0, n, n, n, 0, wall_ms=0, committed=0)
+    assert not table.takes(PID, 1)
+    assert table.takes(PID + 1, 1), "another one has its own"
+    table.committed(10)
+    assert table.takes(PID, 10)
+    assert not table.takes(PID, 11)
+
+
+def test_batches_that_a_snapshot_still_reads_are_not_on_their_way() -> None:
+    table = table_of(header(0, 0))
+    work = table.begin_snapshot(1, wall_ms=0)
+    for n in range(1, 2 * IN_FLIGHT_MAX):
+        assert table.takes(PID, 1)
+        table.record(PID, 0, n, n, n, 0, wall_ms=0, committed=n)
+    table.forget(work)
+    table.record(PID, 0, n + 1, n + 1, n + 1, 0, wall_ms=0, committed=n + 1)
+    assert table.bytes == PRODUCER_BYTES + (BATCHES_MAX + 1) * BATCH_BYTES
 
 
 def test_who_is_about_to_append_is_not_the_one_to_be_forgotten() -> None:

@@ -13,10 +13,11 @@ from kafscale.produce.log.model import (
     State,
     StepDownReason,
 )
+from kafscale.produce.log.producers import IN_FLIGHT_MAX
 from kafscale.storage.heads import EpochStart, Head, decode_head
 from kafscale.storage.objects import IfAbsent
 from kafscale.wire.errors import ErrorCode
-from writer_desk import QUICK, Desk, one_batch
+from writer_desk import QUICK, Desk, numbered, one_batch
 
 S3 = Limits(linger_min_ms=5)
 LINGERING = replace(S3, linger_min_ms=100, linger_whole=True)
@@ -192,6 +193,23 @@ def test_a_full_buffer_is_sealed_by_the_append_that_fills_it() -> None:
     desk.append(2)
     desk.append(3)
     assert {put.base for put in desk.pop(PutObject)} == {0}
+
+
+def test_one_producer_with_tiny_batches_does_not_fill_a_partition() -> None:
+    """What goes beyond its bound is refused until a commit; a repeat takes no room, other producers have theirs."""
+    desk = Desk()
+    for seq in range(IN_FLIGHT_MAX):
+        desk.append(seq, numbered(seq))
+    desk.append(IN_FLIGHT_MAX, numbered(IN_FLIGHT_MAX))
+    assert desk.error(IN_FLIGHT_MAX) is ErrorCode.NOT_ENOUGH_REPLICAS
+    desk.append(IN_FLIGHT_MAX + 1, numbered(0))
+    desk.append(IN_FLIGHT_MAX + 2, numbered(0, pid=8))
+    assert set(desk.replies) == {IN_FLIGHT_MAX}
+    desk.tick()
+    desk.upload()
+    desk.commit()
+    desk.write(IN_FLIGHT_MAX + 3, numbered(IN_FLIGHT_MAX))
+    assert [desk.error(token) for token in (0, IN_FLIGHT_MAX + 1, IN_FLIGHT_MAX + 3)] == [ErrorCode.NONE] * 3
 
 
 def test_segment_bytes_lower_the_seal() -> None:

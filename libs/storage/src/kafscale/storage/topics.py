@@ -29,6 +29,8 @@ DEFAULT_SEGMENT_BYTES = 1_073_741_824
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_CLEANUP_POLICY = "delete"
 DEFAULT_TIMESTAMP_TYPE = "CreateTime"
+DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
+DEFAULT_TIMESTAMP_BEFORE_MAX_MS = (1 << 63) - 1
 DEFAULT_COMPRESSION_TYPE = "producer"
 DEFAULT_COMPRESSION_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
 UNCOMPRESSED = "uncompressed"
@@ -113,6 +115,16 @@ class Topic:
         return self.configs.get("message.timestamp.type", DEFAULT_TIMESTAMP_TYPE) == LOG_APPEND_TIME
 
     @property
+    def timestamp_after_max_ms(self) -> int:
+        """How far in the future a record's time may be."""
+        return int(self.configs.get("message.timestamp.after.max.ms", DEFAULT_TIMESTAMP_AFTER_MAX_MS))
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """How far in the past."""
+        return int(self.configs.get("message.timestamp.before.max.ms", DEFAULT_TIMESTAMP_BEFORE_MAX_MS))
+
+    @property
     def compression(self) -> tuple[str, int | None] | None:
         """The codec that batches are stored in, and its level where it has levels. None: the producer's."""
         codec = self.configs.get("compression.type", DEFAULT_COMPRESSION_TYPE)
@@ -176,6 +188,8 @@ _NUMBERS: tuple[Callable[[Topic], float | None], ...] = (
     attrgetter("retention_bytes"),
     attrgetter("segment_bytes"),
     attrgetter("max_message_bytes"),
+    attrgetter("timestamp_after_max_ms"),
+    attrgetter("timestamp_before_max_ms"),
     attrgetter("delete_retention_ms"),
     attrgetter("dirty_ratio_min"),
     attrgetter("min_compaction_lag_ms"),

@@ -145,6 +145,24 @@ _SETTABLE = (
         "message.max.bytes",
     ),
     _at_once(
+        "message.timestamp.after.max.ms",
+        _LONG,
+        kept.DEFAULT_TIMESTAMP_AFTER_MAX_MS,
+        whole_number(0, INT64_MAX),
+        "How far in the future a record's time may be with CreateTime, in milliseconds. A batch with a later time, as "
+        "its header says, is refused with INVALID_TIMESTAMP.",
+        "log.message.timestamp.after.max.ms",
+    ),
+    _at_once(
+        "message.timestamp.before.max.ms",
+        _LONG,
+        kept.DEFAULT_TIMESTAMP_BEFORE_MAX_MS,
+        whole_number(0, INT64_MAX),
+        "How far in the past a record's time may be with CreateTime, in milliseconds. A batch with an older record is "
+        "refused with INVALID_TIMESTAMP; where it is set, each batch is opened for that.",
+        "log.message.timestamp.before.max.ms",
+    ),
+    _at_once(
         "message.timestamp.type",
         _STRING,
         kept.DEFAULT_TIMESTAMP_TYPE,
@@ -231,22 +249,6 @@ _KEPT = (
     ),
     _kept(
         "local.retention.ms", _LONG, -2, whole_number(-2, INT64_MAX), _NOT_TIERED, "log.local.retention.ms"
-    ),
-    _kept(
-        "message.timestamp.after.max.ms",
-        _LONG,
-        INT64_MAX,
-        whole_number(0, INT64_MAX),
-        "Records may have any timestamp in the future.",
-        "log.message.timestamp.after.max.ms",
-    ),
-    _kept(
-        "message.timestamp.before.max.ms",
-        _LONG,
-        INT64_MAX,
-        whole_number(0, INT64_MAX),
-        "Records may have any timestamp in the past.",
-        "log.message.timestamp.before.max.ms",
     ),
     _kept(
         "min.insync.replicas",

@@ -1,14 +1,20 @@
 """Producer ids: blocks of a thousand from etcd by compare-and-swap, handed out from memory.
 
 An id is never handed out twice. A block whose owner dies, or whose reservation has an unknown
-outcome, is lost; gaps are legal (commit protocol, producer ids). A record that cannot be read is never written over:
-ids from the beginning would be those of producers that live.
+outcome, is lost; gaps are legal (commit protocol, producer ids).
+
+The record may be lost, or set back with an etcd that is restored from a backup, while producers live. So a block begins
+no lower than the clock's floor: the milliseconds since 1970, times IDS_PER_MS. That is above all ids that were handed
+out before, as long as clocks are right: etcd does not grant a block in each millisecond.
+A record that cannot be read is not written over all the same: a newer version may have written it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
+from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd import Compare, EtcdClient, Put, Txn
 from kafscale.storage.heads import parse_value
 from kafscale.storage.keys import Keyspace
@@ -16,6 +22,8 @@ from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1.store_pb2 import ProducerIds
 
 BLOCK_SIZE = 1000
+IDS_PER_MS: Final = 1 << 10
+"""Of the floor. Ids stay below 2^53, which every client can count, until the year 2248."""
 CAS_TRIES_MAX = 16
 
 
@@ -29,8 +37,9 @@ class TooContended(Exception):
 class ProducerIdBlocks:
     """The ids of this coordinator. `draw` raises EtcdError, TooContended or UnreadableValue."""
 
-    def __init__(self, etcd: EtcdClient, keys: Keyspace) -> None:
+    def __init__(self, etcd: EtcdClient, keys: Keyspace, clock: Clock) -> None:
         self._etcd = etcd
+        self._clock = clock
         self._key = keys.pid_next()
         self._next = 0
         self._end = 0
@@ -50,11 +59,11 @@ class ProducerIdBlocks:
         """The first id of a block that is ours alone."""
         for _ in range(CAS_TRIES_MAX):
             found = await self._etcd.range(self._key)
-            revision, first = 0, 0
+            revision, first = 0, max(self._end, self._clock.wall_ms() * IDS_PER_MS)
             if found.kvs:
                 held = ProducerIds()
                 parse_value(held, found.kvs[0].value, "next producer id")
-                revision, first = found.kvs[0].mod_revision, held.next
+                revision, first = found.kvs[0].mod_revision, max(first, held.next)
             after = ProducerIds(schema=SCHEMA, next=first + BLOCK_SIZE)
             result = await self._etcd.txn(
                 Txn(

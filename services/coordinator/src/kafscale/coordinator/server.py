@@ -112,7 +112,7 @@ class Coordination:
         runtime = self._runtime
         return CoordinatorContext(
             front_doors=front_doors,
-            producer_ids=ProducerIdBlocks(runtime.etcd, runtime.keyspace),
+            producer_ids=ProducerIdBlocks(runtime.etcd, runtime.keyspace, runtime.clock),
             topics=runtime.topics,
             clock=self.clock,
             slots=self.slots,

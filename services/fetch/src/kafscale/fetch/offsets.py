@@ -23,7 +23,7 @@ from kafscale.fetch.turns import Lane, OutOfTime, Turns
 from kafscale.storage.heads import Seg
 from kafscale.wire.buffers import Buffer, Steps, T
 from kafscale.wire.errors import ErrorCode, WireError
-from kafscale.wire.records import places_in
+from kafscale.wire.record_walk import places_in
 
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1

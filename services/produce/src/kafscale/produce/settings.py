@@ -89,6 +89,8 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         governed=segments_per_s(settings, store) is not None,
         governed_linger_max_ms=settings.produce_linger_max_ms,
         log_append_time=topic.takes_append_time,
+        future_max_ms=topic.timestamp_after_max_ms,
+        past_max_ms=topic.timestamp_before_max_ms,
         keys_required=topic.is_compacted,
         compression=_compression_of(topic),
         tail_rest_ms=_tail_rest_ms(topic) if topic.is_compacted else None,

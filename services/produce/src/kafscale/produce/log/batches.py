@@ -7,9 +7,11 @@ where the topic wants it. A client's mistake is a value, `Rejection`; nothing ra
 from __future__ import annotations
 
 import struct
+from itertools import islice
 from typing import NamedTuple
 
 from kafscale.produce.log.model import Limits, RecordFault
+from kafscale.wire.batches import each_batch
 from kafscale.wire.crc import crc32c
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (
@@ -17,11 +19,13 @@ from kafscale.wire.records import (
     BatchHeader,
     Codec,
     patch_batch,
-    split_batches,
     validate_batch,
 )
 
 NO_PRODUCER = -1
+BATCHES_MAX = 1_000
+"""Of one record set: ten milliseconds' work on the event loop. Kafka takes one, but of clients older than 0.11 several,
+and half a million fit into a request."""
 _LOG_APPEND_TIME = 0x08
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
@@ -48,9 +52,11 @@ def check_record_set(
     if record_set is None or not len(record_set):
         return Rejection(ErrorCode.INVALID_RECORD, "A partition's data must hold a record batch.")
     try:
-        batches = split_batches(record_set)
+        batches = list(islice(each_batch(record_set), BATCHES_MAX + 1))
     except WireError as error:
         return Rejection(error.code, str(error))
+    if len(batches) > BATCHES_MAX:
+        return Rejection(ErrorCode.MESSAGE_TOO_LARGE, f"A partition's data has over {BATCHES_MAX} batches.")
     for header, batch in batches:
         if len(batch) > limits.max_message_bytes:
             too_large = (
@@ -82,6 +88,27 @@ def _not_neighbours(headers: list[BatchHeader]) -> str | None:
             return "The batches' sequences do not follow one another."
         expected = (expected + header.last_offset_delta + 1) & 0x7FFF_FFFF
     return None
+
+
+def check_times(batches: Batches, earliest_ms: int | None, limits: Limits, wall_ms: int) -> Rejection | None:
+    """Whether records are from too far in the future or in the past; the log's own time never is.
+
+    Headers hold the latest time. `earliest_ms` was found inside; None: not looked for, or no record has a time.
+    """
+    if limits.log_append_time:
+        return None
+    latest_ms = max(header.max_timestamp for header, _ in batches)
+    if latest_ms - wall_ms > limits.future_max_ms:
+        wrong_ms = latest_ms
+    elif earliest_ms is not None and wall_ms - earliest_ms > limits.past_max_ms:
+        wrong_ms = earliest_ms
+    else:
+        return None
+    reason = (
+        f"The timestamp {wrong_ms} of a record is out of range: message.timestamp.before.max.ms is "
+        f"{limits.past_max_ms}, message.timestamp.after.max.ms {limits.future_max_ms}, the time {wall_ms}."
+    )
+    return Rejection(ErrorCode.INVALID_TIMESTAMP, reason)
 
 
 def stored_header(batch: memoryview, base_offset: int, leader_epoch: int) -> bytearray:

@@ -1,13 +1,16 @@
 """Inside the batches of an append: the one place where records are opened, and compressed anew.
 
 Compaction keeps the newest record of each key, so a compacted topic refuses a record without a key, and each of them
-is named to the client (KIP-467). A topic with a `compression.type` other than `producer` stores every batch in that
-codec, as Kafka does: a batch that has the codec already stays as it is, whatever its level; the body of another one is
-decompressed and compressed, and no record in it is touched, so offsets, times and sequences are the producer's.
+is named to the client (KIP-467). A topic with a `message.timestamp.before.max.ms` refuses batches with older records,
+and no field of a batch says how old they are. A topic with a `compression.type` other than `producer` stores every
+batch in that codec, as Kafka does: a batch that has the codec already stays as it is, whatever its level; the body of
+another one is decompressed and compressed, and no record in it is touched, so offsets, times and sequences are the
+producer's.
 
-Both cost far more than an append, and a small batch may hold a great deal. So the work is in parts, for a caller that
-has an event loop to do beside it: `unpack` and `pack` are long calls into codecs, which let other threads run; `steps`
-is Python, a portion at a time. There is no state: what is found is true of the bytes, whenever they are appended.
+All of it costs far more than an append, and a small batch may hold a great deal. So the work is in parts, for a caller
+that has an event loop to do beside it: `unpack` and `pack` are long calls into codecs, which let other threads run;
+`steps` is Python, a portion at a time. There is no state: what is found is true of the bytes, whenever they are
+appended.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from kafscale.produce.log.model import Limits, RecordFault
 from kafscale.wire.batches import CODEC_MASK, pack_batch
 from kafscale.wire.compression import Compression, compress, decompress
 from kafscale.wire.errors import ErrorCode, WireError
-from kafscale.wire.records import DECOMPRESSED_BYTES_MAX, HEADER_SIZE, BatchHeader, keyless_in
+from kafscale.wire.record_walk import HeaderBudget, earliest_in, keyless_in
+from kafscale.wire.records import DECOMPRESSED_BYTES_MAX, HEADER_SIZE, BatchHeader
 from msgspec.structs import replace
 
 SMALL_BYTES_MAX: Final = 8 << 10
@@ -36,6 +40,7 @@ class Contents(NamedTuple):
 
     rejection: Rejection | None = None
     recompressed: memoryview | None = None
+    earliest_ms: int | None = None  # of its records, where the topic asks and one has a time
 
 
 class Opening:
@@ -47,6 +52,9 @@ class Opening:
     def __init__(self, batches: Batches, limits: Limits) -> None:
         self._batches = batches
         self._keys_required = limits.keys_required
+        self._times_wanted = limits.past_is_bounded
+        self._looks_inside = limits.looks_inside
+        self._earliest_ms: int | None = None
         self._compression = limits.compression
         self._bodies: list[bytes | None] = []
         self._rejection: Rejection | None = None
@@ -58,7 +66,7 @@ class Opening:
         self._bodies = []
         try:
             for header, batch in self._batches:
-                if not self._keys_required and not self._recompresses(header):
+                if not self._looks_inside and not self._recompresses(header):
                     self._bodies.append(None)
                     continue
                 body = decompress(header.codec, batch[HEADER_SIZE:], bytes_max=left)
@@ -82,23 +90,34 @@ class Opening:
         return sum(len(body) for body in self._bodies if body is not None)
 
     def steps(self) -> Iterator[None]:
-        """Look for keys, where the topic wants them."""
-        if not self._keys_required or self._rejection is not None:
-            return
-        first = keyless = 0
-        faults: list[RecordFault] = []
+        """Look for keys and times, where the topic wants them."""
         try:
-            for (header, _), body in zip(self._batches, self._bodies, strict=True):
-                assert body is not None, "all were unpacked"
-                for portion in keyless_in(body, header):
-                    keyless += len(portion)
-                    room = FAULTS_MAX - len(faults)
-                    faults += [RecordFault(first + place, KEYLESS) for place in portion[:room]]
-                    yield
-                first += header.records_count
+            if self._times_wanted and self._rejection is None:
+                yield from self._look_at_times()
+            if self._keys_required and self._rejection is None:
+                yield from self._look_for_keys()
         except WireError as broken:
             self._rejection = Rejection(broken.code, str(broken))
-            return
+
+    def _look_at_times(self) -> Iterator[None]:
+        for (header, _), body in zip(self._batches, self._bodies, strict=True):
+            assert body is not None, "all were unpacked"
+            earliest_ms = yield from earliest_in(body, header)
+            known = (each for each in (earliest_ms, self._earliest_ms) if each is not None)
+            self._earliest_ms = min(known, default=None)
+
+    def _look_for_keys(self) -> Iterator[None]:
+        budget = HeaderBudget()  # of all batches together
+        first = keyless = 0
+        faults: list[RecordFault] = []
+        for (header, _), body in zip(self._batches, self._bodies, strict=True):
+            assert body is not None, "all were unpacked"
+            for portion in keyless_in(body, header, budget):
+                keyless += len(portion)
+                room = FAULTS_MAX - len(faults)
+                faults += [RecordFault(first + place, KEYLESS) for place in portion[:room]]
+                yield
+            first += header.records_count
         if keyless:
             reason = f"{keyless} of {first} records were refused: {KEYLESS}"
             self._rejection = Rejection(ErrorCode.INVALID_RECORD, reason, tuple(faults))
@@ -122,7 +141,7 @@ class Opening:
         return self._compression is not None and header.codec is not self._compression.codec
 
     def contents(self) -> Contents:
-        return Contents(self._rejection, self._packed)
+        return Contents(self._rejection, self._packed, self._earliest_ms)
 
 
 def _repacked(header: BatchHeader, body: bytes, wanted: Compression) -> bytearray:
@@ -133,7 +152,7 @@ def _repacked(header: BatchHeader, body: bytes, wanted: Compression) -> bytearra
 
 def must_open(batches: Batches, limits: Limits) -> bool:
     """Whether a record set that is sound from the outside is opened before it is appended."""
-    if limits.keys_required:
+    if limits.looks_inside:
         return True
     wanted = limits.compression
     return wanted is not None and any(header.codec is not wanted.codec for header, _ in batches)
@@ -144,7 +163,7 @@ def too_many(batches: Batches) -> Rejection | None:
     count = sum(header.records_count for header, _ in batches)
     if count <= RECORDS_MAX:
         return None
-    reason = f"{count} records in one request; a compacted topic takes {RECORDS_MAX}."
+    reason = f"{count} records in one request; a topic that looks inside takes {RECORDS_MAX}."
     return Rejection(ErrorCode.MESSAGE_TOO_LARGE, reason)
 
 

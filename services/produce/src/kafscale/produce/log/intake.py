@@ -13,13 +13,14 @@ from kafscale.produce.log.batches import (
     Batches,
     Rejection,
     check_record_set,
+    check_times,
     stamp_append_time,
     stored_header,
 )
 from kafscale.produce.log.contents import Contents, Opening, must_open, opened, too_many
 from kafscale.produce.log.flight import Flight, OpenBuffer
 from kafscale.produce.log.model import NO_TIMESTAMP, Instant, Limits, ObjectNames, PartitionId
-from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.producers import IN_FLIGHT_MAX, ProducerTable
 from kafscale.produce.log.sequences import Repeat, sequence_after
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
@@ -28,6 +29,9 @@ from kafscale.wire.records import HEADER_SIZE
 _NEVER = 1 << 62
 _CLOCK_BACK_MAX_MS = 3_600_000
 _REGATHER_SHARE = 2
+_PRODUCER_FULL = Rejection(
+    ErrorCode.NOT_ENOUGH_REPLICAS, f"This producer has {IN_FLIGHT_MAX} batches on their way already."
+)
 _FULL = Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "The partition's buffers are full.")
 
 
@@ -51,6 +55,7 @@ class Intake:
         held_bytes: int,
         zstd_allowed: bool,
         found: Contents | None,
+        wall_ms: int,
     ) -> Batches | Repeat | Rejection:
         """What to do with a record set: assign these batches, answer it like its original, or refuse it."""
         if found is not None and found.rejection is not None:
@@ -62,6 +67,9 @@ class Intake:
             found = opened(Opening(checked, limits))
             if found.rejection is not None:
                 return found.rejection
+        untimely = check_times(checked, found and found.earliest_ms, limits, wall_ms)
+        if untimely is not None:
+            return untimely
         if found is not None and found.recompressed is not None:
             again = check_record_set(found.recompressed, limits, zstd_allowed=True)
             if isinstance(again, Rejection):
@@ -95,9 +103,11 @@ class Intake:
                 return known
             if known is not ErrorCode.NONE:
                 return Rejection(known)
+            if not self.producers.takes(first.producer_id, len(checked)):
+                return _PRODUCER_FULL
         if held_bytes + len(record_set) > limits.held_bytes_max:
             return _FULL
-        return (too_many(checked) or checked) if limits.keys_required else checked
+        return (too_many(checked) or checked) if limits.looks_inside else checked
 
     def opens(
         self, record_set: memoryview | None, limits: Limits, held_bytes: int, zstd_allowed: bool

@@ -28,6 +28,7 @@ Token = int
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
+NO_BOUND_MS = (1 << 63) - 1
 
 
 class Instant(NamedTuple):
@@ -81,6 +82,8 @@ class Limits:
     )
     checkpoint_retry_ms: int = 1_000
     log_append_time: bool = False  # message.timestamp.type=LogAppendTime
+    future_max_ms: int = NO_BOUND_MS  # message.timestamp.after.max.ms
+    past_max_ms: int = NO_BOUND_MS  # message.timestamp.before.max.ms
     keys_required: bool = False  # cleanup.policy=compact
     compression: Compression | None = None  # compression.type, unless it is the producer's
 
@@ -91,7 +94,17 @@ class Limits:
     @property
     def opens_records(self) -> bool:
         """Whether an append may have to look at records, or to compress them."""
-        return self.keys_required or self.compression is not None
+        return self.looks_inside or self.compression is not None
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether each record is looked at."""
+        return self.keys_required or self.past_is_bounded
+
+    @property
+    def past_is_bounded(self) -> bool:
+        """Whether a record may be too old: no field of a batch's header holds the least time of its records."""
+        return self.past_max_ms < NO_BOUND_MS and not self.log_append_time
 
 
 class Part(Enum):

@@ -13,14 +13,19 @@ expired, and a fatal error to a client that did nothing wrong is worse than an u
 A client makes as many producer ids as it likes, so the table is bounded, by itself and together with the others of
 the process (`producer_budget`). The producers are in the order of their last batches; who was silent longest is
 forgotten first, and is unknown from then on. A batch that is on its way to its commit is never forgotten: its repeat
-would be appended beside it. Where only such ones are left, a batch that needs room is refused instead.
+would be appended beside it. Where only such ones are left, a batch that needs room is refused instead. So is one of a
+producer that has IN_FLIGHT_MAX batches on their way to their commit: it would take the room of all others, and each
+repeat is looked for among them. Beside those a producer has its five newest, and while a snapshot is being stored what
+was committed meanwhile.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, ValuesView
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol
 
 from kafscale.produce.log.producer_budget import ProducerBudget
@@ -40,6 +45,8 @@ _EVERYTHING = 1 << 63
 PRODUCER_BYTES = 400
 """What a producer takes in memory beside its batches, its part of a snapshot included; measured."""
 BATCH_BYTES = 260
+IN_FLIGHT_MAX = 1_000
+"""Batches of one producer in one partition without a commit. Clients with idempotence have five requests in flight."""
 STEP_PRODUCERS = 32
 """Of one step of a snapshot: less than a millisecond."""
 
@@ -173,6 +180,15 @@ class ProducerTable:
             self._producers.move_to_end(producer_id, last=False)
         return room
 
+    def takes(self, producer_id: int, more: int) -> bool:
+        """Whether a producer may have so many more batches on their way to their commit."""
+        producer = self._producers.get(producer_id)
+        if producer is None or len(producer.batches) + more <= IN_FLIGHT_MAX:
+            return more <= IN_FLIGHT_MAX
+        batches = producer.batches
+        in_flight = len(batches) - bisect_left(batches, self._committed, key=attrgetter("base"))
+        return in_flight + more <= IN_FLIGHT_MAX
+
     @property
     def evictable(self) -> bool:
         """Whether the one that was silent longest may be forgotten; else none may."""
@@ -215,7 +231,7 @@ class ProducerTable:
                 header.base_offset,
                 header.max_timestamp,
                 wall_ms=wall_ms,
-                committed=_EVERYTHING,
+                committed=header.base_offset + header.last_offset_delta + 1,
             )
 
     def judge(self, producer_id: int, epoch: int, first_seq: int, last_seq: int) -> Repeat | ErrorCode:
@@ -261,8 +277,10 @@ class ProducerTable:
             producer.first_seq = first_seq
         batches.append(batch)
         done = min(self._committed, self._kept_from)
-        while len(batches) > BATCHES_MAX and batches[BATCHES_MAX].base < done:
-            del batches[0]
+        gone = 0
+        while len(batches) - gone > BATCHES_MAX and batches[gone + BATCHES_MAX].base < done:
+            gone += 1
+        del batches[:gone]
         self._grow(BATCH_BYTES * (len(batches) - before))
 
     # --- snapshots -------------------------------------------------------------------------

@@ -140,7 +140,8 @@ class PartitionWriter:
         if self._state is not State.SERVING:
             self._answers.refuse(token, Rejection(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
-        judged = self._intake.judge(record_set, self._limits, self.bytes_held, zstd_allowed, contents)
+        intake = self._intake
+        judged = intake.judge(record_set, self._limits, self.bytes_held, zstd_allowed, contents, now.wall_ms)
         if isinstance(judged, Rejection):
             if judged.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and token is not None:
                 self._doubt(token, deadline_ms)
@@ -149,7 +150,6 @@ class PartitionWriter:
         elif isinstance(judged, Repeat):
             self._repeat(token, judged, deadline_ms)
         else:
-            intake = self._intake
             base, append_time_ms = intake.assign(judged, self._limits, now, self._ledger.head.next)
             if token is not None:
                 intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))

@@ -1,0 +1,215 @@
+"""One walk over a batch's records, and the readers that make no records of them.
+
+The walk is bounded by the batch's own count and by limits on records and decompressed bytes; any varint, length or
+count that does not fit is a WireError. Headers, of which a small batch may hold millions, have a budget.
+"""
+
+from __future__ import annotations
+
+from codecs import getincrementaldecoder
+from collections.abc import Generator, Iterator
+from typing import Final
+
+from kafscale.wire.batches import HEADER_SIZE, RECORDS_MAX, TIMESTAMP_NONE, BatchHeader, read_batch_header
+from kafscale.wire.buffers import Buffer, Steps
+from kafscale.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
+from kafscale.wire.errors import ErrorCode, WireError
+
+HEADERS_MAX: Final = 1_000_000
+"""Of all records of a batch: a second's work, and two hundred megabytes where they are made."""
+PORTION: Final = 256
+"""Records, or headers of one record, that are looked at without a pause."""
+_NAME_PORTION_BYTES: Final = 64 << 10
+VARINT_BYTES: Final = range(0, 35, 7)
+VARLONG_BYTES: Final = range(0, 70, 7)
+
+
+class HeaderBudget:
+    """How many headers of records may still be looked at; one for each batch, or for batches that came together."""
+
+    __slots__ = ("_left", "_max")
+
+    def __init__(self, headers_max: int = HEADERS_MAX) -> None:
+        self._max = self._left = headers_max
+
+    def take(self, count: int) -> None:
+        """MESSAGE_TOO_LARGE where they are too many: a client that splits such a batch gets its records through."""
+        self._left -= count
+        if self._left < 0:
+            reason = f"over {self._max} headers in its records"
+            raise WireError("record batch", reason, code=ErrorCode.MESSAGE_TOO_LARGE)
+
+
+def places_in(batch: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[tuple[int, int]]:
+    """(offset, timestamp) of each record in order. Keys, values and headers stay closed: whatever a record holds,
+    a step costs the same."""
+    header = read_batch_header(batch)
+    base, last = header.base_offset, header.last_offset_delta
+    time = header.base_timestamp
+    stamp = header.max_timestamp if header.is_log_append_time else None
+    for timestamp_delta, delta, _, _ in walk(header, body_of(header, batch, bytes_max)):
+        if not 0 <= delta <= last:
+            raise outside(header, delta)
+        yield base + delta, time + timestamp_delta if stamp is None else stamp
+
+
+def keyless_in(body: bytes, header: BatchHeader, budget: HeaderBudget | None = None) -> Iterator[list[int]]:
+    """The places of the records without a key in a batch's (decompressed) body, in portions.
+
+    For a caller that must not be stopped for long by a large batch: each portion is a fraction of a millisecond's work,
+    and no record is made. Offsets that do not follow one another are INVALID_RECORD, more headers than the budget has
+    are MESSAGE_TOO_LARGE; what is misshaped is another WireError.
+    """
+    budget = budget or HeaderBudget()
+    keyless: list[int] = []
+    index, pos, portion_end = 0, 0, PORTION
+    try:
+        for _, delta, pos, end in walk(header, body):
+            if delta != index:
+                reason = f"has offset {delta} in its batch, and not {index}"
+                raise WireError("record", reason, offset=pos, code=ErrorCode.INVALID_RECORD)
+            size, pos = signed(body, pos, VARINT_BYTES)
+            if size == -1:
+                keyless.append(index)
+            elif not 0 <= size <= end - pos:
+                raise misfit(size, pos, end)
+            else:
+                pos += size
+            pos = _past_nullable(body, pos, end)
+            headers, pos = signed(body, pos, VARINT_BYTES)
+            if headers:
+                pos = yield from _past_headers(body, pos, end, headers, budget)
+            if pos != end:
+                raise WireError("record", f"{end - pos} bytes behind its headers", offset=pos)
+            if index == portion_end:
+                yield keyless
+                keyless, portion_end = [], index + PORTION
+            index += 1
+    except (IndexError, UnicodeDecodeError) as broken:
+        raise WireError("record", f"cut short or not text ({broken})", offset=pos) from broken
+    yield keyless
+
+
+def earliest_in(body: bytes, header: BatchHeader) -> Steps[int | None]:
+    """The least timestamp of the records of a batch's (decompressed) body, in portions as `keyless_in`; without those
+    that have none. None: all are without. Keys, values and headers stay closed."""
+    first = header.base_timestamp
+    earliest: int | None = None
+    for number, (delta, _, _, _) in enumerate(walk(header, body), 1):
+        timestamp = first + delta
+        if timestamp != TIMESTAMP_NONE and (earliest is None or timestamp < earliest):
+            earliest = timestamp
+        if number % PORTION == 0:
+            yield
+    return earliest
+
+
+# --- the walk ----------------------------------------------------------------------------------------
+
+
+def body_of(header: BatchHeader, batch: Buffer, bytes_max: int) -> bytes:
+    try:
+        codec = header.codec
+    except ValueError as unknown:
+        raise WireError(
+            "record batch", str(unknown), code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        ) from unknown
+    return decompress(codec, memoryview(batch)[HEADER_SIZE:], bytes_max=bytes_max)
+
+
+def walk(header: BatchHeader, body: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """The one way through a batch: of each record (timestamp delta, offset delta, where its key begins, where the
+    record ends). What lies between is left closed, so a step costs the same whatever a record holds."""
+    count, size_all = header.records_count, len(body)
+    if count > RECORDS_MAX:
+        raise WireError("record batch", f"{count} records", code=ErrorCode.MESSAGE_TOO_LARGE)
+    if not 0 <= count <= size_all:
+        raise WireError("record batch", f"{count} records in {size_all} bytes")
+    pos = 0
+    try:
+        for _ in range(count):
+            size, pos = signed(body, pos, VARINT_BYTES)
+            end = pos + size
+            if size < 0 or end > size_all:
+                raise WireError("record", f"{size} bytes long", offset=pos)
+            # the attributes of a record are unused
+            timestamp_delta, pos = signed(body, pos + 1, VARLONG_BYTES)
+            offset_delta, pos = signed(body, pos, VARINT_BYTES)
+            if pos > end:
+                raise WireError("record", f"{size} bytes are too few", offset=end)
+            yield timestamp_delta, offset_delta, pos, end
+            pos = end
+    except IndexError as broken:
+        raise WireError("record", f"cut short ({broken})", offset=pos) from broken
+    if pos != size_all:
+        raise WireError("record batch", f"{size_all - pos} bytes behind the last record", offset=pos)
+
+
+def outside(header: BatchHeader, delta: int) -> WireError:
+    return WireError("record", f"offset delta {delta} of {header.last_offset_delta}")
+
+
+def misfit(size: int, pos: int, end: int) -> WireError:
+    return WireError("record", f"{size} bytes in {end - pos}", offset=pos)
+
+
+def _past_nullable(body: bytes, pos: int, end: int) -> int:
+    size, pos = signed(body, pos, VARINT_BYTES)
+    if not -1 <= size <= end - pos:
+        raise misfit(size, pos, end)
+    return pos + max(size, 0)
+
+
+def headers_bounded(pos: int, end: int, count: int, budget: HeaderBudget) -> None:
+    if not 0 <= count <= (end - pos) // 2:
+        raise WireError("record", f"{count} headers", offset=pos)
+    budget.take(count)
+
+
+def _past_headers(
+    body: bytes, pos: int, end: int, count: int, budget: HeaderBudget
+) -> Generator[list[int], None, int]:
+    """The position behind a record's headers; portions are empty. Their names must be text."""
+    headers_bounded(pos, end, count, budget)
+    for number in range(1, count + 1):
+        start = pos
+        size, pos = signed(body, pos, VARINT_BYTES)
+        if not 0 <= size <= end - pos:
+            raise WireError("record", f"a header's name of {size} bytes in {end - pos}", offset=start)
+        if size <= _NAME_PORTION_BYTES:
+            body[pos : pos + size].decode()
+        else:
+            yield from _past_long_name(body, pos, pos + size)
+        pos = _past_nullable(body, pos + size, end)
+        if number % PORTION == 0:
+            yield []
+    return pos
+
+
+def _past_long_name(body: bytes, pos: int, end: int) -> Iterator[list[int]]:
+    text = getincrementaldecoder("utf-8")()
+    for at in range(pos, end, _NAME_PORTION_BYTES):
+        part = body[at : min(at + _NAME_PORTION_BYTES, end)]
+        text.decode(part, final=at + len(part) == end)
+        yield []
+
+
+def signed(data: bytes, pos: int, shifts: range) -> tuple[int, int]:
+    """A zigzag varint of at most as many bytes as there are shifts. Unrolled: most have one byte or two."""
+    byte = data[pos]
+    if byte < 128:
+        return byte >> 1 ^ -(byte & 1), pos + 1
+    second = data[pos + 1]
+    if second < 128:
+        value = byte & 0x7F | second << 7
+        return value >> 1 ^ -(value & 1), pos + 2
+    value = 0
+    for shift in shifts:
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            if value >> (64 if len(shifts) > 5 else 32):
+                break
+            return value >> 1 ^ -(value & 1), pos
+    raise WireError("record", "a varint is too long", offset=pos)
