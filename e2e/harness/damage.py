@@ -111,8 +111,8 @@ ROWS: Sequence[Row] = (
     Row(
         name="producer ids",
         what="`pid/next`: the next producer id",
-        missing="The next ids come from the clock (milliseconds since 1970, times 1024), above all ids that were handed "
-        "out. The same holds when an older value is restored.",
+        missing="The next ids come from the clock (milliseconds since 1970, times 1024), above all ids that were "
+        "handed out. The same holds when an older value is restored.",
         unreadable="InitProducerId answers COORDINATOR_NOT_AVAILABLE once a coordinator's block of ids is used up. "
         "Producers that have an id continue.",
         remedy="Nothing. An unreadable value may be deleted, if no newer version runs.",

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kafscale.lake.listing import Manifests
+from kafscale.lake.retention import sweep
 from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.deletes import Fate
+from kafscale.lake.retention.starts import Cut
 from kafscale.lake.retention.sweep import known_epochs, swept_end
 from kafscale.storage.heads import EpochStart, Meta, decode_meta
+from kafscale.storage.manifests import decode_manifest
 from kafscale.testkit.logbuilder import LogBuilder, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 
@@ -50,6 +54,41 @@ def test_an_epoch_starts_where_it_was_first_seen() -> None:
         (3, 7),
         (4, 12),
     ]
+
+
+async def test_a_deletion_that_failed_keeps_nothing_of_what_follows_it_in_memory() -> None:
+    """Of the segments before the portion one still stands: the sweep ends there, however many lie behind it."""
+    shop = Shop()
+    log = await shop.topic("t")
+    for _ in range(20):
+        await log.append(records(5))
+    await log.checkpoint()
+    cut = Cut(topic=log.topic, partition=0, start=80, moved=False)
+    gone = {(seg.base, seg.etag) for seg in log.segments[:16]}
+    for stands, held in ((None, 16), (10, 10), (0, 0)):
+        rest = gone - {(log.segments[stands].base, log.segments[stands].etag)} if stands is not None else gone
+        books = await sweep._read(shop.lake(), Manifests(shop.store), cut, rest)
+        assert books is not None
+        assert books.listed == tuple(log.segments[:held])
+
+
+async def test_the_epochs_of_all_chunks_that_go_are_kept() -> None:
+    shop = Shop()
+    log = await shop.topic("t")
+    for epoch in (2, 3, 4):
+        await log.claim(epoch)
+        await log.append(records(5))
+        await log.checkpoint()
+    for upto in (1, 2):
+        some = log.segments[:upto] if upto == 1 else log.segments[1:]
+        cut = Cut(topic=log.topic, partition=0, start=some[-1].end, moved=False)
+        await sweep.sweep(shop.lake(), Manifests(shop.store), cut, {(seg.base, seg.etag) for seg in some})
+    kv = await shop.etcd.get(shop.keys.meta(log.topic.topic_id, 0))
+    assert kv is not None
+    meta = decode_meta(kv.value)
+    assert meta.chunks == ()
+    told = decode_manifest(await shop.store.get(meta.epochs_key)).epochs
+    assert told == tuple(EpochStart(epoch=2 + number, start=5 * number) for number in range(3))
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.DROP_REPLY])

@@ -31,7 +31,7 @@ Gone = Collection[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """Head and meta at one revision, and what they list between what is swept and a cut."""
+    """Head and meta at one revision, and what they list behind what is swept that is gone, up to a cut."""
 
     meta: Meta
     meta_revision: int
@@ -65,7 +65,7 @@ async def sweep(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> list[
     meta named before and names no more, to be deleted."""
     for _ in range(TRIES_MAX):
         try:
-            books = await _read(lake, manifests, cut)
+            books = await _read(lake, manifests, cut, gone)
             if books is None:
                 return []  # the topic is gone
             end = swept_end(books.meta, books.listed, gone, cut.start)
@@ -84,15 +84,15 @@ async def sweep(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> list[
     raise Overtaken(f"{cut.topic.name}/{cut.partition}", TRIES_MAX)
 
 
-async def _read(lake: Lake, manifests: Manifests, cut: Cut) -> Books | None:
+async def _read(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> Books | None:
     (outline,) = await read_outlines(lake, [(cut.topic, cut.partition)])
     if not outline.head_created or not outline.meta_revision:
         return None
     listed = []
     async with aclosing(segments_of(manifests, outline, outline.meta.swept)) as segments:
         async for seg in segments:
-            if seg.end > cut.start:
-                break
+            if seg.end > cut.start or (seg.base, seg.etag) not in gone:
+                break  # no farther, or one whose deletion failed would keep all that follow it in memory
             listed.append(seg)
     return Books(
         meta=outline.meta,

@@ -69,15 +69,17 @@ class Look:
             return
         found: list[ObjectInfo] = []
         listed = 0
-        async for info in self._listed(behind):
-            listed += 1
-            if await self._is_unnamed(info):
-                found.append(info)
-            if len(found) >= self._objects_max or listed >= LISTED_MAX:
-                yield Portion(found=await self._condemned(found), upto=info.key)
-                found, listed, self._moved = [], 0, False
-        yield Portion(found=await self._condemned(found), upto="")
-        await self._walk.close()
+        try:
+            async for info in self._listed(behind):
+                listed += 1
+                if await self._is_unnamed(info):
+                    found.append(info)
+                if len(found) >= self._objects_max or listed >= LISTED_MAX:
+                    yield Portion(found=await self._condemned(found), upto=info.key)
+                    found, listed, self._moved = [], 0, False
+            yield Portion(found=await self._condemned(found), upto="")
+        finally:
+            await self._walk.close()
 
     async def _listed(self, behind: str) -> AsyncGenerator[ObjectInfo, None]:
         """A tree that does not hold `behind` is past if one that comes later does."""
