@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
+from kafscale.admin import plan
 from kafscale.admin.context import assembled
 from kafscale.admin.deletion import Deletions
+from kafscale.admin.plan import NewTopic
 from kafscale.admin.settings import AdminSettings
 from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.etcd_space import EtcdSpace
@@ -21,7 +23,7 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership import Instance, InstanceState, Listener, LiveView
 from kafscale.storage.membership_records import encode_live
 from kafscale.storage.objects import MemoryStore
-from kafscale.storage.topics import TopicsView
+from kafscale.storage.topics import Topic, TopicsView
 from kafscale.storage.views import PrefixView
 from kafscale.testkit.inbound import inbound
 from kafscale.wire.buffers import Buffer
@@ -105,3 +107,14 @@ class Replied:
 
     def answer(self, request: InboundRequest, status: int, revision: int, body: Sequence[Buffer]) -> None:
         self.revision = revision
+
+
+async def created(admin: Admin, name: str, partitions: int = 3) -> Topic:
+    topic = await admin.store.create(NewTopic(name=name, partitions=partitions), now_ms=1)
+    assert isinstance(topic, Topic), topic
+    return topic
+
+
+async def condemned(admin: Admin, name: str) -> None:
+    await created(admin, name)
+    assert isinstance(await admin.store.change(name, plan.mark_deleting), Topic)
