@@ -10,6 +10,7 @@ from kafscale.runtime.exposition import expose
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd import EtcdClient
 from kafscale.storage.heads import decode_meta
+from kafscale.storage.job_runs import JobPlace, decode_job_place
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import encode_topic
@@ -89,3 +90,6 @@ async def test_orphans_are_collected_and_counted(etcd: EtcdClient, keyspace: Key
     text = expose(metrics.read())
     assert b"kafscale_upkeep_orphans_deleted_objects_total 1.0" in text
     assert b"kafscale_upkeep_strange_objects 1.0" in text
+    kv = await etcd.get(keyspace.job_place("orphans"))
+    assert kv is not None, "another round goes on where this one ended"
+    assert decode_job_place(kv.value) == JobPlace(topic="t", partition=0)
