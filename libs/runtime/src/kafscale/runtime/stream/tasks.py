@@ -71,7 +71,7 @@ class _Tasks:
             return
         finally:
             CURRENT_SPAN.reset(token)
-        self._run_in_task(request, _rest(_Begun(running, wait)))
+        self._run_in_task(request, _Begun(running, wait))
 
     def _run_in_task(self, request: InboundRequest, running: Coroutine[Any, Any, None]) -> None:
         self._running += 1
@@ -103,8 +103,12 @@ class _Tasks:
                 request.reply(status=ReplyStatus.FAILED)
 
 
-class _Begun(Generator[Wait, Any, None]):
-    """What is left of a coroutine that waits: first its wait, then all that follows."""
+class _Begun(Coroutine[Wait, Any, None], Generator[Wait, Any, None]):
+    """What is left of a coroutine that waits, for a task to run: first its wait, then all that follows.
+
+    A coroutine itself, and not awaited by one: a task that is cancelled before its first step throws into it, and what
+    it holds must hear that.
+    """
 
     def __init__(self, running: Coroutine[Wait, Any, None], wait: Wait) -> None:
         self._running = running
@@ -122,10 +126,6 @@ class _Begun(Generator[Wait, Any, None]):
 
     def __await__(self) -> Generator[Wait, Any, None]:
         return self
-
-
-async def _rest(begun: _Begun) -> None:
-    await begun
 
 
 def _own_context(request: InboundRequest) -> Context:
