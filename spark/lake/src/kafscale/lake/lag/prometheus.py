@@ -92,13 +92,13 @@ def _of_members(report: Report) -> Iterable[Gauge]:
     yield Gauge(f"{prefix}_lag_seconds", "Group time lag of a partition", _MEMBER, values(_lag_seconds))
     yield Gauge(
         f"{prefix}_eta_seconds",
-        "Time until the group has read all of a partition, if it goes on as now",
+        "Time until the group has read all of a partition, at the present rates",
         _MEMBER,
         values(lambda row: _seconds(row.eta_ms)),
     )
     yield Gauge(
         f"{prefix}_expires_seconds",
-        "Time until retention takes the group's next record of a partition",
+        "Time until retention deletes the group's next record of a partition",
         _MEMBER,
         values(lambda row: _seconds(soonest(row.expires_in_ms, row.expires_by_size_ms))),
     )
