@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.wire.batches import BatchHeader, pack_batch
+from kafscale.wire.batches import RECORDS_MAX, BatchHeader, pack_batch
 from kafscale.wire.compression import Codec, compress
 from kafscale.wire.headers import encode_request_header
 from kafscale.wire.records import Record, build_batch, signed_varint
@@ -180,7 +180,7 @@ def configs_of_one_topic(target: Target) -> Attack:
 def offsets_of_one_group(target: Target) -> Attack:
     make_topic(target, WIDE, WIDE_PARTITIONS)
     with target.raw() as raw:
-        commit_wide(raw, "named-often")
+        assert commit_wide(raw, "named-often") == {0}
     wanted = offset_fetch.OffsetFetchRequestGroup(group_id="named-often", topics=None)
     message = offset_fetch.OffsetFetchRequest(groups=[wanted] * 24)
     return one_request(target, 9, 8, b"".join(offset_fetch.encode_request(message, 8)))
@@ -230,8 +230,13 @@ def auto_created_topics(target: Target) -> Attack:
     return one_request(target, 3, METADATA_V, b"".join(metadata.encode_request(message, METADATA_V)))
 
 
-def bomb(records: bytes, count: int) -> bytes:
-    """A small batch with very many records, and a time far ahead. Its CRC and its header are good."""
+def soon_ms() -> int:
+    """Half an hour ahead: as late as a topic takes, with time to spare."""
+    return int(time.time() * 1000) + 1_800_000
+
+
+def bomb(records: bytes, count: int, newest_ms: int) -> bytes:
+    """A small batch with very many records. Its CRC and its header are good."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,
@@ -241,7 +246,7 @@ def bomb(records: bytes, count: int) -> bytes:
         attributes=int(Codec.ZSTD),
         last_offset_delta=count - 1,
         base_timestamp=0,
-        max_timestamp=2**61,
+        max_timestamp=newest_ms,
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,
@@ -251,13 +256,14 @@ def bomb(records: bytes, count: int) -> bytes:
 
 
 def bombs_by_time(target: Target) -> Attack:
-    """Six batches of nine million records, 37 KB in all, and one question for a time in them."""
+    """Fifty batches of a million records, 40 KB in all, and one question for a time that their headers promise."""
     make_topic(target, "bombs")
     small = bytes([12, 0, 0, 0, 1, 1, 0])  # no key, no value, and the same offset each time
-    count = 63 * MIB // len(small)
+    newest_ms = soon_ms()
     with target.raw() as raw:
-        ask_produce(raw, produce_body(("bombs", 0, bomb(small * count, count) * 6)))
-    wanted = list_offsets.ListOffsetsRequestPartition(partition_index=0, timestamp=2**60)
+        batches = bomb(small * RECORDS_MAX, RECORDS_MAX, newest_ms) * 50
+        assert [part.error_code for part in ask_produce(raw, produce_body(("bombs", 0, batches)))] == [0]
+    wanted = list_offsets.ListOffsetsRequestPartition(partition_index=0, timestamp=newest_ms - 1)
     message = list_offsets.ListOffsetsRequest(
         replica_id=-1, topics=[list_offsets.ListOffsetsRequestTopic(name="bombs", partitions=[wanted])]
     )
@@ -267,12 +273,11 @@ def bombs_by_time(target: Target) -> Attack:
 def compacted_bombs(target: Target) -> Attack:
     """Records of compacted topics are read before they are taken: four batches with a million records each."""
     make_topic(target, "compacted", configs={"cleanup.policy": "compact"})
-    count = 1_000_000
     records = bytearray()
-    for n in range(count):
+    for n in range(RECORDS_MAX):
         delta = signed_varint(n)
         records += signed_varint(len(delta) + 6) + b"\0\0" + delta + b"\x02k\x02v\0"
-    body = produce_body(("compacted", 0, bomb(bytes(records), count)))
+    body = produce_body(("compacted", 0, bomb(bytes(records), RECORDS_MAX, soon_ms())))
     codes: list[int] = []
 
     def one() -> None:
@@ -285,7 +290,7 @@ def compacted_bombs(target: Target) -> Attack:
 
     def attack() -> Outcome:
         _together(one, 4)
-        return {"answers": len(codes)}
+        return {"answers": len(codes), "taken": codes.count(0)}
 
     return attack
 
@@ -303,8 +308,8 @@ def offset_commits(target: Target) -> Attack:
     return attack
 
 
-def commit_wide(raw: Raw, group: str) -> None:
-    """16 MB of offsets; what the coordinator says to it is its own matter."""
+def commit_wide(raw: Raw, group: str) -> set[int]:
+    """16 MB of offsets; the codes that came back."""
     partitions = [
         offset_commit.OffsetCommitRequestPartition(
             partition_index=n, committed_offset=1, committed_leader_epoch=-1, committed_metadata="m" * 4_096
@@ -317,7 +322,8 @@ def commit_wide(raw: Raw, group: str) -> None:
         member_id="",
         topics=[offset_commit.OffsetCommitRequestTopic(name=WIDE, partitions=partitions)],
     )
-    ask(raw, offset_commit, 7, message)
+    answer = ask(raw, offset_commit, 7, message)
+    return {part.error_code for topic in answer.topics for part in topic.partitions}
 
 
 def slow_probes(target: Target) -> Attack:

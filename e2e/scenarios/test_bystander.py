@@ -37,7 +37,11 @@ LONGEST_S = 5.0
 """How much longer any request may take."""
 QUIET_S = 4.0
 ATTACK_TIMEOUT_S = 150.0
-WANTED: Mapping[str, Mapping[str, int]] = {"honest and slow": {"answered": 6}, "slow probes": {"probes": 3}}
+WANTED: Mapping[str, Mapping[str, int]] = {
+    "honest and slow": {"answered": 6},
+    "bombs for a compacted topic": {"taken": 4},
+    "slow probes": {"probes": 3},
+}
 """What an attacker, or who looks like one, must see."""
 
 

@@ -138,6 +138,9 @@ async def test_a_state_that_stays_torn_is_never_answered_from(
             for timestamp in (1_100, 3_900, EARLIEST, MAX_TIMESTAMP):
                 found = await client.list_offsets(topic, timestamp)
                 assert (found.error_code, found.offset) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+            for timestamp in (3_900, EARLIEST):
+                old = await client.list_offsets(topic, timestamp, version=0, count=9)
+                assert (old.error_code, list(old.old_style_offsets)) == (ErrorCode.LEADER_NOT_AVAILABLE, [])
             end = await client.epoch_end(topic, 1)
             assert (end.error_code, end.end_offset) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
             other = await client.list_offsets(topic, EARLIEST, partitions=[1])
