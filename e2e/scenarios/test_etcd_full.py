@@ -133,7 +133,7 @@ def test_offsets_of_invented_groups_leave_etcd_to_heads_and_leases(cluster: Clus
     done = kafscale(cluster, "etcd-repair")
     assert done.returncode == 0, done.stderr
     until("a topic is made", lambda: created(cluster, "new") in (0, ErrorCode.TOPIC_ALREADY_EXISTS))
-    assert commit(cluster, "stranger") == {0}
+    until("a group is made", lambda: commit(cluster, f"stranger-{os.urandom(4).hex()}") == {0})
 
 
 def fill(cluster: Cluster, *, upto: int) -> None:

@@ -150,11 +150,12 @@ def test_a_full_disk_is_a_storage_error_that_passes(small_disk: Cluster) -> None
     known = Producer({"bootstrap.servers": small_disk.bootstrap, "log_level": 0})
     known.produce("full-too", b"the topic is made by this")
     assert known.flush(60) == 0
-    with under_load(small_disk, "full", PARTITIONS) as load, Raw.to(small_disk.bootstrap) as raw:
-        fill(filler)
-        until("a full disk is said", lambda: send(raw, "full-too") == ErrorCode.KAFKA_STORAGE_ERROR)
-        filler.unlink()
-        until("there is room again", lambda: send(raw, "full-too") == ErrorCode.NONE)
+    with under_load(small_disk, "full", PARTITIONS) as load:
+        fill(filler)  # may take longer than a connection may be without a request
+        with Raw.to(small_disk.bootstrap) as raw:
+            until("a full disk is said", lambda: send(raw, "full-too") == ErrorCode.KAFKA_STORAGE_ERROR)
+            filler.unlink()
+            until("there is room again", lambda: send(raw, "full-too") == ErrorCode.NONE)
         goes_on(load)
     done = small_disk.fsck()
     assert done.returncode == 0, done.stdout + done.stderr
