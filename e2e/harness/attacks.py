@@ -276,7 +276,7 @@ def compacted_bombs(target: Target) -> Attack:
     records = bytearray()
     for n in range(RECORDS_MAX):
         delta = signed_varint(n)
-        records += signed_varint(len(delta) + 6) + b"\0\0" + delta + b"\x02k\x02v\0"
+        records += signed_varint(len(delta) + 7) + b"\0\0" + delta + b"\x02k\x02v\0"
     body = produce_body(("compacted", 0, bomb(bytes(records), RECORDS_MAX, soon_ms())))
     codes: list[int] = []
 
