@@ -263,7 +263,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 def _children(pid: int) -> list[int]:
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
     return [int(child) for child in text.split()]
 
@@ -271,5 +271,5 @@ def _children(pid: int) -> list[int]:
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it has ended: before the file was opened, or after
         return ""
