@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.wire.batches import RECORDS_MAX, BatchHeader, pack_batch
+from kafscale.wire.batches import RECORDS_MAX, pack_batch, read_batch_header
 from kafscale.wire.compression import Codec, compress
 from kafscale.wire.headers import encode_request_header
 from kafscale.wire.records import Record, build_batch, signed_varint
@@ -34,6 +34,7 @@ from kafscale.wire.schema import (
     offset_fetch,
     sync_group,
 )
+from msgspec.structs import replace
 
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import (
@@ -237,19 +238,12 @@ def soon_ms() -> int:
 
 def bomb(records: bytes, count: int, newest_ms: int) -> bytes:
     """A small batch with very many records. Its CRC and its header are good."""
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        partition_leader_epoch=-1,
-        magic=2,
-        crc=0,
+    header = replace(
+        read_batch_header(build_batch([Record()])),
         attributes=int(Codec.ZSTD),
         last_offset_delta=count - 1,
         base_timestamp=0,
         max_timestamp=newest_ms,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
         records_count=count,
     )
     return bytes(pack_batch(header, compress(Codec.ZSTD, records)))
