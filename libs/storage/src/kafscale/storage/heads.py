@@ -225,11 +225,12 @@ def decode_meta(data: bytes) -> Meta:
     )
 
 
-def check_meta(head: Head, meta: Meta) -> None:
-    """Raises CorruptValue for a meta that is not this head's, as both were at one revision: one that is gone, or an old
-    one that was put back. It lists too little, and a checkpoint on top of it would lose the rest for good."""
-    if head.tail and head.tail[0].base != meta.manifest_end:
-        raise CorruptValue("meta", f"it ends at {meta.manifest_end}, the head begins at {head.tail[0].base}")
+def check_meta(tail: Sequence[Seg], meta: Meta) -> None:
+    """Raises CorruptValue for a meta that does not fit the tail of its head, both at one revision: a meta that is lost,
+    or an old one that was restored. It lists too little. A checkpoint on top of it would lose the rest for good, and
+    a collection of orphans would delete it."""
+    if tail and tail[0].base != meta.manifest_end:
+        raise CorruptValue("meta", f"it ends at {meta.manifest_end}, the head begins at {tail[0].base}")
 
 
 def encode_owner(record: OwnerRecord) -> bytes:

@@ -80,7 +80,7 @@ class Checkpointer:
         meta = decode_meta(read.kvs[0].value) if read.kvs else Meta()
         revision = read.kvs[0].mod_revision if read.kvs else 0
         if heads.kvs:
-            check_meta(decode_head(heads.kvs[0].value), meta)
+            check_meta(decode_head(heads.kvs[0].value).tail, meta)
         snap_key = await self._put_snapshot(id_, plan.snapshot)
         if plan.manifest is not None:
             meta = await self._extend(id_, meta, plan.manifest)

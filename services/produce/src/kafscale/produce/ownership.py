@@ -258,7 +258,7 @@ class Ownership:
         the head and the meta of now name."""
         for left in reversed(range(LOOKS_MAX)):
             try:
-                check_meta(won.head, won.meta)
+                check_meta(won.head.tail, won.meta)
                 return await self._recovery.producers(id_, won.head, won.meta)
             except LogDamaged:
                 now = await self._look_again(id_, won)

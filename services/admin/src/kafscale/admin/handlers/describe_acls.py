@@ -16,7 +16,8 @@ from kafscale.wire.schema.describe_acls import (
     encode_response,
 )
 
-NO_AUTHORIZER = "No Authorizer is configured on the broker"
+NO_AUTHORIZER_ON_BROKER = "No Authorizer is configured on the broker"
+"""A Kafka broker answers this request itself, in these words; the others are its controller's."""
 
 
 def handler(_: AdminContext) -> AsyncHandler:
@@ -24,4 +25,4 @@ def handler(_: AdminContext) -> AsyncHandler:
 
 
 def _refused(_: DescribeAclsRequest) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_ON_BROKER)

@@ -16,7 +16,7 @@ from kafscale.lake.places import Place
 from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.walk import Walk
 from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Range, RangeResult, Txn
-from kafscale.storage.heads import CorruptValue, decode_head, encode_meta
+from kafscale.storage.heads import check_meta, decode_head, encode_meta
 from kafscale.storage.keys import OWN_TREE, index_beside
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound
 
@@ -140,9 +140,7 @@ class Look:
     async def _look_again(self) -> None:
         """What was told before stays true: a segment that was not listed below `next` never is."""
         (outline,) = await read_outlines(self._lake, [(self._topic, self._partition)])
-        if outline.tail and outline.tail[0].base != outline.meta.manifest_end:
-            # A meta that lists too little, as an old one does that was put back, would give committed segments away.
-            raise CorruptValue("meta", f"it ends at {outline.meta.manifest_end}, the head begins later")
+        check_meta(outline.tail, outline.meta)
         self._moved = self._moved or outline.meta.chunks != self._outline.meta.chunks
         await self._walk.close()
         self._outline, self._walk = outline, Walk(self._manifests, outline)
