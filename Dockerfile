@@ -37,7 +37,7 @@ RUN groupadd --gid 10001 kafscale \
     && useradd --uid 10001 --gid kafscale --home-dir /tmp --no-create-home --shell /usr/sbin/nologin kafscale \
     && rm -rf /var/log/*
 COPY --from=build /opt/kafscale /opt/kafscale
-# The allocator's variables are those of kafscale.runtime.malloc, which says why.
+# The allocator's variables are those of kafscale.runtime.malloc_env, which says why.
 ENV PATH=/opt/kafscale/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -52,5 +52,5 @@ USER 10001:10001
 WORKDIR /tmp
 EXPOSE 7000 8000 9092
 # Ready, not merely alive: whoever waits for a container by its health wants to send it requests.
-HEALTHCHECK --interval=5s --timeout=10s --start-period=60s --retries=6 CMD ["python", "-m", "kafscale.runtime.page", "/readyz"]
+HEALTHCHECK --interval=5s --timeout=10s --start-period=60s --retries=6 CMD ["python", "-m", "kafscale.runtime.healthcheck", "/readyz"]
 ENTRYPOINT ["service"]

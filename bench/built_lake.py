@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafscale.lake.catalog import Lake
-from kafscale.storage.etcd import EtcdClient, Put, Txn
+from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.heads import Head, ManifestRef, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import Keyspace

@@ -24,7 +24,7 @@ from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore, StoreConfig, open_store
 from kafscale.storage.topics import Topic, TopicsView

@@ -31,7 +31,7 @@ from kafscale.lake.export.run import export
 from kafscale.lake.heads import scan_heads
 from kafscale.lake.scan import Question, scan
 from kafscale.lake.sql import query
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore, StoreConfig, open_store
 from kafscale.testkit.etcd import start_etcd

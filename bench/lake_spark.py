@@ -26,7 +26,7 @@ from uuid import uuid4
 import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log
 from kafscale.runtime.settings import ServiceSettings
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import StoreConfig, open_store
 from kafscale.testkit.etcd import start_etcd

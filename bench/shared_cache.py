@@ -28,7 +28,7 @@ from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.ports import free_port
 from kafscale.runtime.shared_cache import open_shared_cache
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects.s3 import S3Store
 from kafscale.storage.topics import TopicsView

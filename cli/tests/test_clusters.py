@@ -13,8 +13,8 @@ from kafscale.cli.datadir import DataDir, Endpoints
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.ports import free_port
 from kafscale.runtime.settings import ServiceSettings
-from kafscale.storage.etcd import EtcdUnknown
-from kafscale.storage.etcd_errors import UnknownKind
+from kafscale.storage.etcd.client import EtcdUnknown
+from kafscale.storage.etcd.errors import UnknownKind
 from typer.testing import CliRunner
 
 COMMANDS = ["status", "fsck", "lag", "spark lag", "spark retention --dry-run"]

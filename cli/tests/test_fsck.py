@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.cli.fsck.run import Fsck, Verdict
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.objects import MemoryStore

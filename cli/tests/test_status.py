@@ -10,7 +10,7 @@ from kafscale.cli.status.draw import doing
 from kafscale.cli.status.gather import count_groups, http_address, rates, totals
 from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Picture, Told, paint
 from kafscale.storage.keys import Keyspace, SlotId
-from kafscale.storage.membership_records import Instance, InstanceState, Listener
+from kafscale.storage.membership.records import Instance, InstanceState, Listener
 
 NOW_MS = 1_000_000
 

@@ -11,7 +11,7 @@ from kafscale.cli import up
 from kafscale.cli.datadir import DataDir
 from kafscale.cli.options import ROLES
 from kafscale.runtime.etcd_binary import EtcdFailed
-from kafscale.storage.membership import Instance, InstanceState
+from kafscale.storage.membership.members import Instance, InstanceState
 
 
 class Slow:

@@ -12,10 +12,10 @@ from http.client import HTTPResponse
 from typing import TypeVar
 
 from kafscale.storage.claims import rendezvous
-from kafscale.storage.etcd import EtcdClient, EtcdError
+from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.heads import Head, Seg, decode_head, decode_owner
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership_records import Instance, decode_live
+from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import decode_topic
 

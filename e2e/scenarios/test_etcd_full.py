@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kafscale.runtime.etcd_binary import HISTORY, QUOTA_BYTES, SNAPSHOT_ENTRIES
-from kafscale.storage.etcd import EtcdClient, EtcdStatus, EtcdUnknown, Put, Txn
+from kafscale.storage.etcd.client import EtcdClient, EtcdStatus, EtcdUnknown, Put, Txn
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_groups, offset_commit
 

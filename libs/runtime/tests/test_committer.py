@@ -22,7 +22,7 @@ from kafscale.runtime.committer import (
 )
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     Compare,
     EtcdClient,
     EtcdRejected,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing, EtcdProcess, find_etcd, socket_folder
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.testkit.etcd import etcd_program, start_etcd
 
 FAKE_ETCD = "#!/bin/sh\necho etcd Version: 9.9.9\n"

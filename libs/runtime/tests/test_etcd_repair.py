@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.etcd_repair import StillFull, repair
-from kafscale.storage.etcd import EtcdClient, EtcdUnknown, Put, Txn
+from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, Put, Txn
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
 from kafscale.testkit.etcd import start_etcd
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from kafscale.runtime.etcd_space import KEY_COST_BYTES, EtcdSpace, Use
-from kafscale.storage.etcd import EtcdClient, EtcdStatus, EtcdUnknown, UnknownKind
+from kafscale.storage.etcd.client import EtcdClient, EtcdStatus, EtcdUnknown, UnknownKind
 
 MIB = 1 << 20
 QUOTA = 100 * MIB

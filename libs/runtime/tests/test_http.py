@@ -8,7 +8,7 @@ from kafscale.runtime.addresses import split_address
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.health import Health
 from kafscale.runtime.http import CONNECTIONS_MAX, HttpFace, serving
-from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metrics import Metrics
 
 DONE_S = 30

@@ -17,13 +17,13 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.runtime.face import advertised_http
-from kafscale.runtime.loopwatch import STUCK_EXIT_CODE
+from kafscale.runtime.grpc_server import advertised_http
+from kafscale.runtime.loop_watchdog import STUCK_EXIT_CODE
 from kafscale.runtime.stream.client import BackendLost, StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import Instance, InstanceState, LiveView
+from kafscale.storage.membership.members import Instance, InstanceState, LiveView
 from kafscale.testkit.etcd import etcd_program
 
 SERVICE = Path(__file__).with_name("echo_service.py")

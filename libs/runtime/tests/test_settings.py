@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from kafscale.runtime.outside import connect_etcd, open_object_store, store_config
+from kafscale.runtime.dependencies import connect_etcd, open_object_store, store_config
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import BadSettings, load_settings, parse_flags, read_settings
 from kafscale.storage.objects import S3Config

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 import structlog
-from kafscale.runtime.own_tasks import OwnTasks
+from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import BadSettings, read_settings
 from kafscale.runtime.span_delivery import QUEUE_SPANS_MAX, span_line

@@ -6,11 +6,12 @@ import pytest
 import structlog
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.runtime import waits
+from kafscale.runtime import dependency_wait
 from kafscale.runtime.backoff import Backoff
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import ManualClock
-from kafscale.runtime.loopwatch import (
+from kafscale.runtime.dependency_wait import Need, wait_for
+from kafscale.runtime.loop_watchdog import (
     CATCH_UP_MS,
     LOOK_EVERY_MS,
     STALL_MS,
@@ -21,8 +22,7 @@ from kafscale.runtime.loopwatch import (
 )
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
-from kafscale.runtime.waits import Need, wait_for
-from kafscale.storage.membership_keepalive import LEASE_TTL_S
+from kafscale.storage.membership.keepalive import LEASE_TTL_S
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=40))
@@ -161,8 +161,8 @@ class NotYet(Exception):
 
 
 async def test_waiting_says_so_once_per_reason_and_says_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "RETRY_FIRST_MS", 1)
-    monkeypatch.setattr(waits, "RETRY_CAP_MS", 2)
+    monkeypatch.setattr(dependency_wait, "RETRY_FIRST_MS", 1)
+    monkeypatch.setattr(dependency_wait, "RETRY_CAP_MS", 2)
     clock = ManualClock()
     tries = 0
     told: list[str] = []
@@ -191,8 +191,8 @@ async def test_waiting_says_so_once_per_reason_and_says_when_it_ends(monkeypatch
 
 
 async def test_waiting_reminds_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "RETRY_FIRST_MS", 1)
-    monkeypatch.setattr(waits, "RETRY_CAP_MS", 1)
+    monkeypatch.setattr(dependency_wait, "RETRY_FIRST_MS", 1)
+    monkeypatch.setattr(dependency_wait, "RETRY_CAP_MS", 1)
     clock = ManualClock()
     tries = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafscale.storage.brokers import brokers_on
-from kafscale.storage.membership import Instance, InstanceState, Listener
+from kafscale.storage.membership.members import Instance, InstanceState, Listener
 
 STARTING, READY, DRAINING = InstanceState.STARTING, InstanceState.READY, InstanceState.DRAINING
 

@@ -27,7 +27,7 @@ from kafscale.storage.claims import (
     read_claim,
     rendezvous,
 )
-from kafscale.storage.etcd import Delete, EtcdClient, Put, Txn, TxnResult
+from kafscale.storage.etcd.client import Delete, EtcdClient, Put, Txn, TxnResult
 from kafscale.storage.heads import Head, Meta, decode_head, decode_owner, encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.topics import Topic, TopicState, encode_topic

@@ -13,10 +13,10 @@ import pytest
 from google.protobuf.message import Message
 from kafscale.etcd.v3 import rpc_pb2 as pb
 from kafscale.runtime.etcd_binary import EtcdProcess, MemberTls
-from kafscale.storage.etcd import EtcdClient, EtcdRejected, EtcdTls, EtcdUnknown
-from kafscale.storage.etcd_pool import Method
+from kafscale.storage.etcd.client import EtcdClient, EtcdRejected, EtcdTls, EtcdUnknown
+from kafscale.storage.etcd.pool import Method
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import InstanceState, Pace, Registration
+from kafscale.storage.membership.members import InstanceState, Pace, Registration
 from kafscale.testkit.etcd import start_etcd
 
 PASSWORD = "correct horse"

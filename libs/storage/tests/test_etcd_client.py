@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     Compare,
     Delete,
     DeleteResult,
@@ -15,7 +15,7 @@ from kafscale.storage.etcd import (
     Txn,
     TxnResult,
 )
-from kafscale.storage.etcd import PutResult as Written
+from kafscale.storage.etcd.client import PutResult as Written
 from kafscale.storage.keys import Keyspace, prefix_end
 
 NESTED_MAX = 127

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.ports import free_port
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     Compare,
     EtcdClient,
     EtcdRejected,

@@ -10,7 +10,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from kafscale.storage.etcd import EtcdClient, Put, Txn
+from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.keys import Keyspace
 from kafscale.testkit.etcd import start_etcd
 

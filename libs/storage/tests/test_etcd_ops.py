@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 from kafscale.etcd.v3 import rpc_pb2 as pb
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     BadEndpoint,
     Compare,
     Delete,
@@ -18,9 +18,9 @@ from kafscale.storage.etcd import (
     TxnResult,
     UnknownKind,
 )
-from kafscale.storage.etcd_errors import classify
-from kafscale.storage.etcd_ops import Operator, Target, decode_txn, encode_txn
-from kafscale.storage.etcd_transport import Endpoint
+from kafscale.storage.etcd.errors import classify
+from kafscale.storage.etcd.ops import Operator, Target, decode_txn, encode_txn
+from kafscale.storage.etcd.transport import Endpoint
 
 Code = grpc.StatusCode
 

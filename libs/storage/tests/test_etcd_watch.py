@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kafscale.etcd.v3 import rpc_pb2 as pb
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     EtcdClient,
     EtcdUnknown,
     EventKind,
@@ -18,8 +18,8 @@ from kafscale.storage.etcd import (
     WatchCompacted,
     WatchEvent,
 )
-from kafscale.storage.etcd_pool import Pool
-from kafscale.storage.etcd_transport import Access
+from kafscale.storage.etcd.pool import Pool
+from kafscale.storage.etcd.transport import Access
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.testkit.etcd import start_etcd, start_etcd_cluster
 from kafscale.testkit.proxy import FaultProxy

@@ -21,7 +21,7 @@ from kafscale.storage.consumer_groups import (
     part_key,
     stored_groups,
 )
-from kafscale.storage.etcd import KeyValue
+from kafscale.storage.etcd.client import KeyValue
 from kafscale.storage.groups import (
     ClassicGroup,
     CommittedOffset,

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.ports import free_port
-from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import (
+from kafscale.storage.membership.keepalive import KeepaliveThread
+from kafscale.storage.membership.members import (
     Instance,
     InstanceState,
     Listener,
@@ -24,8 +25,7 @@ from kafscale.storage.membership import (
     Pace,
     Registration,
 )
-from kafscale.storage.membership_keepalive import KeepaliveThread
-from kafscale.storage.membership_records import decode_live, encode_live, encode_node
+from kafscale.storage.membership.records import decode_live, encode_live, encode_node
 from kafscale.testkit.etcd import start_etcd
 from kafscale.testkit.proxy import FaultProxy
 

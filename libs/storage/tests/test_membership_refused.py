@@ -10,12 +10,12 @@ from pathlib import Path
 import grpc
 import pytest
 from kafscale.runtime.ports import free_port
-from kafscale.storage.etcd import EtcdClient, EtcdError, EtcdRejected, EtcdUnknown, UnknownKind
-from kafscale.storage.etcd_pool import LEASE_KEEPALIVE
-from kafscale.storage.etcd_transport import Access
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, EtcdRejected, EtcdUnknown, UnknownKind
+from kafscale.storage.etcd.pool import LEASE_KEEPALIVE
+from kafscale.storage.etcd.transport import Access
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import Pace, Registration, RegistrationRefused
-from kafscale.storage.membership_keepalive import KeepaliveThread
+from kafscale.storage.membership.keepalive import KeepaliveThread
+from kafscale.storage.membership.members import Pace, Registration, RegistrationRefused
 from kafscale.testkit.etcd import start_etcd
 
 ROLE = "produce"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.claims import NO_NODE, Grounds
-from kafscale.storage.etcd import EtcdClient, Put, Txn, TxnResult
+from kafscale.storage.etcd.client import EtcdClient, Put, Txn, TxnResult
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.slots import (
     ROLE,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.schema import UnknownSchema, UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_topic, encode_topic

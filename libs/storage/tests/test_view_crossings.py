@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     EtcdUnknown,
     EventKind,
     KeyValue,

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     EtcdClient,
     KeyValue,
     Put,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafscale.storage.etcd import Compare, Delete, EtcdClient, Put, Txn
+from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, Put, Txn
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import IfAbsent, IfMatch, MemoryStore, ObjectStore, PreconditionFailed
 from kafscale.storage.objects.directory import DirectoryStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 
 from services.admin.tests.harness import Admin, running

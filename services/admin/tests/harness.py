@@ -17,11 +17,11 @@ from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.inbound import InboundRequest
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import decode_owner
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import Instance, InstanceState, Listener, LiveView
-from kafscale.storage.membership_records import encode_live
+from kafscale.storage.membership.members import Instance, InstanceState, Listener, LiveView
+from kafscale.storage.membership.records import encode_live
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic, TopicsView
 from kafscale.storage.views import PrefixView

@@ -9,7 +9,7 @@ import pytest
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.handlers import alter_configs, describe_configs, incremental_alter_configs
 from kafscale.admin.plan import NewTopic
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode

@@ -11,7 +11,7 @@ from kafscale.admin.handlers import (
     incremental_alter_configs,
     list_config_resources,
 )
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.group_configs import decode_group_configs
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode

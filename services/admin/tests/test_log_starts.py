@@ -17,8 +17,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kafscale.admin.log_starts import HIGH_WATERMARK, Deleted, LogStarts, Place, start_after
-from kafscale.storage.etcd import Compare, EtcdClient, KeyValue, Op, Put, Range, RangeResult, Txn, TxnResult
-from kafscale.storage.etcd_ops import PutResult, Result
+from kafscale.storage.etcd.client import (
+    Compare,
+    EtcdClient,
+    KeyValue,
+    Op,
+    Put,
+    Range,
+    RangeResult,
+    Txn,
+    TxnResult,
+)
+from kafscale.storage.etcd.ops import PutResult, Result
 from kafscale.storage.heads import Head, Meta, decode_head, decode_meta, encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.log_starts import LogBounds

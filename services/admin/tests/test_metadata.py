@@ -10,10 +10,10 @@ import pytest
 from kafscale.admin.auto_creation import PLACES
 from kafscale.admin.handlers import metadata
 from kafscale.admin.plan import NewTopic, Refused
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import OwnerRecord, encode_owner
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import Listener
+from kafscale.storage.membership.members import Listener
 from kafscale.storage.topics import Topic
 from kafscale.testkit.inbound import inbound
 from kafscale.wire.errors import ErrorCode, WireError

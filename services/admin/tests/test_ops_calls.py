@@ -17,10 +17,10 @@ from kafscale.admin.handlers import (
     list_partition_reassignments,
 )
 from kafscale.admin.plan import NewTopic
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import OwnerRecord, encode_owner
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import Listener
+from kafscale.storage.membership.members import Listener
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_acls as create_acls_schema
 from kafscale.wire.schema import delete_acls as delete_acls_schema

@@ -15,10 +15,10 @@ from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import Runtime
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.membership import Instance, InstanceState, LiveView
-from kafscale.storage.membership_records import encode_live
+from kafscale.storage.membership.members import Instance, InstanceState, LiveView
+from kafscale.storage.membership.records import encode_live
 from kafscale.storage.slots import ROLE
 from kafscale.storage.topics import Topic, TopicsView, encode_topic
 from kafscale.testkit.inbound import inbound

@@ -18,7 +18,7 @@ from kafscale.coordinator.handlers import (
     offset_fetch,
 )
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.schema import consumer_group_describe as consumer_schema
 from kafscale.wire.schema import consumer_group_heartbeat as beat_schema

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from kafscale.coordinator.groups import commits as commits_module
 from kafscale.coordinator.groups.commits import KEYS_WAITING_MAX, Stored
-from kafscale.storage.etcd import Delete, EtcdClient, EtcdUnknown, Put, Txn, UnknownKind
+from kafscale.storage.etcd.client import Delete, EtcdClient, EtcdUnknown, Put, Txn, UnknownKind
 from kafscale.storage.groups import CommittedOffset
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.wire.errors import ErrorCode

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from kafscale.coordinator.handlers import consumer_group_heartbeat, join_group, offset_commit
 from kafscale.coordinator.settings import CoordinatorSettings
-from kafscale.storage.etcd import EtcdClient, EtcdStatus
+from kafscale.storage.etcd.client import EtcdClient, EtcdStatus
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_heartbeat as heartbeat_schema

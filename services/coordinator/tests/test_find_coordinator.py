@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafscale.coordinator.handlers.find_coordinator import find
-from kafscale.storage.membership import Instance, InstanceState, Listener
+from kafscale.storage.membership.members import Instance, InstanceState, Listener
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.find_coordinator import FindCoordinatorRequest
 

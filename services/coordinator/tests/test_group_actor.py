@@ -24,7 +24,7 @@ from kafscale.coordinator.handlers import (
     sync_group,
 )
 from kafscale.storage.consumer_groups import stored_groups
-from kafscale.storage.etcd import EtcdClient, EtcdRejected, EtcdUnknown, UnknownKind
+from kafscale.storage.etcd.client import EtcdClient, EtcdRejected, EtcdUnknown, UnknownKind
 from kafscale.storage.groups import ClassicGroup, ClassicPhase, ConsumerGroup, GroupState
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.slots import Slot, encode_slot, slot_of

@@ -21,7 +21,7 @@ from kafscale.coordinator.handlers import (
     offset_commit,
     sync_group,
 )
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_describe as consumer_describe_schema

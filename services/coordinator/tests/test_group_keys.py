@@ -12,7 +12,7 @@ from kafscale.coordinator.groups import writes
 from kafscale.coordinator.groups.consumer_kind import saved_of
 from kafscale.coordinator.handlers import consumer_group_heartbeat, delete_groups
 from kafscale.storage.consumer_groups import Part, PartKind, part_key, stored_groups
-from kafscale.storage.etcd import EtcdClient, Put, Txn
+from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.groups import (
     ConsumerGroup,
     ConsumerMember,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from kafscale.coordinator.consumer.model import Tick
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.group_configs import (
     HEARTBEAT_INTERVAL_MS,
     SESSION_TIMEOUT_MS,

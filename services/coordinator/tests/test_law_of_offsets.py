@@ -11,7 +11,7 @@ import random
 
 import pytest
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.storage.etcd import EtcdClient, EtcdUnknown, UnknownKind
+from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
 from kafscale.storage.groups import CommittedOffset
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.slots import slot_of

@@ -16,7 +16,7 @@ from kafscale.coordinator.handlers import (
 )
 from kafscale.coordinator.handlers.offset_commit import LATEST_MS
 from kafscale.coordinator.settings import CoordinatorSettings
-from kafscale.storage.etcd import EtcdClient, EtcdUnknown, UnknownKind
+from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
 from kafscale.storage.groups import NO_EXPIRY, CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.slots import slot_of

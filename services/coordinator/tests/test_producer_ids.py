@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from kafscale.coordinator.producer_ids import BLOCK_SIZE, IDS_PER_MS, ProducerIdBlocks
 from kafscale.runtime.clock import ManualClock, SystemClock
-from kafscale.storage.etcd import EtcdClient, EtcdUnknown, Txn, TxnResult
-from kafscale.storage.etcd_errors import UnknownKind
+from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, Txn, TxnResult
+from kafscale.storage.etcd.errors import UnknownKind
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1.store_pb2 import ProducerIds

@@ -10,12 +10,12 @@ import pytest
 from kafscale.coordinator.classic.model import Abandon, Token
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.slots import Fleet, Slots
-from kafscale.storage.etcd import EtcdClient
-from kafscale.storage.etcd_transport import MESSAGE_BYTES_MAX
+from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.etcd.transport import MESSAGE_BYTES_MAX
 from kafscale.storage.groups import ClassicGroup, GroupState, encode_group
 from kafscale.storage.keys import Keyspace, SlotId
-from kafscale.storage.membership import InstanceState
-from kafscale.storage.membership_records import encode_live
+from kafscale.storage.membership.members import InstanceState
+from kafscale.storage.membership.records import encode_live
 from kafscale.storage.slots import Slot, decode_slot, encode_slot, slot_of
 
 from services.coordinator.tests.shell_harness import Coordinator, until

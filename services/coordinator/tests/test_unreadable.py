@@ -20,7 +20,7 @@ from kafscale.coordinator.handlers import (
 )
 from kafscale.storage.claims import Grounds
 from kafscale.storage.consumer_groups import Part, PartKind, part_key
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import (
     ClassicGroup,
     CommittedOffset,

@@ -11,7 +11,7 @@ from kafscale.coordinator.groups import commits as commits_module
 from kafscale.coordinator.groups import upkeep as upkeep_module
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.handlers import offset_commit
-from kafscale.storage.etcd import EtcdClient, EtcdUnknown, UnknownKind
+from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
 from kafscale.storage.groups import CommittedOffset
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.slots import Slot, encode_slot, slot_of

@@ -16,7 +16,7 @@ from kafscale.runtime.shared_cache import open_shared_cache
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import Topic, TopicsView

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.run import Bounds, Round
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic, encode_topic

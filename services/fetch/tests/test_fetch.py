@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from kafscale.fetch.logstate import PartitionKey
 from kafscale.runtime.stream.frame import ReplyStatus
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic, TopicState, encode_topic

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.fetch import old_formats
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.runtime.malloc import MALLOC_ENV
+from kafscale.runtime.malloc_env import MALLOC_ENV
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import Reply, RequestMeta
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import Instance, InstanceState, LiveView
+from kafscale.storage.membership.members import Instance, InstanceState, LiveView
 from kafscale.storage.objects import ObjectStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.wire.apis import ApiKey

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from kafscale.fetch.heads import Heads
 from kafscale.fetch.logstate import PartitionKey
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import encode_head
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from kafscale.runtime.shared_cache.entries import entry_key, sealed
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic

@@ -12,7 +12,7 @@ import pytest
 from kafscale.fetch.heads import Heads
 from kafscale.fetch.logstate import LogState, LogTable, PartitionKey
 from kafscale.fetch.lookup import LOOKS_MAX
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

@@ -13,7 +13,7 @@ from kafscale.runtime.stream.client import BackendLost
 from kafscale.runtime.stream.frame import Reply, ReplyStatus, RequestMeta
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
-from kafscale.storage.membership import Instance, InstanceState
+from kafscale.storage.membership.members import Instance, InstanceState
 from kafscale.storage.slots import Slot, slot_of
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer

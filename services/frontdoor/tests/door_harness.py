@@ -26,10 +26,10 @@ from kafscale.frontdoor.routes import Backend
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.claims import rendezvous
-from kafscale.storage.membership import Instance, InstanceState, Listener
+from kafscale.storage.membership.members import Instance, InstanceState, Listener
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.headers import decode_response_header, encode_request_header

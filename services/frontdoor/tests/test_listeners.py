@@ -4,7 +4,7 @@ import pytest
 from kafscale.frontdoor.listeners import Bind, ListenersWrong, advertised, parse
 from kafscale.frontdoor.server import bind_all, bind_for_workers
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.storage.membership import Listener
+from kafscale.storage.membership.members import Listener
 from pydantic import ValidationError
 
 PLAIN = Bind(name="PLAINTEXT", host="127.0.0.1", port=9092)

@@ -11,8 +11,8 @@ from door_harness import Cluster, FakeClient, settled, until
 from group_requests import answered, ask
 from kafscale.frontdoor.routes import Backend
 from kafscale.storage.brokers import brokers_on, leader_of
-from kafscale.storage.etcd import EtcdUnknown, UnknownKind
-from kafscale.storage.membership import Instance, InstanceState, Listener
+from kafscale.storage.etcd.client import EtcdUnknown, UnknownKind
+from kafscale.storage.membership.members import Instance, InstanceState, Listener
 from kafscale.wire.schema import describe_log_dirs, describe_producers
 
 CONTROL = "control"

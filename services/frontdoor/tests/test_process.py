@@ -21,9 +21,9 @@ import pytest
 from kafscale.frontdoor.revisions import make_page
 from kafscale.frontdoor.worker import PLAN_VARIABLE, READY
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import Instance, LiveView
+from kafscale.storage.membership.members import Instance, LiveView
 from kafscale.testkit.etcd import etcd, etcd_server, keyspace
 
 __all__ = ["etcd", "etcd_server", "keyspace"]

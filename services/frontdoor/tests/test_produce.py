@@ -3,8 +3,8 @@
 from door_harness import Cluster, settled
 from kafscale.frontdoor.routes import Backend
 from kafscale.runtime.stream.frame import ReplyStatus
-from kafscale.storage.etcd import EtcdUnknown
-from kafscale.storage.etcd_errors import UnknownKind
+from kafscale.storage.etcd.client import EtcdUnknown
+from kafscale.storage.etcd.errors import UnknownKind
 from kafscale.wire.schema import produce
 
 ONE, TWO = 1, 2

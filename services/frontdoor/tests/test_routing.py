@@ -10,7 +10,7 @@ from kafscale.frontdoor.routes import Backend
 from kafscale.frontdoor.routing import Routing
 from kafscale.frontdoor.slot_table import SlotsView
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.slots import Slot, encode_slot, slot_of
 from kafscale.testkit.etcd import etcd_server, keyspace

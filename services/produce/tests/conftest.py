@@ -11,7 +11,7 @@ import pytest_asyncio
 sys.path.insert(0, str(Path(__file__).parent))
 
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.etcd import etcd, etcd_server, keyspace

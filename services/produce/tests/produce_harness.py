@@ -19,11 +19,11 @@ from kafscale.runtime.service import Runtime
 from kafscale.runtime.stream.frame import Buffer, ReplyStatus, RequestMeta
 from kafscale.runtime.stream.server import InboundRequest
 from kafscale.storage.claims import rendezvous
-from kafscale.storage.etcd import EtcdClient, Range
+from kafscale.storage.etcd.client import EtcdClient, Range
 from kafscale.storage.heads import Head, Meta, OwnerRecord, Seg, decode_head, decode_meta, decode_owner
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.manifests import decode_manifest
-from kafscale.storage.membership import InstanceState, Pace, Registration
+from kafscale.storage.membership.members import InstanceState, Pace, Registration
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.segment import verify_segment, walk_batches
 from kafscale.storage.topics import Topic, encode_topic

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from kafscale.runtime.stream.frame import ReplyStatus
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.etcd import EtcdClient, EtcdUnknown, Txn, TxnResult, UnknownKind
+from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, Txn, TxnResult, UnknownKind
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import Pace
+from kafscale.storage.membership.members import Pace
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.etcd import start_etcd
 from kafscale.testkit.objects import Fault, FaultyStore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafscale.storage.etcd import Txn, TxnResult
+from kafscale.storage.etcd.client import Txn, TxnResult
 from kafscale.storage.log_starts import LogBounds, build_move, build_read, read_bounds
 from kafscale.storage.topics import Topic
 from kafscale.testkit.objects import Fault, FaultyStore, scripted

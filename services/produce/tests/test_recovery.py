@@ -13,7 +13,7 @@ from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.sequences import Repeat
 from kafscale.produce.recovery import LogDamaged, Recovery
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import encode_topic

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from kafscale.lake.catalog import Lake
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects.directory import DirectoryStore
 from kafscale_spark.java import NoJava, ensure_java

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     Compare,
     Delete,
     DeleteResult,
@@ -17,7 +17,7 @@ from kafscale.storage.etcd import (
     Txn,
     TxnResult,
 )
-from kafscale.storage.etcd_ops import PutResult, Result
+from kafscale.storage.etcd.ops import PutResult, Result
 from kafscale.storage.keys import prefix_end
 
 OPERATIONS_MAX = 128

@@ -16,7 +16,7 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pieces import Pieces
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.etcd import Compare, Put, Txn
+from kafscale.storage.etcd.client import Compare, Put, Txn
 from kafscale.storage.heads import decode_head, encode_head
 from kafscale.storage.snapshots import ProducerBatch, ProducerEntry, ProducerSnapshot
 from kafscale.storage.topics import Topic

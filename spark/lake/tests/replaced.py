@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from kafscale.storage.etcd import Put, Txn
+from kafscale.storage.etcd.client import Put, Txn
 from kafscale.storage.heads import Seg, encode_meta
 from kafscale.storage.manifests import decode_manifest, encode_manifest
 from kafscale.testkit.logbuilder import LogBuilder

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafscale.lake.catalog import Lake
-from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import Doomed, MemoryStore, ObjectInfo, Outcome
 from kafscale.storage.topics import Topic, encode_topic

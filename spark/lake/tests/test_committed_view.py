@@ -18,7 +18,7 @@ from kafscale.lake.counting import count_records
 from kafscale.lake.heads import CorruptSegment, check_offsets, scan_heads, without_aborted
 from kafscale.lake.scan import Question, scan
 from kafscale.lake.sql import query
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Aborted, encode_head
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore

@@ -11,7 +11,7 @@ import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.publish import Overtaken
 from kafscale.lake.compaction.run import Bounds, Round
-from kafscale.storage.etcd import EtcdUnknown, Txn, TxnResult, UnknownKind
+from kafscale.storage.etcd.client import EtcdUnknown, Txn, TxnResult, UnknownKind
 from kafscale.storage.heads import encode_meta
 from kafscale.wire.records import Codec, Record
 

@@ -15,7 +15,7 @@ from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.retention.deletes import Fate, delete_all
 from kafscale.lake.retention.orphans import Orphans
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Seg, decode_head
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import decode_manifest

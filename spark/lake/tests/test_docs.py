@@ -10,7 +10,7 @@ import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.sources import TABLES
 from kafscale.lake.sql import query
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore

@@ -17,7 +17,7 @@ from kafscale.lake.export.plan import STATE_NAME, ExportRefused, file_name, next
 from kafscale.lake.export.run import Done, export, locked
 from kafscale.lake.scan import Question, placed, scan
 from kafscale.lake.sql import QueryFailed
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore, ObjectNotFound
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

@@ -14,7 +14,7 @@ from kafscale.storage.consumer_groups import (
     encode_member_metadata,
     part_key,
 )
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import (
     ClassicGroup,
     ClassicMember,

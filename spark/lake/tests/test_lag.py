@@ -6,7 +6,7 @@ import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.lag.commits import read_commits
 from kafscale.lake.lag.measure import Lag, measure, worst
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore

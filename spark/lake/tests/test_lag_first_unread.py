@@ -11,7 +11,7 @@ from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.first_unread import READ_BYTES
 from kafscale.lake.lag.measure import Known, Lag, measure
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import CommittedOffset
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.topics import DEFAULT_RETENTION_MS, Topic, encode_topic

@@ -11,7 +11,7 @@ from kafscale.lake.lag.owners import Owner
 from kafscale.lake.lag.sampler import Sampler
 from kafscale.lake.lag.samples import SAMPLES, WHOLE_EVERY_MS, Kind, Memory, Sample, sample, thinned
 from kafscale.lake.lag.status import Status
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.slots import slot_of

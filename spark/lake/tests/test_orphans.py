@@ -9,7 +9,7 @@ import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.orphans import Found, Orphans
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import decode_manifest

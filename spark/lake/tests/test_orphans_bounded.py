@@ -15,7 +15,7 @@ from kafscale.lake.listing import Manifests
 from kafscale.lake.places import Reached, read_place
 from kafscale.lake.retention import orphans, unnamed
 from kafscale.lake.retention.orphans import JOB, Orphans
-from kafscale.storage.etcd import Txn
+from kafscale.storage.etcd.client import Txn
 from kafscale.storage.heads import decode_head, encode_head, encode_meta
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.keys import TopicId, index_beside

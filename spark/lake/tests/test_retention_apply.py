@@ -8,7 +8,7 @@ import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.deletes import Fate
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Meta, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import decode_manifest

@@ -8,7 +8,7 @@ from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.columns import Wanted
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.scan import Question, placed, scan
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore, ObjectNotFound, PreconditionFailed
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.times import offset_at
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic

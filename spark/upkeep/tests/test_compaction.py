@@ -8,7 +8,7 @@ from kafscale.lake.catalog import Lake
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.exposition import expose
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import encode_topic

@@ -11,7 +11,7 @@ from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.exposition import expose
 from kafscale.runtime.metric_table import LAG
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore

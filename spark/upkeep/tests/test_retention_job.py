@@ -8,7 +8,7 @@ from kafscale.lake.catalog import Lake
 from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.exposition import expose
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import decode_meta
 from kafscale.storage.job_runs import JobPlace, decode_job_place
 from kafscale.storage.keys import Keyspace

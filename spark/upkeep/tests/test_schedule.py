@@ -12,10 +12,10 @@ import pytest
 from kafscale.runtime.clock import ManualClock, SystemClock
 from kafscale.runtime.exposition import expose
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.etcd import EtcdClient, EtcdUnknown, UnknownKind
+from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
 from kafscale.storage.job_runs import decode_job_run, encode_job_run
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import InstanceState, LiveView, Registration
+from kafscale.storage.membership.members import InstanceState, LiveView, Registration
 from kafscale.storage.objects import StoreUnavailable
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.upkeep import schedule

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir
+from kafscale.runtime.dependencies import connect_etcd, etcd_need, open_object_store
 from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd, socket_folder
-from kafscale.runtime.outside import connect_etcd, etcd_need, open_object_store
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import read_settings
-from kafscale.storage.etcd import EtcdClient, EtcdError, EtcdRejected, EtcdUnknown
-from kafscale.storage.etcd_transport import BadEndpoint
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, EtcdRejected, EtcdUnknown
+from kafscale.storage.etcd.transport import BadEndpoint
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore
 

@@ -42,7 +42,7 @@ def telling(work: Coroutine[Any, Any, T]) -> T:
     """What it returns; what commands know to go wrong ends the process with a sentence."""
     from kafscale.cli.clusters import NoCluster
     from kafscale.runtime.settings_load import BadSettings
-    from kafscale.storage.etcd import EtcdError
+    from kafscale.storage.etcd.client import EtcdError
     from kafscale.storage.objects import StoreError
 
     known = (NoCluster, DataDirBusy, EtcdMissing, EtcdFailed, Trouble, EtcdError, StoreError)

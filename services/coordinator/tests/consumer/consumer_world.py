@@ -29,7 +29,7 @@ from kafscale.coordinator.consumer.reconcile import intersection, is_subset, uni
 from kafscale.coordinator.groups.consumer_kind import change_of, saved_of
 from kafscale.coordinator.groups.writes import Step, steps
 from kafscale.storage.consumer_groups import stored_groups
-from kafscale.storage.etcd import KeyValue, Put
+from kafscale.storage.etcd.client import KeyValue, Put
 from kafscale.storage.groups import NOT_EMPTY, ConsumerGroup
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
 from kafscale.wire.errors import ErrorCode

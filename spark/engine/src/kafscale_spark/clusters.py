@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kafscale.lake.catalog import Lake
-from kafscale.runtime.outside import connect_etcd, open_object_store
+from kafscale.runtime.dependencies import connect_etcd, open_object_store
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.keys import Keyspace
 from pydantic import ValidationError

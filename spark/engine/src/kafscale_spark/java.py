@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from kafscale.runtime.debian import NotFetched, unpacked
+from kafscale.runtime.debian_packages import NotFetched, unpacked
 
 MIN: Final = 17
 PACKAGES: Final = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from kafscale.runtime.outside import open_object_store
+from kafscale.runtime.dependencies import open_object_store
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import read_settings
 from kafscale.storage.keys import index_beside

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment, orphans
-from kafscale.storage.etcd import EtcdClient, KeyValue, Range, RangeResult, Txn
+from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range, RangeResult, Txn
 from kafscale.storage.heads import Head, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId, index_beside
 from kafscale.storage.manifests import decode_manifest

@@ -11,10 +11,10 @@ from typing import Final, TypeVar
 
 from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Picture, Told, Totals, newest, paint
 from kafscale.runtime.addresses import join_address, split_address
-from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.heads import decode_owner, parse_value
 from kafscale.storage.keys import Keyspace, UnknownKey
-from kafscale.storage.membership_records import Instance, decode_live
+from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import decode_slot
 from kafscale.storage.topics import TopicState, decode_topic

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafscale.cli.options import SERVICES, UPKEEP, WHAT_THEY_DO
-from kafscale.storage.membership_records import Instance
+from kafscale.storage.membership.records import Instance
 
 READY: Final = "ready"
 NO_ANSWER: Final = "no answer"

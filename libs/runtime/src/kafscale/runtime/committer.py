@@ -20,7 +20,7 @@ import structlog
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
 from kafscale.runtime.tracing import Span, start_child
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     Delete,
     EtcdClient,
     EtcdRejected,

@@ -6,8 +6,8 @@ from typing import Final
 import structlog
 from kafscale.runtime.service import ServiceParts
 from kafscale.runtime.stream.server import StreamServer
-from kafscale.storage.etcd import EtcdError
-from kafscale.storage.membership import InstanceState, Registration
+from kafscale.storage.etcd.client import EtcdError
+from kafscale.storage.membership.members import InstanceState, Registration
 
 log = structlog.get_logger("kafscale.process")
 

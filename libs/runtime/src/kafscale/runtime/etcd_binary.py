@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafscale.runtime.debian import NotFetched, run, unpacked
+from kafscale.runtime.debian_packages import NotFetched, run, unpacked
 from kafscale.runtime.ports import free_port
 
 START_TIMEOUT_S = 30.0

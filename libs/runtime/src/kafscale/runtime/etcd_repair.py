@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from kafscale.runtime.outside import connect_etcd
+from kafscale.runtime.dependencies import connect_etcd
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import BadSettings, read_settings
-from kafscale.storage.etcd import EtcdClient, EtcdError, EtcdRejected, EtcdUnknown, UnknownKind
-from kafscale.storage.etcd_transport import BadEndpoint, Endpoint
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, EtcdRejected, EtcdUnknown, UnknownKind
+from kafscale.storage.etcd.transport import BadEndpoint, Endpoint
 from kafscale.storage.keys import Keyspace, prefix_end
 
 COMPACT_TIMEOUT_S: Final = 600.0

@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.etcd import EtcdClient, EtcdError, EtcdStatus
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, EtcdStatus
 
 log = structlog.get_logger(__name__)
 

@@ -15,28 +15,28 @@ from typing import Final, Generic, TypeVar
 import structlog
 import uvloop
 from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.collector import calm_collector
+from kafscale.runtime.dependencies import connect_etcd, etcd_need, open_object_store, store_need
+from kafscale.runtime.dependency_wait import Need, wait_for
 from kafscale.runtime.drain import drain, leave
-from kafscale.runtime.face import GrpcFace, advertised, advertised_http
+from kafscale.runtime.gc_tuning import calm_collector
+from kafscale.runtime.grpc_server import GrpcFace, advertised, advertised_http
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
 from kafscale.runtime.logs import configure_logs
-from kafscale.runtime.loopwatch import LoopWatch, Watchdog
-from kafscale.runtime.malloc import MALLOC_ENV
+from kafscale.runtime.loop_watchdog import LoopWatch, Watchdog
+from kafscale.runtime.malloc_env import MALLOC_ENV
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.outside import connect_etcd, etcd_need, open_object_store, store_need
-from kafscale.runtime.own_tasks import OwnTasks
 from kafscale.runtime.process_metrics import watch_process
+from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.service import Runtime, ServiceParts
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import load_settings
 from kafscale.runtime.shared_cache import BadRedisUrl
 from kafscale.runtime.tracing import Tracer, open_tracer
-from kafscale.runtime.waits import Need, wait_for
-from kafscale.storage.etcd import EtcdClient, EtcdError
-from kafscale.storage.etcd_transport import BadEndpoint
+from kafscale.storage.etcd.client import EtcdClient, EtcdError
+from kafscale.storage.etcd.transport import BadEndpoint
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import (
+from kafscale.storage.membership.members import (
     InstanceState,
     Listener,
     NodeIdTaken,

@@ -6,12 +6,12 @@ from typing import Any
 
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.logs import WRITER
-from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metric_table import EVERY_SERVICE
 from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.stream.server import StreamServer
 from kafscale.runtime.tracing import Tracer
-from kafscale.storage.membership import Registration
+from kafscale.storage.membership.members import Registration
 from kafscale.storage.views import PrefixView
 
 

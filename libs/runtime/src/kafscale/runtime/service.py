@@ -14,9 +14,9 @@ from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.shared_cache import SharedCache, open_shared_cache
 from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.tracing import Tracer
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import Registration
+from kafscale.storage.membership.members import Registration
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import TopicsView
 

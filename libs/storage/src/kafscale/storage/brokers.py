@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kafscale.storage.claims import rendezvous
 from kafscale.storage.keys import TopicId
-from kafscale.storage.membership import Instance
+from kafscale.storage.membership.members import Instance
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import xxhash
-from kafscale.storage.etcd import Compare, Put, Range, RangeResult, Txn, TxnResult
+from kafscale.storage.etcd.client import Compare, Put, Range, RangeResult, Txn, TxnResult
 from kafscale.storage.heads import (
     Head,
     Meta,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
-from kafscale.storage.etcd import KeyValue
+from kafscale.storage.etcd.client import KeyValue
 from kafscale.storage.groups import (
     ConsumerGroup,
     ConsumerGroupMetadata,

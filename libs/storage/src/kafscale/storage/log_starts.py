@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kafscale.storage.claims import range_at
-from kafscale.storage.etcd import Compare, Put, Range, Txn, TxnResult
+from kafscale.storage.etcd.client import Compare, Put, Range, Txn, TxnResult
 from kafscale.storage.heads import TAIL_MAX, Meta, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.topics import Topic

@@ -14,7 +14,7 @@ from typing import Final
 from zlib import crc32
 
 from kafscale.storage.claims import Grounds, owner_gone, range_at, rendezvous
-from kafscale.storage.etcd import Compare, Put, Range, Txn, TxnResult
+from kafscale.storage.etcd.client import Compare, Put, Range, Txn, TxnResult
 from kafscale.storage.heads import checked_owner, parse_value
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.schema import SCHEMA

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 
-from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.heads import CorruptValue, parse_value
 from kafscale.storage.keys import TOPIC_ID_BYTES, Keyspace, TopicId, UnknownKey
 from kafscale.storage.schema import SCHEMA

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     EtcdClient,
     EtcdUnknown,
     EventKind,

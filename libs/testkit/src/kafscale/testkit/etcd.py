@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 from kafscale.runtime.etcd_binary import EtcdMissing, EtcdProcess, MemberTls, find_etcd
 from kafscale.runtime.ports import free_port
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 
 MEMBERS = 3

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafscale.storage.etcd import EtcdClient, Put, Txn
+from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.heads import EpochStart, Head, ManifestRef, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest, epoch_starts, ref_to

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from kafscale.runtime.debian import NotFetched, unpacked
+from kafscale.runtime.debian_packages import NotFetched, unpacked
 from kafscale.runtime.ports import free_port
 from kafscale.testkit.seaweed import dying_with_parent
 from redis import Redis

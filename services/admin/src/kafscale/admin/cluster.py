@@ -6,7 +6,7 @@ import base64
 import uuid
 
 import structlog
-from kafscale.storage.etcd import Compare, EtcdClient, Put, Range, RangeResult, Txn
+from kafscale.storage.etcd.client import Compare, EtcdClient, Put, Range, RangeResult, Txn
 from kafscale.storage.heads import parse_value
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue

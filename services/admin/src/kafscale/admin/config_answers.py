@@ -10,7 +10,7 @@ from kafscale.admin.config_table import ConfigKey, ConfigTable
 from kafscale.admin.config_values import ConfigSource, ConfigType
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.settings import AdminSettings
-from kafscale.storage.membership import Instance
+from kafscale.storage.membership.members import Instance
 from kafscale.wire.schema.describe_configs import (
     DescribeConfigsResponseResourceResult,
     DescribeConfigsResponseSynonym,

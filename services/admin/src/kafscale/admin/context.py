@@ -16,10 +16,10 @@ from kafscale.admin.topic_limits import TopicLimits
 from kafscale.admin.topics import TopicStore
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.etcd_space import EtcdSpace
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import LiveView
+from kafscale.storage.membership.members import LiveView
 from kafscale.storage.topics import TopicsView
 from kafscale.storage.views import PrefixView
 

@@ -19,7 +19,7 @@ from kafscale.admin import plan
 from kafscale.admin.topics import TopicStore
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.etcd import EtcdClient, EtcdError, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue
 from kafscale.storage.heads import decode_epoch_floor, decode_head, decode_owner
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import (

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kafscale.admin.plan import Refused
 from kafscale.admin.topics import TooContended
-from kafscale.storage.etcd import EtcdError, EtcdUnknown
+from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kafscale.admin.plan import Refused
 from kafscale.admin.topics import CAS_TRIES_MAX, TooContended
-from kafscale.storage.etcd import Compare, Delete, EtcdClient, KeyValue, Put, Range, Txn
+from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, KeyValue, Put, Range, Txn
 from kafscale.storage.group_configs import GroupConfigs, decode_group_configs, encode_group_configs
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.schema import UnreadableValue

@@ -15,7 +15,7 @@ import structlog
 from kafscale.admin.errors import refusal
 from kafscale.admin.names import invalid_reason
 from kafscale.admin.topics import CAS_TRIES_MAX
-from kafscale.storage.etcd import EtcdClient, EtcdError, Range, Txn, TxnResult
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range, Txn, TxnResult
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.log_starts import LogBounds, build_move, build_read, read_bounds
 from kafscale.storage.schema import UnreadableValue

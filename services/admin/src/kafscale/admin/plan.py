@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.names import invalid_reason
-from kafscale.storage.etcd import Compare, Delete, Put, Txn
+from kafscale.storage.etcd.client import Compare, Delete, Put, Txn
 from kafscale.storage.heads import encode_epoch_floor
 from kafscale.storage.keys import Keyspace, TopicId, prefix_end
 from kafscale.storage.topics import Topic, TopicState, encode_topic

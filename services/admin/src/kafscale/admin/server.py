@@ -15,7 +15,7 @@ from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.heads import decode_owner
-from kafscale.storage.membership import LiveView
+from kafscale.storage.membership.members import LiveView
 from kafscale.storage.views import PrefixView
 
 

@@ -13,7 +13,7 @@ from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.admin.topic_limits import TopicLimits
 from kafscale.runtime.etcd_space import EtcdSpace, Use
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import decode_epoch_floor
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_topic, encode_topic

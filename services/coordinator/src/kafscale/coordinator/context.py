@@ -10,7 +10,7 @@ from kafscale.coordinator.groups.host import Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.slots import Slots
-from kafscale.storage.membership import LiveView
+from kafscale.storage.membership.members import LiveView
 from kafscale.storage.topics import TopicsView
 
 

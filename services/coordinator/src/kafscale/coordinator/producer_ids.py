@@ -15,7 +15,7 @@ import asyncio
 from typing import Final
 
 from kafscale.runtime.clock import Clock
-from kafscale.storage.etcd import Compare, EtcdClient, Put, Txn
+from kafscale.storage.etcd.client import Compare, EtcdClient, Put, Txn
 from kafscale.storage.heads import parse_value
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import SCHEMA

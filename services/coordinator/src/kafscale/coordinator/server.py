@@ -27,7 +27,7 @@ from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.server import task_handler
-from kafscale.storage.membership import LiveView
+from kafscale.storage.membership.members import LiveView
 from kafscale.storage.slots import ROLE
 from kafscale.storage.topics import Topic, TopicState, TopicsView
 from kafscale.wire.apis import ApiKey

@@ -19,10 +19,10 @@ import structlog
 from kafscale.runtime.committer import Committer, Settled
 from kafscale.storage.claims import NO_NODE, Grounds, grounds, node_of
 from kafscale.storage.consumer_groups import KEYS_PER_PAGE
-from kafscale.storage.etcd import EtcdClient, EtcdError, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue
 from kafscale.storage.heads import CorruptValue
 from kafscale.storage.keys import Keyspace, SlotId
-from kafscale.storage.membership import LiveView
+from kafscale.storage.membership.members import LiveView
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import (
     SLOTS,

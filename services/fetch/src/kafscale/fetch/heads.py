@@ -16,7 +16,7 @@ import structlog
 from kafscale.fetch.errors import MetadataUnavailable
 from kafscale.fetch.logstate import LogState, LogTable, PartitionKey
 from kafscale.runtime.clock import Clock
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     EtcdClient,
     EtcdError,
     EventKind,

@@ -14,7 +14,7 @@ from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
 from kafscale.fetch.heads import Heads
 from kafscale.fetch.logstate import LogState, PartitionKey
 from kafscale.runtime.clock import Clock
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.keys import TopicId
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, TopicsView

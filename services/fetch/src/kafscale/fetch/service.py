@@ -19,7 +19,7 @@ from kafscale.fetch.turns import Turns
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.shared_cache import SharedCache
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import TopicsView

@@ -64,7 +64,7 @@ from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.tracing import Tracer

@@ -15,7 +15,7 @@ from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Buffer, RequestMeta
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.claims import NO_NODE, rendezvous
-from kafscale.storage.membership import Instance
+from kafscale.storage.membership.members import Instance
 
 RETIRED_GRACE_S: Final = 0.5
 

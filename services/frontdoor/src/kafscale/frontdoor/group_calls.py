@@ -23,7 +23,7 @@ from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.refusals import Refuse, refuse_all
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.loopwatch import LoopWatch
+from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.varints import uvarint

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.storage.membership import Listener
+from kafscale.storage.membership.members import Listener
 
 ADDRESS: Final = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})"

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import structlog
 from kafscale.runtime.clock import Clock
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 
 log = structlog.get_logger("kafscale.frontdoor.lookups")
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from kafscale.frontdoor.lanes import LaneKey
-from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.heads import OwnerRecord, decode_owner
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.views import PrefixView

@@ -22,9 +22,9 @@ from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.slot_table import SlotsView
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
-from kafscale.storage.etcd import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import LiveView
+from kafscale.storage.membership.members import LiveView
 from kafscale.storage.topics import TopicsView
 
 log = structlog.get_logger("kafscale.frontdoor")

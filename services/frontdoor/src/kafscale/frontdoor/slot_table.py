@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.slots import SLOTS, Slot, decode_slot
 from kafscale.storage.views import PrefixView

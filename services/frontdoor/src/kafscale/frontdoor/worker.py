@@ -22,14 +22,14 @@ from kafscale.frontdoor.server import ROLE, Door, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.collector import calm_collector
+from kafscale.runtime.dependencies import connect_etcd
+from kafscale.runtime.gc_tuning import calm_collector
 from kafscale.runtime.http import exposition
 from kafscale.runtime.logs import configure_logs
-from kafscale.runtime.loopwatch import LoopWatch, Watchdog
+from kafscale.runtime.loop_watchdog import LoopWatch, Watchdog
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.outside import connect_etcd
-from kafscale.runtime.own_tasks import OwnTasks
 from kafscale.runtime.process_metrics import watch_loop
+from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.settings_load import load_settings
 from kafscale.runtime.tracing import open_tracer
 from kafscale.storage.claims import node_of

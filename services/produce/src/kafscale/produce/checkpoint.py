@@ -17,7 +17,7 @@ from kafscale.produce.log.model import MetaWrite, PartitionId, StepDownReason, T
 from kafscale.produce.log.producers import SnapshotWork
 from kafscale.produce.merging import Merges
 from kafscale.produce.pieces import Pieces
-from kafscale.storage.etcd import EtcdClient, EtcdError, Range
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
 from kafscale.storage.heads import ManifestRef, Meta, check_meta, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import Manifest, encode_manifest, ref_to

@@ -5,7 +5,7 @@ from kafscale.produce.log.model import CommitHead, Instant, PartitionId, StepDow
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.runtime.committer import Settled
 from kafscale.storage.claims import head_in
-from kafscale.storage.etcd import Compare, Put, Range, Txn
+from kafscale.storage.etcd.client import Compare, Put, Range, Txn
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue
 

@@ -25,10 +25,10 @@ from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Settled
 from kafscale.storage.claims import Won, build_claim, build_release, node_of, read_claim
-from kafscale.storage.etcd import EtcdClient, EtcdError, Range
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
 from kafscale.storage.heads import OwnerRecord, check_meta, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.membership import LiveView
+from kafscale.storage.membership.members import LiveView
 from kafscale.storage.objects import StoreError
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, TopicsView

@@ -32,9 +32,9 @@ from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.server import task_handler
-from kafscale.storage.etcd import KeyValue
+from kafscale.storage.etcd.client import KeyValue
 from kafscale.storage.heads import OwnerRecord, decode_owner
-from kafscale.storage.membership import LiveView
+from kafscale.storage.membership.members import LiveView
 from kafscale.storage.topics import Topic
 from kafscale.storage.views import PrefixView
 from kafscale.wire.apis import ApiKey

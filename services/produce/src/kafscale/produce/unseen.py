@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 
 log = structlog.get_logger(__name__)
 

@@ -17,7 +17,7 @@ from kafscale.lake.export.plan import ExportRefused
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.checkpoints import NoCheckpoint
 from kafscale.lake.retention.apply import GRACE_S
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.objects import StoreError
 from kafscale.storage.schema import UnreadableValue
 from pyspark.errors import PySparkException

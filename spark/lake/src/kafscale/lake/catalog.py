@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafscale.storage.etcd import EtcdClient, KeyValue, Range
+from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
 from kafscale.storage.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, index_beside
 from kafscale.storage.manifests import decode_manifest

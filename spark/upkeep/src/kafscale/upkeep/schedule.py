@@ -15,10 +15,10 @@ from typing import Final, Protocol
 
 import structlog
 from kafscale.runtime.clock import Clock
-from kafscale.storage.etcd import EtcdClient, EtcdError
+from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.job_runs import decode_job_run, encode_job_run
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership import LiveView, Registration
+from kafscale.storage.membership.members import LiveView, Registration
 from kafscale.storage.objects import StoreError
 from kafscale.storage.schema import UnreadableValue
 from kafscale.upkeep.metrics import ScheduleMetrics

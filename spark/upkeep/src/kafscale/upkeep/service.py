@@ -8,7 +8,7 @@ from typing import Final
 
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
-from kafscale.storage.membership import LiveView
+from kafscale.storage.membership.members import LiveView
 from kafscale.upkeep.jobs import job_list
 from kafscale.upkeep.metrics import ScheduleMetrics
 from kafscale.upkeep.schedule import LowestNode, Schedule

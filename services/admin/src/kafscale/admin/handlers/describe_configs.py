@@ -22,7 +22,7 @@ from kafscale.admin.resources import ResourceType, damaged_topic, unknown_kind, 
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.group_configs import GroupConfigs
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode

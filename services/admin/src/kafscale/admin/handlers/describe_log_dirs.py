@@ -18,7 +18,7 @@ from kafscale.admin.sizes import PartitionKey
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode

@@ -16,7 +16,7 @@ from kafscale.admin.resources import ResourceType
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.list_config_resources import (

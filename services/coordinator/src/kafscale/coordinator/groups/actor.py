@@ -26,7 +26,7 @@ from kafscale.coordinator.groups.writes import Change, Record, Step
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.storage.claims import range_at
-from kafscale.storage.etcd import Compare, Range, Txn, TxnResult
+from kafscale.storage.etcd.client import Compare, Range, Txn, TxnResult
 from kafscale.storage.groups import NOT_EMPTY
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.slots import slot_fence

@@ -37,7 +37,7 @@ from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.etcd_space import EtcdSpace, Use
 from kafscale.storage.consumer_groups import StoredGroup, stored_groups
-from kafscale.storage.etcd import KeyValue
+from kafscale.storage.etcd.client import KeyValue
 from kafscale.storage.groups import NOT_EMPTY, ClassicGroup
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.schema import UnreadableValue

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import structlog
 from kafscale.coordinator.consumer.model import Rules
-from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.group_configs import decode_group_configs
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue

@@ -6,7 +6,7 @@ has no offset, begins anew, and commits over what it had.
 
 from __future__ import annotations
 
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.topics import Topic, TopicState, TopicsView
 from kafscale.wire.errors import ErrorCode
 

@@ -17,7 +17,7 @@ from kafscale.coordinator.groups.commits import Commits, Page, Stored, Unreadabl
 from kafscale.coordinator.groups.host import AnyActor, Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.slots import ALL_SLOTS, Held, Slots
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import TopicsView

@@ -15,7 +15,7 @@ from enum import Enum
 from itertools import groupby
 
 from kafscale.storage.consumer_groups import Part, part_key
-from kafscale.storage.etcd import Delete, Put
+from kafscale.storage.etcd.client import Delete, Put
 from kafscale.storage.keys import Keyspace, prefix_end
 
 OPS_PER_TXN_MAX = 100

@@ -14,7 +14,7 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.brokers import brokers_on, coordinator_of
-from kafscale.storage.membership import Instance
+from kafscale.storage.membership.members import Instance
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.find_coordinator import (

@@ -20,7 +20,7 @@ from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import InboundRequest
-from kafscale.storage.etcd import EtcdError
+from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.snapshots import ProducerEntry
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.buffers import Buffer

@@ -23,7 +23,7 @@ from kafscale.lake.catalog import NEVER, Lake, Log
 from kafscale.lake.compaction.rewrite import Rewritten
 from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.deletes import Condemned
-from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Txn
+from kafscale.storage.etcd.client import Compare, EtcdUnknown, Put, Txn
 from kafscale.storage.heads import ManifestRef, Meta, Seg, decode_meta, encode_meta
 from kafscale.storage.keys import META_TOPIC_ID, index_beside
 from kafscale.storage.manifests import ManifestDraft, seg_of

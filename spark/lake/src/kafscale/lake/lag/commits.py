@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kafscale.lake.catalog import Lake
 from kafscale.storage.consumer_groups import KEYS_PER_PAGE, stored_groups
-from kafscale.storage.etcd import KeyValue
+from kafscale.storage.etcd.client import KeyValue
 from kafscale.storage.groups import ClassicGroup, CommittedOffset, GroupState, decode_committed
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from kafscale.lake.catalog import Lake
-from kafscale.storage.etcd import Range
+from kafscale.storage.etcd.client import Range
 from kafscale.storage.objects import DELETES_MAX, Doomed, Outcome, PreconditionFailed, StoreError
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 

@@ -18,7 +18,7 @@ from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.plan import Walk, Whole
 from kafscale.lake.retention.together import together
-from kafscale.storage.etcd import EtcdUnknown, Txn, TxnResult
+from kafscale.storage.etcd.client import EtcdUnknown, Txn, TxnResult
 from kafscale.storage.heads import Seg
 from kafscale.storage.log_starts import LogBounds, build_move
 from kafscale.storage.objects import ObjectNotFound

@@ -18,7 +18,7 @@ from kafscale.lake.catalog import Lake, read_outlines
 from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.starts import Cut, segments_of
-from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Txn
+from kafscale.storage.etcd.client import Compare, EtcdUnknown, Put, Txn
 from kafscale.storage.heads import EpochStart, ManifestRef, Meta, Seg, encode_meta
 from kafscale.storage.manifests import Manifest, encode_manifest
 from kafscale.storage.objects import IfAbsent, ObjectNotFound

@@ -15,7 +15,7 @@ from kafscale.lake.listing import Manifests
 from kafscale.lake.places import Place
 from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.walk import Walk
-from kafscale.storage.etcd import Compare, EtcdUnknown, Put, Range, RangeResult, Txn
+from kafscale.storage.etcd.client import Compare, EtcdUnknown, Put, Range, RangeResult, Txn
 from kafscale.storage.heads import check_meta, decode_head, encode_meta
 from kafscale.storage.keys import OWN_TREE, index_beside
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound

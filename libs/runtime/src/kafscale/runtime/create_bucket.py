@@ -1,4 +1,4 @@
-"""`python -m kafscale.runtime.bucket`: makes the bucket of KAFSCALE_S3_* unless it is there, and ends when it serves.
+"""`python -m kafscale.runtime.create_bucket`: creates the bucket of KAFSCALE_S3_* if it is missing, then exits.
 
 Services never make a bucket: one that is missing is more often a wrong name. Where the store begins empty, as in
 compose, this runs once before them.
@@ -11,11 +11,11 @@ from typing import Final
 
 import structlog
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.dependencies import store_config, store_need
+from kafscale.runtime.dependency_wait import wait_for
 from kafscale.runtime.logs import configure_logs
-from kafscale.runtime.outside import store_config, store_need
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import load_settings
-from kafscale.runtime.waits import wait_for
 from kafscale.storage.objects import StoreUnsuitable, open_store
 
 log = structlog.get_logger("kafscale.bucket")

@@ -1,4 +1,4 @@
-"""`python -m kafscale.runtime.page /readyz`: a page of the service in this container; the exit code is 0 if it is well.
+"""`python -m kafscale.runtime.healthcheck /readyz`: fetches an HTTP page of this container's service; exits 0 on 200.
 
 For health checks and for a look at `/metrics` where there is no curl. It asks the port of KAFSCALE_HTTP_LISTEN on
 loopback, by a bare socket: a check every few seconds must not load what an HTTP client does.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from kafscale.runtime.bucket import make
-from kafscale.runtime.outside import open_object_store
+from kafscale.runtime.create_bucket import make
+from kafscale.runtime.dependencies import open_object_store
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import read_settings
 from kafscale.storage.objects import StoreRefused

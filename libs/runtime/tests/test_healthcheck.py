@@ -32,7 +32,7 @@ async def answering(reply: bytes, asked: list[bytes]) -> AsyncIterator[int]:
 async def check(port: int, *arguments: str) -> tuple[int, bytes, bytes]:
     """Exit code and what it printed."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kafscale.runtime.page", *arguments),
+        *(sys.executable, "-m", "kafscale.runtime.healthcheck", *arguments),
         env={**os.environ, "KAFSCALE_HTTP_LISTEN": f"0.0.0.0:{port}"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 import gc
 
-from kafscale.runtime.collector import YOUNG_OBJECTS_MAX, calm_collector
+from kafscale.runtime.gc_tuning import YOUNG_OBJECTS_MAX, calm_collector
 
 
 def test_what_exists_is_not_looked_at_again_and_young_objects_seldom() -> None:

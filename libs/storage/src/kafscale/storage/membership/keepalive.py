@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import grpc
 from kafscale.etcd.v3 import rpc_pb2 as pb
-from kafscale.storage.etcd_errors import EtcdError, EtcdRejected, classify
-from kafscale.storage.etcd_pool import AUTHENTICATE, LEASE_KEEPALIVE, serialize
-from kafscale.storage.etcd_transport import Access
+from kafscale.storage.etcd.errors import EtcdError, EtcdRejected, classify
+from kafscale.storage.etcd.pool import AUTHENTICATE, LEASE_KEEPALIVE, serialize
+from kafscale.storage.etcd.transport import Access
 
 LEASE_TTL_S = 8
 KEEPALIVE_S = 2.0

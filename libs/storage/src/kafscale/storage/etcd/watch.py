@@ -16,7 +16,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 from kafscale.etcd.v3 import rpc_pb2 as pb
-from kafscale.storage.etcd_errors import (
+from kafscale.storage.etcd.errors import (
     EtcdError,
     EtcdRejected,
     EtcdUnknown,
@@ -24,8 +24,8 @@ from kafscale.storage.etcd_errors import (
     WatchCompacted,
     classify,
 )
-from kafscale.storage.etcd_ops import WatchBatch, WatchEvent, decode_event
-from kafscale.storage.etcd_pool import WATCH, Member, Pool
+from kafscale.storage.etcd.ops import WatchBatch, WatchEvent, decode_event
+from kafscale.storage.etcd.pool import WATCH, Member, Pool
 
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 1.0

@@ -18,7 +18,7 @@ from typing import Final, Self
 import structlog
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.logs import WRITER
-from kafscale.storage.membership_keepalive import LEASE_TTL_S
+from kafscale.storage.membership.keepalive import LEASE_TTL_S
 
 log = structlog.get_logger("kafscale.process")
 

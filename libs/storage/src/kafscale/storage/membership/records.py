@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from kafscale.storage.etcd_ops import KeyValue
+from kafscale.storage.etcd.ops import KeyValue
 from kafscale.storage.heads import CorruptValue, parse_value
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import SCHEMA

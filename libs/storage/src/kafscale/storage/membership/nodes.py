@@ -12,10 +12,10 @@ import logging
 import time
 from contextlib import suppress
 
-from kafscale.storage.etcd import EtcdClient, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.keys import Keyspace, UnknownKey
-from kafscale.storage.membership_keepalive import Pace
-from kafscale.storage.membership_records import Instance, decode_live
+from kafscale.storage.membership.keepalive import Pace
+from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 from kafscale.etcd.v3 import rpc_pb2 as pb
-from kafscale.storage.etcd_errors import EtcdRejected, EtcdUnknown, UnknownKind, classify
-from kafscale.storage.etcd_transport import Access, Endpoint
+from kafscale.storage.etcd.errors import EtcdRejected, EtcdUnknown, UnknownKind, classify
+from kafscale.storage.etcd.transport import Access, Endpoint
 
 RETRY_PAUSE_S = 0.05
 """Between two rounds over all endpoints while reading."""

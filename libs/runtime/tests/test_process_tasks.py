@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.logs import CURRENT_REQUEST
-from kafscale.runtime.own_tasks import OwnTasks
+from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.stream.server import StreamServer, _ServerStream, task_handler

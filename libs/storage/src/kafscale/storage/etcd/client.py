@@ -16,8 +16,8 @@ from typing import Self
 import grpc
 import grpc.aio
 from kafscale.etcd.v3 import rpc_pb2 as pb
-from kafscale.storage import etcd_pool as rpc
-from kafscale.storage.etcd_errors import (
+from kafscale.storage.etcd import pool as rpc
+from kafscale.storage.etcd.errors import (
     EtcdError,
     EtcdRejected,
     EtcdUnknown,
@@ -25,7 +25,7 @@ from kafscale.storage.etcd_errors import (
     WatchCompacted,
     classify,
 )
-from kafscale.storage.etcd_ops import (
+from kafscale.storage.etcd.ops import (
     Compare,
     Delete,
     DeleteResult,
@@ -44,8 +44,8 @@ from kafscale.storage.etcd_ops import (
     decode_txn,
     encode_txn,
 )
-from kafscale.storage.etcd_transport import Access, BadEndpoint, EtcdTls
-from kafscale.storage.etcd_watch import Watch
+from kafscale.storage.etcd.transport import Access, BadEndpoint, EtcdTls
+from kafscale.storage.etcd.watch import Watch
 from kafscale.storage.keys import prefix_end
 
 __all__ = [

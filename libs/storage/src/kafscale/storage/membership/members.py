@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
-from kafscale.storage.etcd import (
+from kafscale.storage.etcd.client import (
     Compare,
     Delete,
     EtcdClient,
@@ -31,9 +31,9 @@ from kafscale.storage.etcd import (
     Txn,
 )
 from kafscale.storage.keys import Keyspace, prefix_end
-from kafscale.storage.membership_keepalive import KeepaliveThread, Pace
-from kafscale.storage.membership_nodes import NodeIdTaken, choose_node_id
-from kafscale.storage.membership_records import (
+from kafscale.storage.membership.keepalive import KeepaliveThread, Pace
+from kafscale.storage.membership.nodes import NodeIdTaken, choose_node_id
+from kafscale.storage.membership.records import (
     Instance,
     InstanceState,
     Listener,

@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from kafscale.runtime.dependency_wait import Need
 from kafscale.runtime.redaction import redact_text
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.tracing import traced
-from kafscale.runtime.waits import Need
-from kafscale.storage.etcd import TIMEOUT_S, EtcdClient, EtcdError, EtcdTls, Txn, TxnResult
+from kafscale.storage.etcd.client import TIMEOUT_S, EtcdClient, EtcdError, EtcdTls, Txn, TxnResult
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import (
     ObjectStore,

@@ -4,11 +4,11 @@ import os
 import subprocess
 import sys
 
-from kafscale.runtime.malloc import MALLOC_ENV
+from kafscale.runtime.malloc_env import MALLOC_ENV
 
 FLOOD = """
 from pathlib import Path
-from kafscale.runtime.malloc import give_back
+from kafscale.runtime.malloc_env import give_back
 
 def held_mib():
     (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmRSS"))
