@@ -100,6 +100,6 @@ async def test_a_log_that_starts_within_a_manifest_is_looked_at_once() -> None:
     read = death.calls.count("get")
     assert await outlines.read({("t", 0): [155]}, 2) == first
     assert death.calls.count("get") == read
-    await log.retain_from(150, delete=False)
+    await log.retain_from(145, delete=False)  # within the stretch that was remembered
     (moved,) = await outlines.read({("t", 0): [155]}, 2)
-    assert sum(seg.size for seg in moved.segments) == sum(seg.size for seg in log.segments if seg.end > 150)
+    assert sum(seg.size for seg in moved.segments) == sum(seg.size for seg in log.segments if seg.end > 145)
