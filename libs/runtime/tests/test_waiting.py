@@ -7,7 +7,6 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.runtime import dependency_wait
-from kafscale.runtime.backoff import Backoff
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.dependency_wait import Need, wait_for
@@ -22,6 +21,7 @@ from kafscale.runtime.loop_watchdog import (
 )
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.storage.backoff import Backoff
 from kafscale.storage.membership.keepalive import LEASE_TTL_S
 
 

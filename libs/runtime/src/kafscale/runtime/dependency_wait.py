@@ -1,13 +1,12 @@
 """Waiting for what a service cannot do without: it says so once per change, and serves when it comes."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import structlog
-from kafscale.runtime.backoff import Backoff
 from kafscale.runtime.clock import Clock
+from kafscale.storage.backoff import Backoff
 
 log = structlog.get_logger("kafscale.process")
 
@@ -54,4 +53,4 @@ async def wait_for(need: Need[T], *, clock: Clock, say: Callable[[str], None]) -
             if said_kind is not None:
                 log.info("there it is", need=need.what, waited_ms=clock.now_ms() - began_ms)
             return found
-        await asyncio.sleep(backoff.next_s())
+        await backoff.sleep()
