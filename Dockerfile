@@ -37,7 +37,7 @@ RUN groupadd --gid 10001 kafscale \
     && useradd --uid 10001 --gid kafscale --home-dir /tmp --no-create-home --shell /usr/sbin/nologin kafscale \
     && rm -rf /var/log/*
 COPY --from=build /opt/kafscale /opt/kafscale
-# The allocator's variables are those of kafscale.runtime.malloc_env, which says why.
+# The allocator's variables are those of kafscale.runtime.memory_tuning, which says why.
 ENV PATH=/opt/kafscale/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

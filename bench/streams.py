@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import grpc.aio
 import uvloop
-from kafscale.runtime.malloc_env import MALLOC_ENV
+from kafscale.runtime.memory_tuning import MALLOC_ENV
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.options import SERVER_OPTIONS

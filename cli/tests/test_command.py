@@ -14,7 +14,7 @@ import typer
 from kafscale.cli.__main__ import app
 from kafscale.cli.groups import EARLIEST, LATEST, Target, target_of
 from kafscale.cli.options import ROLES, WHAT_THEY_DO
-from kafscale.runtime.malloc_env import MALLOC_ENV
+from kafscale.runtime.memory_tuning import MALLOC_ENV
 from typer.testing import CliRunner
 
 RUNNER = CliRunner()

@@ -13,9 +13,9 @@ from kafscale.cli.kafka.client import Client, Passing, check, connected, patient
 from kafscale.cli.kafka.errors import KafkaTrouble, refusal
 from kafscale.cli.kafka.topics import list_topics
 from kafscale.runtime.ports import free_port
-from kafscale.wire.apis import ApiKey
+from kafscale.wire.apis import ApiKey, response_header_version
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.headers import decode_request_header, encode_response_header
+from kafscale.wire.headers import decode_request_header
 from kafscale.wire.schema import metadata
 
 Answer = Callable[[bytes], bytes | None]
@@ -54,8 +54,11 @@ def two_topics(frame: bytes) -> bytes:
             for name in ("orders", "clicks")
         ],
     )
-    return encode_response_header(ApiKey.METADATA, header.api_version, header.correlation_id) + b"".join(
-        metadata.encode_response(body, header.api_version)
+    tags = b"\x00" if response_header_version(ApiKey.METADATA, header.api_version) else b""
+    return (
+        header.correlation_id.to_bytes(4, "big")
+        + tags
+        + b"".join(metadata.encode_response(body, header.api_version))
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,10 +83,14 @@ class Deployment:
     def open_store(self) -> ObjectStore:
         return S3Store(self.s3.s3_config())
 
-    def start_services(self) -> None:
-        """Starts all five and waits for nothing."""
+    def start_services(
+        self, env: Mapping[str, str] | None = None, launchers: Mapping[str, str] | None = None
+    ) -> None:
+        """Starts all five and waits for nothing. `launchers`: role to the module that starts it, if not its own."""
         for role in ROLES:
-            self.services[role] = Service.start(role, self.env, self.folder / "log" / f"{role}.log")
+            log = self.folder / "log" / f"{role}.log"
+            launcher = (launchers or {}).get(role)
+            self.services[role] = Service.start(role, {**self.env, **(env or {})}, log, launcher)
 
     def start_etcd(self) -> None:
         asyncio.run(self.etcd.start())

@@ -60,13 +60,19 @@ class Service:
     process: subprocess.Popen[bytes]
 
     @classmethod
-    def start(cls, role: str, env: Mapping[str, str], log: Path) -> Service:
-        """Its HTTP page is where `env` says, else at a port that was free."""
+    def start(cls, role: str, env: Mapping[str, str], log: Path, launcher: str | None = None) -> Service:
+        """Its HTTP page is where `env` says, else at a port that was free. `launcher`: a module that runs it."""
         http = env.get("KAFSCALE_HTTP_LISTEN") or f"127.0.0.1:{free_port()}"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [*dying_with_parent(), sys.executable, "-m", f"kafscale.{role}"],
+                [
+                    *dying_with_parent(),
+                    sys.executable,
+                    "-m",
+                    *([launcher] if launcher else []),
+                    f"kafscale.{role}",
+                ],
                 env={**os.environ, **MALLOC_ENV, **env, "KAFSCALE_HTTP_LISTEN": http},
                 stdin=subprocess.DEVNULL,
                 stdout=output,

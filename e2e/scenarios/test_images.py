@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from kafscale.runtime.malloc_env import MALLOC_ENV
+from kafscale.runtime.memory_tuning import MALLOC_ENV
 
 from e2e.harness.compose import ROLES, ROOT
 

@@ -23,7 +23,7 @@ START_S_MIN: Final = 30
 ALIVE_S_MIN: Final = 20
 READY_S_MAX: Final = 10
 LEAVE_S: Final = 5
-"""Streams end and the registration is taken back after the drain: `runtime/grpc_server.py`, `runtime/drain.py`."""
+"""Streams end and the registration is taken back after the drain: `runtime/grpc_server.py`, `runtime/process.py`."""
 PROCESS_BYTES: Final = 256 << 20
 RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 TOPOLOGIES: Final = {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}

@@ -13,7 +13,6 @@ from kafscale.admin.context import assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.plan import NewTopic
 from kafscale.admin.settings import AdminSettings
-from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.inbound import InboundRequest
@@ -25,6 +24,7 @@ from kafscale.storage.membership.records import encode_live
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic, TopicsView
 from kafscale.storage.views import PrefixView
+from kafscale.testkit.clock import ManualClock
 from kafscale.testkit.inbound import inbound
 from kafscale.wire.buffers import Buffer
 

@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 from kafscale.coordinator.producer_ids import BLOCK_SIZE, IDS_PER_MS, ProducerIdBlocks
-from kafscale.runtime.clock import ManualClock, SystemClock
+from kafscale.runtime.clock import SystemClock
 from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, Txn, TxnResult
 from kafscale.storage.etcd.errors import UnknownKind
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1.store_pb2 import ProducerIds
+from kafscale.testkit.clock import ManualClock
 
 FLOOR = ManualClock().wall_ms() * IDS_PER_MS
 

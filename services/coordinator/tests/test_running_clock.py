@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafscale.coordinator.groups.running_clock import RunningClock
-from kafscale.runtime.clock import ManualClock
+from kafscale.testkit.clock import ManualClock
 
 
 def test_a_pause_is_not_lived_through() -> None:

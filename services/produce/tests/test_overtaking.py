@@ -102,7 +102,7 @@ async def test_being_behind_is_no_new_refusal_so_a_producer_is_held_up_for_a_whi
     topic = await cluster.topic()
     await node.send(topic, 0, batch(b"other"))
     budget = node.runtime.budget
-    budget.reserve(budget.free_bytes)
+    budget.reserve(budget.bytes_max - budget.used_bytes)
     assert (
         await node.send(topic, 0, batch(b"0", pid=9, epoch=0, seq=0))
     ).error is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -144,7 +144,7 @@ async def test_a_pipeline_whose_first_batch_found_no_memory_is_taken_in_order(cl
     topic = await cluster.topic()
     await node.send(topic, 0, batch(b"other"))
     budget = node.runtime.budget
-    budget.reserve(budget.free_bytes)
+    budget.reserve(budget.bytes_max - budget.used_bytes)
     batches = [batch(b"%d" % n, pid=9, epoch=0, seq=n) for n in range(3)]
     assert (await node.send(topic, 0, batches[0])).error is ErrorCode.NOT_ENOUGH_REPLICAS
     budget.release(budget.used_bytes)

@@ -7,7 +7,6 @@ from kafscale.lake.catalog import Lake
 from kafscale.lake.lag.history import read_samples
 from kafscale.lake.lag.prometheus import gauges
 from kafscale.lake.lag.report import Report
-from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.exposition import expose
 from kafscale.runtime.metric_table import LAG
 from kafscale.runtime.metrics import Metrics
@@ -16,6 +15,7 @@ from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.slots import slot_of
+from kafscale.testkit.clock import ManualClock
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.upkeep import lag
 from kafscale.upkeep.lag import MISSED_MAX, LagJob

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafscale.lake.catalog import Lake
-from kafscale.runtime.clock import ManualClock
 from kafscale.runtime.exposition import expose
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient
@@ -14,6 +13,7 @@ from kafscale.storage.job_runs import JobPlace, decode_job_place
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import encode_topic
+from kafscale.testkit.clock import ManualClock
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.upkeep.orphans import OrphansJob
 from kafscale.upkeep.retention import LEAP_MAX_MS, RetentionJob, SteadyClock

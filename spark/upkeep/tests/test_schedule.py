@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from kafscale.runtime.clock import ManualClock, SystemClock
+from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.exposition import expose
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
@@ -18,6 +18,7 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import InstanceState, LiveView, Registration
 from kafscale.storage.objects import StoreUnavailable
 from kafscale.store.v1 import store_pb2 as pb
+from kafscale.testkit.clock import ManualClock
 from kafscale.upkeep import schedule
 from kafscale.upkeep.metrics import ScheduleMetrics
 from kafscale.upkeep.schedule import Job, LowestNode, Schedule

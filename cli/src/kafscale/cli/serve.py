@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import typer
 from kafscale.cli.options import WHAT_THEY_DO
 from kafscale.cli.supervisor import service_argv
-from kafscale.runtime.malloc_env import MALLOC_ENV
+from kafscale.runtime.memory_tuning import MALLOC_ENV
 
 app = typer.Typer(
     name="serve",

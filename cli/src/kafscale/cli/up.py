@@ -25,7 +25,7 @@ from kafscale.cli.greeting import answers_as_kafka
 from kafscale.cli.options import ROLES, SERVICES, UPKEEP, StoreKind
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
 from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess, find_etcd, socket_folder
-from kafscale.runtime.malloc_env import MALLOC_ENV
+from kafscale.runtime.memory_tuning import MALLOC_ENV
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.membership.members import InstanceState, LiveView

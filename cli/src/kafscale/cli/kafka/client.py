@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from kafscale.cli.kafka.connection import Api, BadAnswer, Connection
 from kafscale.cli.kafka.errors import KafkaTrouble, refusal
 from kafscale.runtime.addresses import join_address, split_address
-from kafscale.runtime.backoff import Backoff
+from kafscale.storage.backoff import Backoff
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import find_coordinator, metadata
 

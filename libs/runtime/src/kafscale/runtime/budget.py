@@ -7,13 +7,12 @@ What to do when the budget refuses (stop reading, answer a retriable error) is t
 class MemoryBudget:
     """Single-threaded: for one event loop."""
 
-    __slots__ = ("_bytes_max", "_peak_bytes", "_refusals", "_used_bytes")
+    __slots__ = ("_bytes_max", "_refusals", "_used_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         assert bytes_max > 0, "a budget of nothing admits nothing"
         self._bytes_max = bytes_max
         self._used_bytes = 0
-        self._peak_bytes = 0
         self._refusals = 0
 
     @property
@@ -23,14 +22,6 @@ class MemoryBudget:
     @property
     def used_bytes(self) -> int:
         return self._used_bytes
-
-    @property
-    def peak_bytes(self) -> int:
-        return self._peak_bytes
-
-    @property
-    def free_bytes(self) -> int:
-        return max(0, self._bytes_max - self._used_bytes)
 
     @property
     def refusals(self) -> int:
@@ -44,14 +35,12 @@ class MemoryBudget:
             self._refusals += 1
             return False
         self._used_bytes = wanted
-        self._peak_bytes = max(self._peak_bytes, wanted)
         return True
 
     def force(self, size_bytes: int) -> None:
         """Counts bytes that are already held and cannot be refused."""
         assert size_bytes >= 0, "a reservation is not a release"
         self._used_bytes += size_bytes
-        self._peak_bytes = max(self._peak_bytes, self._used_bytes)
 
     def release(self, size_bytes: int) -> None:
         assert 0 <= size_bytes <= self._used_bytes, "released more than was reserved"

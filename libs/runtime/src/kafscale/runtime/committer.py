@@ -11,7 +11,6 @@ of it. Jobs of one key may still be in two requests at a time: who needs them in
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import structlog
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
 from kafscale.runtime.tracing import Span, start_child
+from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import (
     Delete,
     EtcdClient,
@@ -185,7 +185,7 @@ class Committer:
     async def _send(self, worker: int, jobs: list[_Job]) -> list[Answer]:
         request = Txn(success=tuple(job.txn for job in jobs))
         self._metrics.jobs.observe(len(jobs))
-        delay_ms = RETRY_FIRST_MS
+        backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
         while True:
             try:
                 result = await self._etcd.txn(request, timeout_s=TRY_TIMEOUT_S)
@@ -200,8 +200,7 @@ class Committer:
             else:
                 ambiguous = self._unknown_since.pop(worker, None) is not None
                 return [_settle(nested, result.revision, ambiguous) for nested in result.responses]
-            await asyncio.sleep(delay_ms * random.uniform(0.5, 1.0) / 1000)  # noqa: S311 - jitter
-            delay_ms = min(delay_ms * 2, RETRY_MAX_MS)
+            await backoff.sleep()
 
     def _note_unknown(self, worker: int, kind: UnknownKind, jobs: int) -> None:
         self._metrics.unknown.inc()

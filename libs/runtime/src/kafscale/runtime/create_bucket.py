@@ -11,8 +11,7 @@ from typing import Final
 
 import structlog
 from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.dependencies import store_config, store_need
-from kafscale.runtime.dependency_wait import wait_for
+from kafscale.runtime.dependencies import store_config, store_need, wait_for
 from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import load_settings

@@ -16,7 +16,7 @@ import structlog
 from kafscale.runtime.log_storms import StormGuard, Storms
 from kafscale.runtime.log_writer import LogWriter
 from kafscale.runtime.redaction import redact_field
-from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.runtime.request_meta import RequestMeta
 from kafscale.wire.apis import api_label
 from structlog.typing import EventDict, Processor, WrappedLogger
 

@@ -15,16 +15,20 @@ from typing import Final, Generic, TypeVar
 import structlog
 import uvloop
 from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.dependencies import connect_etcd, etcd_need, open_object_store, store_need
-from kafscale.runtime.dependency_wait import Need, wait_for
-from kafscale.runtime.drain import drain, leave
-from kafscale.runtime.gc_tuning import calm_collector
+from kafscale.runtime.dependencies import (
+    Need,
+    connect_etcd,
+    etcd_need,
+    open_object_store,
+    store_need,
+    wait_for,
+)
 from kafscale.runtime.grpc_server import GrpcFace, advertised, advertised_http
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
 from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.loop_watchdog import LoopWatch, Watchdog
-from kafscale.runtime.malloc_env import MALLOC_ENV
+from kafscale.runtime.memory_tuning import MALLOC_ENV, calm_collector
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process_metrics import watch_process
 from kafscale.runtime.process_tasks import OwnTasks
@@ -32,6 +36,7 @@ from kafscale.runtime.service import Runtime, ServiceParts
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import load_settings
 from kafscale.runtime.shared_cache import BadRedisUrl
+from kafscale.runtime.stream.server import StreamServer
 from kafscale.runtime.tracing import Tracer, open_tracer
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.etcd.transport import BadEndpoint
@@ -54,6 +59,7 @@ Build = Callable[[Runtime[S]], AbstractAsyncContextManager[ServiceParts]]
 log = structlog.get_logger("kafscale.process")
 
 FAILED_EXIT_CODE: Final = 1
+LEAVE_TIMEOUT_S: Final = 3.0
 
 
 class CannotServe(Exception):
@@ -279,6 +285,37 @@ class _Process(Generic[S]):
         finally:
             if tracer is not None:
                 await asyncio.to_thread(tracer.close)
+
+
+async def drain(
+    parts: ServiceParts, streams: StreamServer, registration: Registration, timeout_ms: int
+) -> None:
+    """Publishes DRAINING, lets the service hand over, then refuses new requests and answers the open ones."""
+    log.info("draining", open_requests=streams.open_requests, timeout_ms=timeout_ms)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            try:
+                await registration.set_state(InstanceState.DRAINING)
+            except EtcdError as error:
+                log.warning("draining is not published", why=str(error))
+            await parts.drain()
+            streams.refuse_new()
+            await streams.until_idle()
+    except TimeoutError:
+        streams.refuse_new()
+        log.warning("drain did not end in time", open_requests=streams.open_requests, timeout_ms=timeout_ms)
+    else:
+        log.info("drained")
+    streams.leave()
+
+
+async def leave(registration: Registration) -> None:
+    """A registration that cannot be taken back runs out with its lease."""
+    try:
+        async with asyncio.timeout(LEAVE_TIMEOUT_S):
+            await registration.leave()
+    except (EtcdError, TimeoutError) as error:
+        log.warning("registration is left to expire", why=str(error))
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -73,13 +73,6 @@ def encode_request_header(
     return fixed + length + text + (b"\x00" if header_version == 2 else b"")
 
 
-def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """The header of a response, tagged fields empty."""
-    if response_header_version(api_key, api_version):
-        return _CORRELATION_ID.pack(correlation_id) + b"\x00"
-    return _CORRELATION_ID.pack(correlation_id)
-
-
 def decode_response_header(buf: Buffer, api_key: int, api_version: int) -> tuple[int, int]:
     """The correlation id and the offset of the body."""
     try:

@@ -25,7 +25,7 @@ from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.frontdoor.routes import BY_KEY, Status
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.malloc_env import give_back
+from kafscale.runtime.memory_tuning import give_back
 from kafscale.runtime.tracing import Tracer
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.error_names import error_name

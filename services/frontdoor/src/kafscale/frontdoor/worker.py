@@ -23,10 +23,10 @@ from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.dependencies import connect_etcd
-from kafscale.runtime.gc_tuning import calm_collector
 from kafscale.runtime.http import exposition
 from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.loop_watchdog import LoopWatch, Watchdog
+from kafscale.runtime.memory_tuning import calm_collector
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process_metrics import watch_loop
 from kafscale.runtime.process_tasks import OwnTasks

@@ -16,8 +16,8 @@ import msgspec
 import structlog
 from kafscale.frontdoor.revisions import make_page
 from kafscale.frontdoor.worker import METRICS, PLAN_VARIABLE, READY, Plan
-from kafscale.runtime.backoff import Backoff
 from kafscale.runtime.metrics import Metrics
+from kafscale.storage.backoff import Backoff
 
 log = structlog.get_logger("kafscale.frontdoor.workers")
 

@@ -7,16 +7,15 @@ stand in a line of bounded length and bytes, which count in the process's memory
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.settings import MIB
 from kafscale.runtime.shared_cache.breaker import Breaker, BreakerState
 from kafscale.runtime.shared_cache.entries import entry_key, sealed, unsealed
-from kafscale.runtime.shared_cache.metrics import SharedCacheMetrics
-from kafscale.runtime.shared_cache.port import CacheClient, CacheUnavailable
 from kafscale.wire.buffers import Buffer
 
 log = structlog.get_logger(__name__)
@@ -49,6 +48,40 @@ class Fill(NamedTuple):
     size: int
 
 
+class CacheUnavailable(Exception):
+    """No answer, or none that is of use. What it was asked to do may or may not have been done."""
+
+
+class CacheClient(Protocol):
+    """Each call waits as long as it takes: the caller has the deadline. Raises CacheUnavailable."""
+
+    async def get(self, key: str) -> bytes | None: ...
+
+    async def set(self, key: str, value: bytes, *, ttl_ms: int) -> None: ...
+
+    async def delete(self, key: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class SharedCacheMetrics:
+    """All zero if no shared cache is configured."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        counter = metrics.counter
+        self.hits = counter("shared_cache_hits_total")
+        self.misses = counter("shared_cache_misses_total")
+        self.skips = counter("shared_cache_skips_total")
+        self.errors = counter("shared_cache_errors_total")
+        self.corrupt = counter("shared_cache_corrupt_total")
+        self.fills = counter("shared_cache_fills_total")
+        self.dropped = counter("shared_cache_dropped_fills_total")
+        self.read_bytes = counter("shared_cache_read_bytes_total")
+        self.written_bytes = counter("shared_cache_written_bytes_total")
+        self.breaker = metrics.gauge("shared_cache_breaker_state")
+        self.seconds = metrics.histogram("shared_cache_seconds")
+
+
 class SharedCache:
     """For one event loop; `run` makes the fills."""
 
@@ -69,11 +102,6 @@ class SharedCache:
         self._breaker = Breaker()
         self._fills: asyncio.Queue[Fill] = asyncio.Queue(FILLS_WAITING_MAX)
         self._fill_bytes = 0
-
-    @property
-    def fill_bytes(self) -> int:
-        """Held for fills that wait or are under way."""
-        return self._fill_bytes
 
     async def get(self, object_key: str, etag: str, size: int) -> memoryview | None:
         """The object of `size` bytes; None when it is not there, and when anything went wrong."""

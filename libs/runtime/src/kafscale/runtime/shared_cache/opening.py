@@ -6,8 +6,7 @@ from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.settings import ServiceSettings
-from kafscale.runtime.shared_cache.cache import SharedCache, SharedCacheLimits
-from kafscale.runtime.shared_cache.metrics import SharedCacheMetrics
+from kafscale.runtime.shared_cache.cache import SharedCache, SharedCacheLimits, SharedCacheMetrics
 
 
 class BadRedisUrl(Exception):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NewType
 
 import msgspec
+from kafscale.runtime.request_meta import RequestMeta as RequestMeta
 
 Buffer = bytes | bytearray | memoryview
 RequestId = NewType("RequestId", int)
@@ -62,25 +63,6 @@ class FrameError(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-class RequestMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """What a service must know of a request beside its body. StreamClient draws request_id itself."""
-
-    connection_id: int
-    api_key: int
-    api_version: int
-    correlation_id: int = 0
-    request_id: int = 0
-    lane_epoch: int = 0
-    age_budget_ms: int = 0  # 0: worth answering for ever
-    revision: int = 0
-    log_start_revision: int = 0
-    listener: str | None = None
-    principal: str | None = None
-    peer: str | None = None
-    client_id: str | None = None
-    traceparent: str | None = None
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ from typing import Final, Literal
 import grpc
 import grpc.aio
 import structlog
-from kafscale.runtime.backoff import Backoff
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
@@ -25,6 +24,7 @@ from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.options import ACCEPTED, BULK_METHOD, CHANNEL_OPTIONS, CONTROL_METHOD, keepalive
 from kafscale.runtime.stream.outbox import Outbox, Waiting
 from kafscale.runtime.stream.stats import StreamStats
+from kafscale.storage.backoff import Backoff
 
 log = structlog.get_logger("kafscale.stream")
 

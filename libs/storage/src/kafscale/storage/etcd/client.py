@@ -8,7 +8,6 @@ what would break these promises: retries, serializable reads, locks, elections.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -23,7 +22,6 @@ from kafscale.storage.etcd.errors import (
     EtcdUnknown,
     UnknownKind,
     WatchCompacted,
-    classify,
 )
 from kafscale.storage.etcd.ops import (
     Compare,
@@ -207,27 +205,6 @@ class EtcdClient:
     async def lease_remaining_s(self, lease: int, *, timeout_s: float = TIMEOUT_S) -> int:
         """Whole seconds until expiry, -1 when the lease is gone."""
         answer = await self._pool.reading(rpc.LEASE_TTL, pb.LeaseTimeToLiveRequest(ID=lease), timeout_s)
-        return answer.TTL
-
-    async def lease_keepalive_once(self, lease: int, *, timeout_s: float = TIMEOUT_S) -> int:
-        """Seconds until expiry after the renewal, 0 when the lease is gone."""
-        stream, member = await self._pool.stream(rpc.LEASE_KEEPALIVE)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await stream.write(pb.LeaseKeepAliveRequest(ID=lease))
-                answer = await stream.read()
-        except grpc.aio.AioRpcError as error:
-            self._pool.failed(member)
-            raise classify(error.code(), error.details() or "", member.endpoint.target) from None
-        except TimeoutError:
-            self._pool.failed(member)
-            raise EtcdUnknown(
-                UnknownKind.TIMEOUT, "no answer to a keepalive", member.endpoint.target
-            ) from None
-        finally:
-            stream.cancel()
-        if not isinstance(answer, pb.LeaseKeepAliveResponse):
-            raise EtcdUnknown(UnknownKind.UNAVAILABLE, "etcd ended the stream", member.endpoint.target)
         return answer.TTL
 
     # -- operations ------------------------------------------------------------------------------

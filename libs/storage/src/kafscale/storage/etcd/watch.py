@@ -16,6 +16,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 from kafscale.etcd.v3 import rpc_pb2 as pb
+from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.errors import (
     EtcdError,
     EtcdRejected,
@@ -27,8 +28,8 @@ from kafscale.storage.etcd.errors import (
 from kafscale.storage.etcd.ops import WatchBatch, WatchEvent, decode_event
 from kafscale.storage.etcd.pool import WATCH, Member, Pool
 
-BACKOFF_FIRST_S = 0.05
-BACKOFF_MAX_S = 1.0
+BACKOFF_FIRST_MS = 50
+BACKOFF_MAX_MS = 1_000
 OPEN_TIMEOUT_S = 5.0
 
 
@@ -47,7 +48,8 @@ class Watch:
         self._held: list[WatchEvent] = []  # of a revision whose last fragment has not come
         self._call: grpc.aio.StreamStreamCall[Any, pb.WatchResponse] | None = None
         self._member: Member | None = None
-        self._backoff_s = 0.0
+        self._backoff = Backoff(first_ms=BACKOFF_FIRST_MS, cap_ms=BACKOFF_MAX_MS)
+        self._failed = False  # since the last batch: the first failure is retried at once
         self.resumes = 0
         """Streams opened after the first."""
 
@@ -77,7 +79,8 @@ class Watch:
                 self._drop()
                 raise
             if batch is not None:
-                self._backoff_s = 0.0
+                self._failed = False
+                self._backoff.reset()
                 return batch
 
     async def _read(self) -> pb.WatchResponse:
@@ -132,8 +135,9 @@ class Watch:
                 raise failure
         elif member is not None:
             self._pool.failed(member)
-        await asyncio.sleep(self._backoff_s)
-        self._backoff_s = min(max(self._backoff_s * 2, BACKOFF_FIRST_S), BACKOFF_MAX_S)
+        if self._failed:
+            await self._backoff.sleep()
+        self._failed = True
 
     def _drop(self) -> None:
         call, self._call, self._member, self._held = self._call, None, None, []

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
+from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import (
     Compare,
     Delete,
@@ -55,8 +56,7 @@ __all__ = [
 ]
 
 TICK_S = 0.5
-BACKOFF_FIRST_S = 0.1
-BACKOFF_MAX_S = 2.0
+BACKOFF_FIRST_MS = 100
 THREAD_END_S = 3.0
 JOIN_TIMEOUT_S = 60.0
 """For the answers to our own writes; waiting for another holder of the id is not in it."""
@@ -207,19 +207,18 @@ class Registration:
 
     async def _register_first(self) -> bool:
         """Like `_register`, asked again only while a try without an answer may have put our keys."""
-        backoff_s, deadline_s = BACKOFF_FIRST_S, time.monotonic() + JOIN_TIMEOUT_S
+        backoff, deadline_s = Backoff(first_ms=BACKOFF_FIRST_MS), time.monotonic() + JOIN_TIMEOUT_S
         while True:
             try:
                 return await self._register()
             except EtcdError:
                 if not self._in_doubt or time.monotonic() > deadline_s:
                     raise
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+                await backoff.sleep()
 
     async def _register_surely(self) -> bool:
         """Until it is known whether we hold the node id, or we have left. Raises `RegistrationRefused`."""
-        backoff_s, said, refused_at_s = BACKOFF_FIRST_S, "", 0.0
+        backoff, said, refused_at_s = Backoff(first_ms=BACKOFF_FIRST_MS), "", 0.0
         while not self._left.is_set():
             try:
                 return await self._register()
@@ -232,8 +231,7 @@ class Registration:
             except EtcdUnknown as unknown:
                 refused_at_s = 0.0
                 said = self._say(said, unknown.kind.value, unknown)
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+            await backoff.sleep()
         return True
 
     def _say(self, said: str, kind: str, error: EtcdError) -> str:

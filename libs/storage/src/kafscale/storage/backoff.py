@@ -1,10 +1,11 @@
-"""Waiting longer after each failure: doubling from first_ms to cap_ms, each drawn from its upper half."""
+"""Exponential backoff with jitter: the wait doubles from first_ms to cap_ms; each is drawn from its upper half."""
 
+import asyncio
 import random
 
 
 class Backoff:
-    """The jitter keeps a hundred front doors from coming back to one service at the same moment."""
+    """The jitter keeps a hundred processes from retrying at the same moment."""
 
     __slots__ = ("_cap_ms", "_first_ms", "_next_ms", "_random")
 
@@ -18,9 +19,14 @@ class Backoff:
         self._random = source or random.Random()  # noqa: S311  (spreads load, hides nothing)
 
     def next_s(self) -> float:
+        """The next wait; the one after it is twice as long, up to cap_ms."""
         wait_ms = self._next_ms * self._random.uniform(0.5, 1.0)
         self._next_ms = min(self._next_ms * 2, self._cap_ms)
         return wait_ms / 1000
 
+    async def sleep(self) -> None:
+        await asyncio.sleep(self.next_s())
+
     def reset(self) -> None:
+        """After a success: the next wait is the first again."""
         self._next_ms = self._first_ms

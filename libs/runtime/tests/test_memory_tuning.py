@@ -1,14 +1,15 @@
-"""What a process does with memory that it has freed."""
+"""What a process does with memory that it has freed, and the settings of the garbage collector."""
 
+import gc
 import os
 import subprocess
 import sys
 
-from kafscale.runtime.malloc_env import MALLOC_ENV
+from kafscale.runtime.memory_tuning import MALLOC_ENV, YOUNG_OBJECTS_MAX, calm_collector
 
 FLOOD = """
 from pathlib import Path
-from kafscale.runtime.malloc_env import give_back
+from kafscale.runtime.memory_tuning import give_back
 
 def held_mib():
     (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmRSS"))
@@ -31,5 +32,16 @@ def test_what_a_flood_has_left_is_given_back_to_the_system() -> None:
         check=True,
     )
     before, after = map(int, done.stdout.split())
-    assert before > 250, "glibc keeps it, as we have told it to"
+    assert before > 250, "glibc keeps it, as MALLOC_ENV says"
     assert after < 100
+
+
+def test_what_exists_is_not_looked_at_again_and_young_objects_seldom() -> None:
+    threshold = gc.get_threshold()
+    try:
+        calm_collector()
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[0] == YOUNG_OBJECTS_MAX
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*threshold)
