@@ -314,10 +314,6 @@ class Keyspace:
     def compacted_prefix(self, topic_id: TopicId) -> str:
         return f"{self.namespace}/{OWN_TREE}/compacted/{topic_id.hex()}/"
 
-    def probe_key(self, uuid: str) -> str:
-        """Where the start-up probe tries the store's conditions."""
-        return f"{self.namespace}/{OWN_TREE}/probe/{uuid}"
-
     def lag_samples_key(self, at_ms: int, kind: str, uuid: str) -> str:
         """`kind` and the time of day stand in the name, so that a reader takes only what it needs."""
         at = datetime.fromtimestamp(at_ms // 1000, UTC)
