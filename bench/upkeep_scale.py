@@ -84,7 +84,7 @@ async def survey(lake: Lake) -> Told:
 
 async def publication(lake: Lake) -> Told:
     """Of one group of compaction, in a log's oldest and largest manifest."""
-    from kafscale.lake.compaction.publish import footing, publish
+    from kafscale.lake.compaction.publish import publish
     from kafscale.lake.compaction.segments import follow
 
     (topic,) = [each for each in await read_topics(lake) if each.name == "large"]
@@ -94,7 +94,7 @@ async def publication(lake: Lake) -> Told:
         group = [await anext(segments) for _ in range(GROUP)]
     key = lake.keys.compacted_key(topic.topic_id, 0, group[0].base, "bench")
     seg = replace(group[0], last_delta=group[-1].last - group[0].base, key=key)
-    await publish(lake, log, await footing(lake, log), group, seg)
+    await publish(lake, log, outline, group, seg)
     return {"listed_in_its_manifest": outline.meta.chunks[0].count}
 
 

@@ -206,7 +206,7 @@ async def test_nobody_listening_is_unavailable_not_refused() -> None:
 
 async def test_the_governor_and_the_linger_are_the_adapters_and_can_be_set(stub: Stub) -> None:
     store = open_store(StoreConfig(kind="s3", s3=stub.config()))
-    assert (store.billed, store.linger_min_ms, store.puts_per_s_max) == (True, 5, 100)
+    assert (store.linger_min_ms, store.puts_per_s_max) == (5, 100)
     free = open_store(StoreConfig(kind="s3", s3=stub.config(puts_per_s_max=None, linger_min_ms=0)))
     assert (free.linger_min_ms, free.puts_per_s_max) == (0, None)
 

@@ -13,8 +13,7 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import Doomed, MemoryStore, ObjectInfo, Outcome
 from kafscale.storage.topics import Topic, encode_topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic
-
-from .memory_etcd import MemoryEtcd
+from kafscale.testkit.memory_etcd import MemoryEtcd
 
 State = tuple[int, dict[bytes, KeyValue], dict[str, tuple[ObjectInfo, bytes]]]
 

@@ -10,7 +10,6 @@ from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.newest import KEYS_MAX
 from kafscale.lake.compaction.pace import Pace
 from kafscale.lake.compaction.plan import Reason
-from kafscale.lake.compaction.publish import Overtaken
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.retention.deletes import Fate, delete_all
@@ -19,6 +18,7 @@ from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Seg, decode_head
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import decode_manifest
+from kafscale.storage.meta_swap import Overtaken
 from kafscale.testkit.logbuilder import LogBuilder
 from kafscale.wire.records import Codec
 

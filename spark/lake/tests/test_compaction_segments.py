@@ -11,9 +11,10 @@ from kafscale.lake.catalog import NEVER, Lake, Outline, read_outlines
 from kafscale.lake.compaction import due
 from kafscale.lake.compaction.due import candidates, look
 from kafscale.lake.compaction.plan import Group, groups
-from kafscale.lake.compaction.publish import Overtaken, footing, publish
+from kafscale.lake.compaction.publish import publish, read_existing
 from kafscale.lake.compaction.segments import Groups, follow, is_listed
 from kafscale.storage.heads import Seg
+from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.testkit.logbuilder import LogBuilder, records
 
@@ -111,7 +112,7 @@ async def test_a_log_whose_segments_are_replaced_under_every_survey_is_missed_an
 
     async def busy(lake: Lake, outline: Outline, first: int, end: int) -> Any:
         if outline.topic.name == "a":
-            raise Overtaken(outline.log(()), "busy")
+            raise Overtaken(outline.name, "busy")
         async for seg in follow(lake, outline, first, end):
             yield seg
 
@@ -171,7 +172,7 @@ async def test_a_group_is_only_replaced_as_it_was_read(shop: Shop) -> None:
         last_delta=third.last - first.base,
         key=shop.keys.compacted_key(log.topic.topic_id, 0, first.base, "u"),
     )
-    before = await footing(shop.lake(), bare)
+    before = await read_existing(shop.lake(), bare)
     others = (
         (first, replace(second, etag="another"), third),
         (first, third),

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from kafscale.runtime.addresses import check_etcd_url, check_redis_url, check_url, split_address
 from kafscale.storage.keys import check_namespace
+from kafscale.storage.objects import StoreKind
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -39,7 +40,7 @@ class ServiceSettings(BaseSettings):
         description="The value of etcd's --quota-backend-bytes. etcd from 3.6 on reports its own.",
     )
 
-    object_store: Literal["s3", "dir", "memory"] | None = Field(
+    object_store: StoreKind | None = Field(
         None,
         description="The store of the segments. Default: memory or dir if their setting is given, else s3.",
     )
@@ -199,7 +200,7 @@ class ServiceSettings(BaseSettings):
         return None if self.otlp_endpoint is None else "otlp"
 
     @property
-    def object_store_kind(self) -> Literal["s3", "dir", "memory"]:
+    def object_store_kind(self) -> StoreKind:
         if self.object_store is not None:
             return self.object_store
         if self.use_memory_s3:

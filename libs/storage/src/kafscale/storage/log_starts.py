@@ -1,10 +1,8 @@
 """A partition's log start: how it is read, and the one way in which it moves.
 
-Pure. The laws: it only grows, it never passes the high watermark, and it moves by a compare-and-swap on meta,
-so that a checkpoint that was prepared from an older meta fails instead of putting it back. The head is compared
-by its creation alone: its high watermark only grows as long as the key lives, so commits need not be held up;
-and a topic that was deleted has no head, so no meta is left behind for it. Objects below the start stay
-where they are; whoever deletes them later waits for the reads under way (docs/protocol/commit.md).
+Pure. The laws: the start only grows, it never passes the high watermark, and it moves by a compare-and-swap of meta
+(`meta_swap`), so a checkpoint that was prepared from an older meta fails instead of putting the start back. Objects
+below the start stay where they are. Retention deletes them later, after the reads in flight (docs/protocol/commit.md).
 """
 
 from __future__ import annotations
@@ -12,17 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kafscale.storage.claims import range_at
-from kafscale.storage.etcd.client import Compare, Put, Range, Txn, TxnResult
-from kafscale.storage.heads import TAIL_MAX, Meta, decode_head, decode_meta, encode_meta
+from kafscale.storage.etcd.client import Compare, Range, Txn, TxnResult
+from kafscale.storage.heads import TAIL_MAX, Meta, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.meta_swap import build_swap
 from kafscale.storage.topics import Topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
-    """Where a log starts and ends at one revision, and what a change of the start compares.
+    """Where a log starts and ends at one revision, and what a change of the start compares (`meta_swap.Seen`).
 
-    Revision 0 stands for a key that is absent: without a head the log is empty, without a meta it starts at 0.
+    Revision 0: the key is absent. Without a head the log is empty, without a meta it starts at 0.
     """
 
     next: int = 0
@@ -63,13 +62,6 @@ def read_bounds(result: TxnResult) -> LogBounds | None:
 
 
 def build_move(keyspace: Keyspace, topic: Topic, partition: int, bounds: LogBounds, start: int) -> Txn:
-    """Moves the start that was read to `start`; refused when meta changed since, or the head is gone."""
+    """Moves the start that was read to `start`; refused if meta has changed since, or the head is gone."""
     assert bounds.start < start <= bounds.next, (start, bounds)
-    meta_key = keyspace.meta(topic.topic_id, partition)
-    return Txn(
-        compare=(
-            Compare(keyspace.head(topic.topic_id, partition), "create", "=", bounds.head_created),
-            Compare(meta_key, "mod", "=", bounds.meta_revision),
-        ),
-        success=(Put(meta_key, encode_meta(replace(bounds.meta, log_start=start))),),
-    )
+    return build_swap(keyspace, topic.topic_id, partition, bounds, replace(bounds.meta, log_start=start))

@@ -108,7 +108,6 @@ class FaultyStore:
     def __init__(self, inner: ObjectStore, plan: Plan = lambda operation, key: None) -> None:
         self.inner = inner
         self.plan = plan
-        self.billed = inner.billed
         self.linger_min_ms = inner.linger_min_ms
         self.puts_per_s_max = inner.puts_per_s_max
         self.conditional_delete = inner.conditional_delete

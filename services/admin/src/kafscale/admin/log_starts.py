@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 import structlog
 from kafscale.admin.errors import refusal
 from kafscale.admin.names import invalid_reason
-from kafscale.admin.topics import CAS_TRIES_MAX
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range, Txn, TxnResult
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.log_starts import LogBounds, build_move, build_read, read_bounds
+from kafscale.storage.meta_swap import TRIES_MAX
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 from kafscale.wire.errors import ErrorCode
@@ -78,7 +78,7 @@ class LogStarts:
 
     async def _delete_some(self, asked: Mapping[Place, int], deleted: Deleted) -> None:
         left = asked
-        for tried in range(CAS_TRIES_MAX):
+        for tried in range(TRIES_MAX):
             give_way = tried < GIVE_WAY_TRIES_MAX
             logs = await self._read(left, deleted)
             await self._move(left, logs, deleted, give_way=give_way)

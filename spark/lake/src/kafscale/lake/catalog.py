@@ -48,6 +48,10 @@ class Log:
     head_created: int = 0
 
     @property
+    def name(self) -> str:
+        return f"{self.topic.name}/{self.partition}"
+
+    @property
     def stable_end(self) -> int:
         """Where readers of committed records stop."""
         return min(self.end, self.unstable)
@@ -160,6 +164,12 @@ async def read_outlines(
     for at in range(0, len(wanted), LOGS_PER_READ):
         found += await _outline_some(lake, wanted[at : at + LOGS_PER_READ], pass_over)
     return found
+
+
+async def read_outline(lake: Lake, topic: Topic, partition: int) -> Outline:
+    """Raises EtcdError, UnreadableValue."""
+    (outline,) = await read_outlines(lake, [(topic, partition)])
+    return outline
 
 
 async def _read_some(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[Log]:

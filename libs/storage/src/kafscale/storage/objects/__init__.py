@@ -1,6 +1,6 @@
 """Objects: the port that services use, its errors, and the adapters behind it."""
 
-from kafscale.storage.objects.config import S3Config, StoreConfig, StoreKind, open_store
+from kafscale.storage.objects.config import S3Config, StoreConfig, StoreKind
 from kafscale.storage.objects.errors import (
     ObjectNotFound,
     PreconditionFailed,
@@ -11,6 +11,7 @@ from kafscale.storage.objects.errors import (
     StoreUnsuitable,
 )
 from kafscale.storage.objects.memory import MemoryStore
+from kafscale.storage.objects.opening import open_store
 from kafscale.storage.objects.port import (
     DELETES_MAX,
     NO_METADATA,

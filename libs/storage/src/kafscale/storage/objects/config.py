@@ -1,21 +1,17 @@
-"""Which object store to open, as plain values, and the opening. An adapter is imported when it is asked for.
-
-`memory` is a directory store in a temporary directory that is removed when the store is closed: several
-processes can share it when they are given the same directory.
-"""
+"""Which object store to open, as plain values."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, assert_never
-
-from kafscale.storage.objects.port import ObjectStore
+from typing import Literal
 
 StoreKind = Literal["s3", "dir", "memory"]
+"""`memory` is a `dir` in a temporary directory that is removed when the store is closed. Several processes can share
+it if they are given the same directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Config:
-    """An S3 bucket. `puts_per_s_max` (segments) and `linger_min_ms` hold the bill down; None: no governor."""
+    """An S3 bucket. `puts_per_s_max` (segments per second; None: no limit) and `linger_min_ms` limit its cost."""
 
     bucket: str
     region: str = "us-east-1"
@@ -38,24 +34,3 @@ class StoreConfig:
     kind: StoreKind
     directory: Path | None = None
     s3: S3Config | None = None
-
-
-def open_store(config: StoreConfig) -> ObjectStore:
-    """The store that the config names. No I/O happens before its first request."""
-    match config.kind:
-        case "s3":
-            from kafscale.storage.objects.s3 import S3Store
-
-            assert config.s3 is not None, "an s3 store needs its S3Config"
-            return S3Store(config.s3)
-        case "dir":
-            from kafscale.storage.objects.directory import DirectoryStore
-
-            assert config.directory is not None, "a dir store needs its directory"
-            return DirectoryStore(config.directory)
-        case "memory":
-            from kafscale.storage.objects.directory import DirectoryStore
-
-            return DirectoryStore(config.directory) if config.directory else DirectoryStore.temporary()
-        case _:
-            assert_never(config.kind)

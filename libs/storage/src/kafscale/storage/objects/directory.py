@@ -42,7 +42,6 @@ class DirectoryStore:
     def __init__(
         self, root: str | os.PathLike[str], *, lock_wait_s: float = LOCK_WAIT_S, attributes: bool = True
     ) -> None:
-        self.billed = False
         self.linger_min_ms = 0
         self.puts_per_s_max: int | None = None
         self.conditional_delete = True

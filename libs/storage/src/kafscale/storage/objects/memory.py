@@ -28,7 +28,6 @@ class MemoryStore:
     """`bytes_max` bounds what it holds; past it a PUT is refused with StoreFull."""
 
     def __init__(self, *, bytes_max: int = 1 << 40) -> None:
-        self.billed = False
         self.linger_min_ms = 0
         self.puts_per_s_max: int | None = None
         self.conditional_delete = True

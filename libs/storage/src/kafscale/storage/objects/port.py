@@ -60,11 +60,7 @@ class ObjectInfo:
 
 
 class ObjectStore(Protocol):
-    """See the module's law. `billed`, `linger_min_ms` and `puts_per_s_max` steer the writers' batching."""
-
-    @property
-    def billed(self) -> bool:
-        """Whether each request costs money, so that writers hold their PUT rate down."""
+    """See the module's law. `linger_min_ms` and `puts_per_s_max` steer the batching of the writers."""
 
     @property
     def linger_min_ms(self) -> int:

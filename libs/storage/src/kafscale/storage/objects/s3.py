@@ -59,7 +59,6 @@ class S3Store:
     """Connects with its first request. `conditional_delete` and `batches` are known after `probe`."""
 
     def __init__(self, config: S3Config) -> None:
-        self.billed = True
         self.linger_min_ms = config.linger_min_ms
         self.puts_per_s_max = config.puts_per_s_max
         self.conditional_delete = False

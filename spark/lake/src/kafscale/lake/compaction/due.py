@@ -7,13 +7,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.lake.catalog import NEVER, Lake, read_outlines, read_topic, read_topics
+from kafscale.lake.catalog import NEVER, Lake, read_outline, read_topic, read_topics
 from kafscale.lake.compaction.passes import read_pass
 from kafscale.lake.compaction.plan import Candidate, Survey
-from kafscale.lake.compaction.publish import Overtaken
 from kafscale.lake.compaction.segments import follow
 from kafscale.lake.retention.together import together
 from kafscale.storage.job_runs import CompactionPass
+from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 
@@ -53,7 +53,7 @@ async def look(lake: Lake, place: Place, now_ms: int) -> Candidate | None:
         topic = await read_topic(lake, name)
         if topic is None or not topic.is_compacted or partition >= topic.partitions:
             return None
-        (outline,) = await read_outlines(lake, [(topic, partition)])
+        outline = await read_outline(lake, topic, partition)
         survey = Survey(outline.log(()), now_ms)
         try:
             async with aclosing(follow(lake, outline, outline.meta.log_start, NEVER)) as segments:

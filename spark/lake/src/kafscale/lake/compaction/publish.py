@@ -1,11 +1,11 @@
 """How a rewritten group takes the place of its segments: two objects, one or two manifests, one compare-and-swap.
 
-The laws. Meta is read before anything is uploaded, and every object has a fresh name outside the topic's tree. The swap
-compares meta's revision; if meta moved on meanwhile, as a busy owner's checkpoints make it, it is tried again from what
-stands there now, as long as `gc_seq` is the one of the first reading (so no collector of orphans has condemned what was
-uploaded) and the replaced segments are still listed as they were. An unknown outcome is asked again, and settled by
-what meta names and the manifests list. Nothing is deleted here that a commit names or could name: what was replaced
-is handed to the caller, who waits for the reads under way, and what may have been published is left to the collector.
+The laws. Meta is read before anything is uploaded, and every object has a fresh name outside the topic's tree. If the
+swap (`storage.meta_swap`) loses to another change of meta, such as a checkpoint of a busy owner, it is tried again from
+the new meta, as long as `gc_seq` is the one of the first read (so no collection of orphans has condemned what was
+uploaded) and the replaced segments are still listed as they were. A swap in doubt is settled by what meta names and the
+manifests list. Nothing is deleted here that a commit names or could name: the caller deletes what was replaced, after
+the reads in flight, and the collection of orphans deletes what may have been published.
 """
 
 from __future__ import annotations
@@ -16,53 +16,28 @@ import uuid
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from typing import Final
 
-from kafscale.lake.catalog import NEVER, Lake, Log
+from kafscale.lake.catalog import NEVER, Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.rewrite import Rewritten
 from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.deletes import Condemned
-from kafscale.storage.etcd.client import Compare, EtcdUnknown, Put, Txn
-from kafscale.storage.heads import ManifestRef, Meta, Seg, decode_meta, encode_meta
+from kafscale.storage.heads import ManifestRef, Meta, Seg
 from kafscale.storage.keys import META_TOPIC_ID, index_beside
 from kafscale.storage.manifests import ManifestDraft, seg_of
+from kafscale.storage.meta_swap import Draft, Overtaken, build_swap, swap
 from kafscale.storage.objects import Doomed, IfAbsent, ObjectNotFound, StoreError
 from kafscale.storage.segment import build_segment
 
-SWAPS_MAX: Final = 16
-"""Tries while others change meta."""
-ASKS_MAX: Final = 5
-"""Sends of one swap while etcd does not say what became of it."""
-ASK_AGAIN_S: Final = 0.5
 OBJECT_TIMEOUT_S: Final = 60.0
 
 
-class Overtaken(Exception):
-    """Others changed the log under the rewrite, or deleted it. `in_doubt`: what was uploaded may have been
-    published, and replaced since; else it never was."""
-
-    def __init__(self, log: Log, what: str, *, in_doubt: bool = False) -> None:
-        super().__init__(f"{log.topic.name}/{log.partition}: {what}")
-        self.log = log
-        self.what = what
-        self.in_doubt = in_doubt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Footing:
-    """Meta as it was read before the first upload."""
-
-    meta: Meta
-    revision: int
-
-
-async def footing(lake: Lake, log: Log) -> Footing:
-    """Raises Overtaken when the log is gone."""
-    found = await lake.etcd.get(lake.keys.meta(log.topic.topic_id, log.partition))
-    if found is None:
-        raise Overtaken(log, "its meta is gone")
-    return Footing(meta=decode_meta(found.value), revision=found.mod_revision)
+async def read_existing(lake: Lake, log: Log) -> Outline:
+    """Raises Overtaken if the log is gone."""
+    outline = await read_outline(lake, log.topic, log.partition)
+    if not outline.meta_revision:
+        raise Overtaken(log.name, "its meta is gone")
+    return outline
 
 
 async def upload(lake: Lake, log: Log, group: Sequence[Seg], rewritten: Rewritten) -> Seg:
@@ -97,30 +72,22 @@ async def upload(lake: Lake, log: Log, group: Sequence[Seg], rewritten: Rewritte
     )
 
 
-async def publish(lake: Lake, log: Log, before: Footing, group: Sequence[Seg], seg: Seg) -> list[Condemned]:
-    """`seg` in the place of `group`: what nothing names any more.
+async def publish(lake: Lake, log: Log, before: Outline, group: Sequence[Seg], seg: Seg) -> list[Condemned]:
+    """Puts `seg` in the place of `group`. The objects that nothing names any more.
 
     Raises Overtaken, and EtcdError and StoreError with the outcome open.
     """
-    here, in_doubt = before, False
-    try:
-        for _ in range(SWAPS_MAX):
-            if here.meta.gc_seq != before.meta.gc_seq:
-                break
-            listing = await _listing(lake, log, here.meta, group, seg)
-            swap = await _prepare(lake, log, here, listing, group, seg)
-            sent = await _send(lake, swap)
-            if sent is _Sent.APPLIED:
-                return _condemned(lake, log, group, [ref.key for ref in listing.refs])
-            if sent is _Sent.REFUSED_AGAIN:
-                if await _was_applied(lake, log, swap, seg):
-                    return _condemned(lake, log, group, [ref.key for ref in listing.refs])
-                in_doubt = True
-            await discard(lake, swap.manifests)
-            here = await footing(lake, log)
-    except Overtaken as overtaken:
-        raise Overtaken(log, overtaken.what, in_doubt=in_doubt) from overtaken
-    raise Overtaken(log, "its meta kept changing, or a collector of orphans came by", in_doubt=in_doubt)
+    here: Outline | None = before
+
+    async def prepare() -> _Publication:
+        nonlocal here
+        now, here = here or await read_existing(lake, log), None
+        if now.meta.gc_seq != before.meta.gc_seq:
+            raise Overtaken(log.name, "a collection of orphans or another round has raised its gc_seq")
+        listing = await _listing(lake, log, now.meta, group, seg)
+        return await _prepare(lake, log, now, listing, group, seg)
+
+    return await swap(lake.etcd, log.name, prepare)
 
 
 def _condemned(lake: Lake, log: Log, group: Sequence[Seg], manifests: Sequence[str]) -> list[Condemned]:
@@ -149,18 +116,30 @@ class _Listing:
     drafts: tuple[tuple[ManifestDraft, int], ...]
 
 
-class _Sent(Enum):
-    """What became of a swap. REFUSED_AGAIN: a send before may have been applied, and meta has moved on since."""
+@dataclass(frozen=True, slots=True)
+class _Publication(Draft[list[Condemned]]):
+    """A try, and the manifests that were uploaded for it: only its transaction names them."""
 
-    APPLIED = auto()
-    REFUSED = auto()
-    REFUSED_AGAIN = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Swap:
-    txn: Txn
+    lake: Lake
+    log: Log
+    seg: Seg
     manifests: tuple[str, ...]
+
+    async def was_applied(self) -> bool:
+        """By meta as it is after the refusal. A checkpoint may have merged the manifests since; then the merged one
+        lists the segment. False: it was not applied, or others have replaced all that it named."""
+        chunks = (await read_existing(self.lake, self.log)).meta.chunks
+        if any(ref.key in self.manifests for ref in chunks):
+            return True
+        for ref in chunks:
+            if ref.first <= self.seg.base <= ref.last:
+                lines = Manifests(self.lake.store).lines([ref], self.seg.base, self.seg.end)
+                async with aclosing(lines):
+                    return any([line.key == self.seg.key async for line in lines])
+        return False
+
+    async def discard(self) -> None:
+        await discard(self.lake, self.manifests)
 
 
 async def _listing(lake: Lake, log: Log, meta: Meta, group: Sequence[Seg], seg: Seg) -> _Listing:
@@ -177,13 +156,13 @@ async def _listing(lake: Lake, log: Log, meta: Meta, group: Sequence[Seg], seg: 
                 elif line.base > last:
                     after.add(line)
                 elif not waiting or seg_of(line) != waiting.pop():
-                    raise Overtaken(log, f"segments {first} to {last} are not listed as they were")
+                    raise Overtaken(log.name, f"segments {first} to {last} are not listed as they were")
                 elif not waiting:
                     draft.add(seg)
     except ObjectNotFound as gone:
-        raise Overtaken(log, f"manifest {gone.key} was replaced") from gone
+        raise Overtaken(log.name, f"manifest {gone.key} was replaced") from gone
     if waiting:
-        raise Overtaken(log, f"segments {first} to {last} are not listed as they were")
+        raise Overtaken(log.name, f"segments {first} to {last} are not listed as they were")
     drafts = [(draft, refs[0].level)]
     if after is not draft and after.count:
         drafts.append((after, refs[-1].level))
@@ -191,8 +170,8 @@ async def _listing(lake: Lake, log: Log, meta: Meta, group: Sequence[Seg], seg: 
 
 
 async def _prepare(
-    lake: Lake, log: Log, here: Footing, listing: _Listing, group: Sequence[Seg], seg: Seg
-) -> _Swap:
+    lake: Lake, log: Log, here: Outline, listing: _Listing, group: Sequence[Seg], seg: Seg
+) -> _Publication:
     """The manifests uploaded and the transaction that names them."""
     refs = [await _put_manifest(lake, log, draft, level) for draft, level in listing.drafts]
     old = {ref.key for ref in listing.refs}
@@ -201,9 +180,9 @@ async def _prepare(
     chunks[at:at] = refs
     freed = here.meta.freed + sum(each.size for each in group) - seg.size
     meta = replace(here.meta, chunks=tuple(chunks), freed=freed, gc_seq=here.meta.gc_seq + 1)
-    key = lake.keys.meta(log.topic.topic_id, log.partition)
-    txn = Txn(compare=(Compare(key, "mod", "=", here.revision),), success=(Put(key, encode_meta(meta)),))
-    return _Swap(txn=txn, manifests=tuple(ref.key for ref in refs))
+    txn = build_swap(lake.keys, log.topic.topic_id, log.partition, here, meta)
+    condemned = _condemned(lake, log, group, [ref.key for ref in listing.refs])
+    return _Publication(txn, condemned, lake, log, seg, tuple(ref.key for ref in refs))
 
 
 async def _put_manifest(lake: Lake, log: Log, draft: ManifestDraft, level: int) -> ManifestRef:
@@ -211,33 +190,3 @@ async def _put_manifest(lake: Lake, log: Log, draft: ManifestDraft, level: int) 
     async with asyncio.timeout(OBJECT_TIMEOUT_S):
         await lake.store.put(key, draft.parts(), condition=IfAbsent())
     return draft.ref(key, level)
-
-
-async def _send(lake: Lake, swap: _Swap) -> _Sent:
-    """Refused: no copy of it can be applied any more, as meta has moved on. Raises EtcdError while that is open."""
-    unknown: EtcdUnknown | None = None
-    for _ in range(ASKS_MAX):
-        try:
-            result = await lake.etcd.txn(swap.txn)
-        except EtcdUnknown as error:
-            unknown = error
-            await asyncio.sleep(ASK_AGAIN_S)
-            continue
-        if result.succeeded:
-            return _Sent.APPLIED
-        return _Sent.REFUSED if unknown is None else _Sent.REFUSED_AGAIN
-    assert unknown is not None, "every other way out returns"
-    raise unknown
-
-
-async def _was_applied(lake: Lake, log: Log, swap: _Swap, seg: Seg) -> bool:
-    """By a meta read after the refusal. Only this swap names its manifests; a checkpoint may have merged them since,
-    and then they list its segment. False: it was not applied, or others have replaced all that it named."""
-    chunks = (await footing(lake, log)).meta.chunks
-    if any(ref.key in swap.manifests for ref in chunks):
-        return True
-    for ref in chunks:
-        if ref.first <= seg.base <= ref.last:
-            async with aclosing(Manifests(lake.store).lines([ref], seg.base, seg.end)) as lines:
-                return any([line.key == seg.key async for line in lines])
-    return False

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafscale.lake.compaction.plan import Candidate
-from kafscale.lake.compaction.publish import Overtaken
 from kafscale.lake.retention.deletes import Condemned
 from kafscale.storage.heads import Seg
+from kafscale.storage.meta_swap import Overtaken
 
 
 @dataclass(slots=True, kw_only=True)

@@ -21,21 +21,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, Outline, read_outlines
+from kafscale.lake.catalog import Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.due import Place, compacted_places, find_due, in_turn, look
 from kafscale.lake.compaction.judge import Source, judge, keys_of
 from kafscale.lake.compaction.newest import KEYS_MAX, Newest, NewestBuilder, nothing_newer
 from kafscale.lake.compaction.pace import Pace
 from kafscale.lake.compaction.passes import Position, read_pass
 from kafscale.lake.compaction.plan import Candidate, Group, Reason, is_clean, is_due
-from kafscale.lake.compaction.publish import (
-    Footing,
-    Overtaken,
-    discard,
-    footing,
-    publish,
-    upload,
-)
+from kafscale.lake.compaction.publish import discard, publish, read_existing, upload
 from kafscale.lake.compaction.read_ahead import read_ahead
 from kafscale.lake.compaction.report import Outcome, Report, Tally
 from kafscale.lake.compaction.rewrite import Rewritten, rewrite
@@ -48,6 +41,7 @@ from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.heads import Seg
 from kafscale.storage.job_runs import CompactionPass
 from kafscale.storage.keys import index_beside
+from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreError
 from kafscale.storage.schema import UnreadableValue
 
@@ -178,7 +172,8 @@ class Round:
         def wants(group: Group) -> bool:
             return len(newest.keys) > 0 or any(self._wants(seg) for seg in group)
 
-        async with aclosing(follow(self._lake, await self._outline(log), begin, newest.end)) as segments:
+        outline = await read_outline(self._lake, log.topic, log.partition)
+        async with aclosing(follow(self._lake, outline, begin, newest.end)) as segments:
             wanted = Groups(segments, log.topic.segment_bytes, wants)
             async with aclosing(read_ahead(partial(self._read, log), wanted.segments())) as sources:
                 while (group := await wanted.next()) is not None:
@@ -192,10 +187,6 @@ class Round:
                         await position.reached(group, self._now_ms())
                     await self._remove(wait=False)
         return True
-
-    async def _outline(self, log: Log) -> Outline:
-        (outline,) = await read_outlines(self._lake, [(log.topic, log.partition)])
-        return outline
 
     async def _left_pass(self, candidate: Candidate) -> CompactionPass | None:
         """Where a round left the log; not when others have compacted as far since, or tombstones alone are due."""
@@ -215,8 +206,9 @@ class Round:
         log, dirty = candidate.log, candidate.dirty
         end = dirty.end if left is None else min(dirty.end, left.end)
         builder = NewestBuilder(dirty.first, keys_max=self._bounds.keys_max)
+        outline = await read_outline(self._lake, log.topic, log.partition)
         async with (
-            aclosing(follow(self._lake, await self._outline(log), dirty.first, end)) as segments,
+            aclosing(follow(self._lake, outline, dirty.first, end)) as segments,
             aclosing(read_ahead(partial(self._read, log), segments)) as sources,
         ):
             async for source in sources:
@@ -231,7 +223,7 @@ class Round:
         self, candidate: Candidate, group: Group, sources: Sequence[Source], newest: Newest, tally: Tally
     ) -> None:
         log = candidate.log
-        before = await footing(self._lake, log)
+        before = await read_existing(self._lake, log)
         rewritten = await asyncio.to_thread(_rewritten, candidate, sources, newest, self._now_ms())
         if not rewritten.changed and len(group) == 1 and is_clean(group[0]):
             tally.kept(group)
@@ -239,7 +231,7 @@ class Round:
         seg = await self._publish(log, before, group, rewritten)
         tally.replaced(group, seg)
 
-    async def _publish(self, log: Log, before: Footing, group: Group, rewritten: Rewritten) -> Seg:
+    async def _publish(self, log: Log, before: Outline, group: Group, rewritten: Rewritten) -> Seg:
         seg = await upload(self._lake, log, group, rewritten)
         await self._pace.spend(seg.size)
         try:
@@ -260,7 +252,7 @@ class Round:
         except (ObjectNotFound, PreconditionFailed):
             if await is_listed(self._lake, log, seg):
                 raise  # committed and not there: somebody should look
-            raise Overtaken(log, "a segment was replaced or deleted before it was read") from None
+            raise Overtaken(log.name, "a segment was replaced or deleted before it was read") from None
         return Source(seg=seg, data=data, heads=parse(data, self._lake.key_of(log, seg), seg))
 
     async def _remove(self, *, wait: bool) -> None:

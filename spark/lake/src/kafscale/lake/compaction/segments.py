@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, Outline, read_outlines
+from kafscale.lake.catalog import Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.plan import Group, Grouping
-from kafscale.lake.compaction.publish import Overtaken
 from kafscale.lake.listing import Manifests
 from kafscale.lake.walk import Walk
 from kafscale.storage.heads import Seg
+from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 
 TRIES_MAX: Final = 5
@@ -34,7 +34,7 @@ async def follow(lake: Lake, outline: Outline, first: int, end: int) -> AsyncGen
                 async for seg in segments:
                     if last is not None and seg.base != last.end:
                         raise Overtaken(
-                            outline.log(()), f"what followed {last.last} was replaced under the read"
+                            outline.name, f"what followed {last.last} was replaced under the read"
                         )
                     if seg.end > end:
                         return
@@ -45,7 +45,7 @@ async def follow(lake: Lake, outline: Outline, first: int, end: int) -> AsyncGen
             tries -= 1
             if not tries:
                 raise
-        (outline,) = await read_outlines(lake, [(outline.topic, outline.partition)])
+        outline = await read_outline(lake, outline.topic, outline.partition)
 
 
 async def _listed(lake: Lake, outline: Outline, first: int) -> AsyncGenerator[Seg, None]:
@@ -59,7 +59,7 @@ async def _listed(lake: Lake, outline: Outline, first: int) -> AsyncGenerator[Se
 async def is_listed(lake: Lake, log: Log, seg: Seg) -> bool:
     """The log names this object now. Raises ObjectNotFound of a manifest that is lost, EtcdError and StoreError."""
     for left in reversed(range(TRIES_MAX)):
-        (outline,) = await read_outlines(lake, [(log.topic, log.partition)])
+        outline = await read_outline(lake, log.topic, log.partition)
         walk = Walk(Manifests(lake.store), outline)
         try:
             now = await walk.at(seg.base)

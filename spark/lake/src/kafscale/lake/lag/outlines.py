@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, Outline, read_outlines, read_topics
+from kafscale.lake.catalog import Lake, Log, Outline, read_outline, read_outlines, read_topics
 from kafscale.lake.lag.first_unread import SEGMENTS_MAX
 from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.together import together
@@ -74,7 +74,7 @@ class Outlines:
             except ObjectNotFound:
                 if not left:
                     raise
-            (outline,) = await read_outlines(self._lake, [(outline.topic, outline.partition)])
+            outline = await read_outline(self._lake, outline.topic, outline.partition)
         raise AssertionError("the last try returns or raises")
 
     async def _listed(self, outline: Outline, asked: list[int], since_ms: int) -> list[Seg]:

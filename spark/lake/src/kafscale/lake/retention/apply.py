@@ -17,15 +17,15 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, read_outlines, read_topics
+from kafscale.lake.catalog import Lake, Log, read_outline, read_topics
 from kafscale.lake.listing import Manifests
 from kafscale.lake.places import behind, read_place, through, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
-from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.starts import Cut, Place, move_starts, segments_of
 from kafscale.lake.retention.sweep import sweep
 from kafscale.lake.retention.together import together
 from kafscale.storage.heads import Seg
+from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic
@@ -146,7 +146,7 @@ class Retention:
 
     async def _finish(self, cut: Cut) -> None:
         try:
-            (outline,) = await read_outlines(self._lake, [(cut.topic, cut.partition)])
+            outline = await read_outline(self._lake, cut.topic, cut.partition)
             portion: list[Seg] = []
             async with aclosing(segments_of(self._manifests, outline, outline.meta.swept)) as segments:
                 async for seg in segments:

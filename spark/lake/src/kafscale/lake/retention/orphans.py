@@ -26,10 +26,10 @@ from kafscale.lake.catalog import Lake, read_topics
 from kafscale.lake.listing import Manifests
 from kafscale.lake.places import Place, Reached, behind, read_place, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
-from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.together import together
 from kafscale.lake.retention.unnamed import STRANGE_TOLD_MAX, Look, Portion
 from kafscale.storage.job_runs import JobPlace
+from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import DELETES_MAX
 from kafscale.storage.schema import UnreadableValue
 

@@ -15,19 +15,18 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake, Outline, read_outlines, read_topics
 from kafscale.lake.listing import Manifests
-from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.plan import Walk, Whole
 from kafscale.lake.retention.together import together
-from kafscale.storage.etcd.client import EtcdUnknown, Txn, TxnResult
+from kafscale.storage.etcd.client import Txn, TxnResult
 from kafscale.storage.heads import Seg
 from kafscale.storage.log_starts import LogBounds, build_move
+from kafscale.storage.meta_swap import TRIES_MAX, Overtaken, send
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic
 
 MOVES_PER_REQUEST: Final = 50
 """Nested transactions in one request of etcd's, whose metas may have some kilobytes each."""
-TRIES_MAX: Final = 8
 LOGS_AT_ONCE: Final = 4
 NEVER: Final = 1 << 62
 
@@ -71,7 +70,7 @@ async def move_starts(
         places = await _again(lake, places)
     for topic, partition in places:
         name = f"{topic.name}/{partition}"
-        cuts.missed.setdefault(name, str(Overtaken(name, TRIES_MAX)))
+        cuts.missed.setdefault(name, str(Overtaken(name)))
     return cuts
 
 
@@ -159,11 +158,8 @@ async def segments_of(manifests: Manifests, outline: Outline, first: int) -> Asy
 
 async def _move(lake: Lake, moving: Sequence[tuple[Outline, int]]) -> list[bool]:
     txns = [build_move(lake.keys, each.topic, each.partition, _bounds(each), start) for each, start in moving]
-    try:
-        answer = await lake.etcd.txn(Txn(success=tuple(txns)))
-    except EtcdUnknown:
-        return [False] * len(txns)
-    return [isinstance(each, TxnResult) and each.succeeded for each in answer.responses]
+    sent = await send(lake.etcd, Txn(success=tuple(txns)))
+    return [isinstance(each, TxnResult) and each.succeeded for each in sent.answer.responses]
 
 
 def _bounds(outline: Outline) -> LogBounds:

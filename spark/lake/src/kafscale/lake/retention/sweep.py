@@ -12,18 +12,14 @@ import uuid
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Final
 
-from kafscale.lake.catalog import Lake, read_outlines
+from kafscale.lake.catalog import Lake, Outline, read_outline
 from kafscale.lake.listing import Manifests
-from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.retention.starts import Cut, segments_of
-from kafscale.storage.etcd.client import Compare, EtcdUnknown, Put, Txn
-from kafscale.storage.heads import EpochStart, ManifestRef, Meta, Seg, encode_meta
+from kafscale.storage.heads import EpochStart, ManifestRef, Meta, Seg
 from kafscale.storage.manifests import Manifest, encode_manifest
+from kafscale.storage.meta_swap import Draft, build_swap, swap
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
-
-TRIES_MAX: Final = 8
 
 Gone = Collection[tuple[int, str]]
 """Base and etag of the segments whose objects are not there any more."""
@@ -31,11 +27,9 @@ Gone = Collection[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """Head and meta at one revision, and what they list behind what is swept that is gone, up to a cut."""
+    """A log as it is now, and those of its listed segments behind `swept` whose objects are gone, up to a cut."""
 
-    meta: Meta
-    meta_revision: int
-    head_created: int
+    outline: Outline
     listed: tuple[Seg, ...]
 
 
@@ -61,31 +55,41 @@ def known_epochs(told: Iterable[Iterable[EpochStart]]) -> tuple[EpochStart, ...]
 
 
 async def sweep(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> list[str]:
-    """Writes down what is gone up to the cut's start, which is no farther than the caller has looked. The objects that
-    meta named before and names no more, to be deleted."""
-    for _ in range(TRIES_MAX):
+    """Records in meta what is gone up to the cut's start, which is no farther than the caller has looked.
+
+    The keys of the objects that meta named before and names no more, to be deleted. Raises Overtaken, EtcdError and
+    StoreError.
+    """
+
+    async def prepare() -> Draft[list[str]] | None:
         try:
-            books = await _read(lake, manifests, cut, gone)
-            if books is None:
-                return []  # the topic is gone
-            end = swept_end(books.meta, books.listed, gone, cut.start)
-            dropped = [chunk for chunk in books.meta.chunks if chunk.last < end]
-            if end == books.meta.swept and not dropped:
-                return []
-            meta = await _without(lake, manifests, cut, books, dropped)
+            return await _prepare(lake, manifests, cut, gone)
         except ObjectNotFound:  # a manifest was replaced under the read
-            continue
-        freed = sum(seg.size for seg in books.listed if books.meta.swept < seg.end <= end)
-        meta = replace(meta, swept=end, freed=meta.freed + freed, gc_seq=meta.gc_seq + 1)
-        if await _write(lake, cut, books, meta):
-            named = {*(chunk.key for chunk in meta.chunks), meta.epochs_key}
-            before = [*(chunk.key for chunk in dropped), books.meta.epochs_key]
-            return [key for key in before if key and key not in named]
-    raise Overtaken(f"{cut.topic.name}/{cut.partition}", TRIES_MAX)
+            return None
+
+    return await swap(lake.etcd, cut.name, prepare)
+
+
+async def _prepare(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> Draft[list[str]]:
+    books = await _read(lake, manifests, cut, gone)
+    if books is None:  # the topic is gone
+        return Draft(None, [])
+    before = books.outline.meta
+    end = swept_end(before, books.listed, gone, cut.start)
+    dropped = [chunk for chunk in before.chunks if chunk.last < end]
+    if end == before.swept and not dropped:
+        return Draft(None, [])
+    freed = sum(seg.size for seg in books.listed if before.swept < seg.end <= end)
+    meta = await _without(lake, manifests, cut, before, dropped)
+    meta = replace(meta, swept=end, freed=meta.freed + freed, gc_seq=meta.gc_seq + 1)
+    named = {*(chunk.key for chunk in meta.chunks), meta.epochs_key}
+    replaced = [*(chunk.key for chunk in dropped), before.epochs_key]
+    txn = build_swap(lake.keys, cut.topic.topic_id, cut.partition, books.outline, meta)
+    return Draft(txn, [key for key in replaced if key and key not in named])
 
 
 async def _read(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> Books | None:
-    (outline,) = await read_outlines(lake, [(cut.topic, cut.partition)])
+    outline = await read_outline(lake, cut.topic, cut.partition)
     if not outline.head_created or not outline.meta_revision:
         return None
     listed = []
@@ -94,19 +98,13 @@ async def _read(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> Books
             if seg.end > cut.start or (seg.base, seg.etag) not in gone:
                 break  # no farther, or one whose deletion failed would keep all that follow it in memory
             listed.append(seg)
-    return Books(
-        meta=outline.meta,
-        meta_revision=outline.meta_revision,
-        head_created=outline.head_created,
-        listed=tuple(listed),
-    )
+    return Books(outline=outline, listed=tuple(listed))
 
 
 async def _without(
-    lake: Lake, manifests: Manifests, cut: Cut, books: Books, dropped: Sequence[ManifestRef]
+    lake: Lake, manifests: Manifests, cut: Cut, meta: Meta, dropped: Sequence[ManifestRef]
 ) -> Meta:
-    """Meta without these chunks. What they alone told of epochs is in a new object then."""
-    meta = books.meta
+    """Meta without these chunks. Epochs that only they listed go to a new object."""
     if not dropped:
         return meta
     keys = [meta.epochs_key] if meta.epochs_key else []
@@ -127,17 +125,3 @@ async def _put_epochs(lake: Lake, cut: Cut, epochs: tuple[EpochStart, ...]) -> s
     body = encode_manifest(Manifest(segments=(), epochs=epochs))
     await lake.store.put(key, [body], condition=IfAbsent())
     return key
-
-
-async def _write(lake: Lake, cut: Cut, books: Books, meta: Meta) -> bool:
-    """False: another was first, or nobody knows. Then the books are read again, and show which."""
-    meta_key = lake.keys.meta(cut.topic.topic_id, cut.partition)
-    compare = (
-        Compare(lake.keys.head(cut.topic.topic_id, cut.partition), "create", "=", books.head_created),
-        Compare(meta_key, "mod", "=", books.meta_revision),
-    )
-    try:
-        answer = await lake.etcd.txn(Txn(compare=compare, success=(Put(meta_key, encode_meta(meta)),)))
-    except EtcdUnknown:
-        return False
-    return answer.succeeded

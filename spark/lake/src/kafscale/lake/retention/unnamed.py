@@ -10,17 +10,16 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Outline, read_outlines
+from kafscale.lake.catalog import Lake, Outline, read_outline
 from kafscale.lake.listing import Manifests
 from kafscale.lake.places import Place
-from kafscale.lake.retention.overtaken import Overtaken
 from kafscale.lake.walk import Walk
-from kafscale.storage.etcd.client import Compare, EtcdUnknown, Put, Range, RangeResult, Txn
-from kafscale.storage.heads import check_meta, decode_head, encode_meta
+from kafscale.storage.etcd.client import Range, RangeResult, TxnResult
+from kafscale.storage.heads import check_meta, decode_head
 from kafscale.storage.keys import OWN_TREE, index_beside
+from kafscale.storage.meta_swap import TRIES_MAX, Draft, Overtaken, build_swap, swap
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound
 
-TRIES_MAX: Final = 8
 LISTED_MAX: Final = 100_000
 """Objects that are looked at for one portion, found or not: so often a long log's place is known."""
 COMPACTED: Final = "compacted"
@@ -135,11 +134,11 @@ class Look:
             if seg is None or seg.base + seg.last_delta < self._outline.meta.swept:
                 return None
             return seg.key
-        raise self._overtaken()
+        raise Overtaken(self._outline.name)
 
     async def _look_again(self) -> None:
         """What was told before stays true: a segment that was not listed below `next` never is."""
-        (outline,) = await read_outlines(self._lake, [(self._topic, self._partition)])
+        outline = await read_outline(self._lake, self._topic, self._partition)
         check_meta(outline.tail, outline.meta)
         self._moved = self._moved or outline.meta.chunks != self._outline.meta.chunks
         await self._walk.close()
@@ -147,29 +146,26 @@ class Look:
         self._names = named(outline)
 
     async def _condemned(self, found: Sequence[ObjectInfo]) -> tuple[ObjectInfo, ...]:
-        """Those of them that nothing will name. Meta is raised if any of them has a name of its own."""
+        """Those of them that nothing will name. Meta's `gc_seq` is raised if any of them has a unique name."""
         bound = [info for info in found if not self._is_unique(info)]
         unique = [info for info in found if self._is_unique(info)]
-        for _ in range(TRIES_MAX):
-            if not unique:
-                return tuple(bound)
+
+        async def prepare() -> Draft[list[ObjectInfo]] | None:
+            nonlocal unique
             await self._look_again()
             moved, self._moved = self._moved, False
             unique = [info for info in unique if info.key not in self._names]
             if moved:
                 unique = [info for info in unique if await self._is_unnamed(info)]
                 if self._moved:
-                    continue
-            if self._dry or not unique:
-                return (*unique, *bound)
-            at_the_fence = await fence(self._lake, self._outline)
-            if at_the_fence is not None:
-                names = named(at_the_fence)
-                return (*(info for info in unique if info.key not in names), *bound)
-        raise self._overtaken()
+                    return None
+            return (
+                Draft(None, unique) if self._dry or not unique else fence(self._lake, self._outline, unique)
+            )
 
-    def _overtaken(self) -> Overtaken:
-        return Overtaken(self._outline.name, TRIES_MAX)
+        if unique:
+            unique = await swap(self._lake.etcd, self._outline.name, prepare)
+        return (*unique, *bound)
 
 
 def named(outline: Outline) -> frozenset[str]:
@@ -181,25 +177,23 @@ def named(outline: Outline) -> frozenset[str]:
     return frozenset(names - {""})
 
 
-async def fence(lake: Lake, outline: Outline) -> Outline | None:
-    """The log as it was when meta was raised, all else in it as in this outline; None: meta had changed, or nobody
-    knows."""
-    where = (outline.topic.topic_id, outline.partition)
-    head_key, meta_key = lake.keys.head(*where), lake.keys.meta(*where)
+@dataclass(frozen=True, slots=True)
+class _Fence(Draft[list[ObjectInfo]]):
+    """Raises `gc_seq`, and reads the head at the same revision: what the head or that meta names stays."""
+
+    outline: Outline
+
+    def applied(self, answer: TxnResult) -> list[ObjectInfo]:
+        found = answer.responses[1]
+        assert isinstance(found, RangeResult)
+        head = decode_head(found.kvs[0].value)
+        names = named(replace(self.outline, tail=head.tail, snap_key=head.snap_key))
+        return [info for info in self.result if info.key not in names]
+
+
+def fence(lake: Lake, outline: Outline, unique: list[ObjectInfo]) -> Draft[list[ObjectInfo]]:
+    place = (outline.topic.topic_id, outline.partition)
     meta = replace(outline.meta, gc_seq=outline.meta.gc_seq + 1)
-    compare = (
-        Compare(head_key, "create", "=", outline.head_created),
-        Compare(meta_key, "mod", "=", outline.meta_revision),
+    return _Fence(
+        build_swap(lake.keys, *place, outline, meta, Range(lake.keys.head(*place))), unique, outline
     )
-    try:
-        answer = await lake.etcd.txn(
-            Txn(compare=compare, success=(Put(meta_key, encode_meta(meta)), Range(head_key)))
-        )
-    except EtcdUnknown:
-        return None
-    if not answer.succeeded:
-        return None
-    found = answer.responses[1]
-    assert isinstance(found, RangeResult)
-    head = decode_head(found.kvs[0].value)
-    return replace(outline, next=head.next, tail=head.tail, snap_key=head.snap_key, meta=meta)
