@@ -9,6 +9,7 @@ import pytest
 from kafscale.admin import log_starts, plan
 from kafscale.admin.handlers import delete_records
 from kafscale.storage.etcd.client import EtcdUnknown, Txn, TxnResult, UnknownKind
+from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.heads import TAIL_MAX, Head, Meta, Seg, decode_meta, encode_head, encode_meta
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic, encode_topic
@@ -244,4 +245,4 @@ async def test_who_is_always_overtaken_gives_up_with_a_time_out(
 
     monkeypatch.setattr(admin.etcd, "txn", overtake)
     assert await one(admin, 4) == (-1, ErrorCode.REQUEST_TIMED_OUT)
-    assert overtaken == 2 * log_starts.CAS_TRIES_MAX
+    assert overtaken == 2 * TRIES_MAX

@@ -13,9 +13,9 @@ from functools import partial
 
 import structlog
 from kafscale.admin import plan
+from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
-from kafscale.admin.picture import active_by_name
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import unknown_topic
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE

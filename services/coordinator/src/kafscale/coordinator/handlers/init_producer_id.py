@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import structlog
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.coordinator.producer_ids import TooContended
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd.client import EtcdError
+from kafscale.storage.etcd.swap import TooContended
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 PartitionKey = tuple[TopicId, int]
 
 
-class Sizes:
+class PartitionSizes:
     def __init__(self, etcd: EtcdClient, keys: Keyspace) -> None:
         self._etcd = etcd
         self._keys = keys
