@@ -64,8 +64,8 @@ async def test_the_session_timeout_is_the_groups_own(one: Coordinator, session_s
     for group in ("g", "other"):
         one.actor(group).tell(Tick())
     await until(lambda: one.actor("g").idle and one.actor("other").idle)
-    assert bool(one.actor("g").group.saved.members) is stays
-    assert bool(one.actor("other").group.saved.members) is not stays
+    assert bool(one.actor("g").group.persisted.members) is stays
+    assert bool(one.actor("other").group.persisted.members) is not stays
 
 
 async def test_configs_count_after_a_restart_and_damaged_ones_harm_no_other_group(

@@ -29,9 +29,9 @@ from kafscale.coordinator.consumer.model import GroupState as ConsumerPhase
 from kafscale.coordinator.consumer.model import Topics, TopicsChanged
 from kafscale.coordinator.groups.actor import Actor, GroupFailed, Kept, Kind, Tools
 from kafscale.coordinator.groups.classic_kind import ClassicKind
-from kafscale.coordinator.groups.classic_kind import saved_of as classic_saved
+from kafscale.coordinator.groups.classic_kind import persisted_of as classic_persisted
 from kafscale.coordinator.groups.consumer_kind import ConsumerKind
-from kafscale.coordinator.groups.consumer_kind import saved_of as consumer_saved
+from kafscale.coordinator.groups.consumer_kind import persisted_of as consumer_persisted
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Committer
@@ -118,9 +118,9 @@ class Groups:
         kind: AnyKind
         stored: Any
         if isinstance(whole.state, ClassicGroup):
-            kind, stored = self._classic, classic_saved(whole.state)
+            kind, stored = self._classic, classic_persisted(whole.state)
         else:
-            kind, stored = self._consumer, consumer_saved(name, whole.state)
+            kind, stored = self._consumer, consumer_persisted(name, whole.state)
         group: Any = kind.restored(stored, now_ms)
         is_old = is_whole and kind is self._consumer
         topics_changed = kind.durable(group) != stored
@@ -284,7 +284,7 @@ class Groups:
         """As Kafka prints it, whichever type the group is of."""
         if actor.kind is self._classic:
             return describe(actor.group).state
-        return consumer_state(actor.group.saved).value
+        return consumer_state(actor.group.persisted).value
 
     @property
     def unreadable_count(self) -> int:

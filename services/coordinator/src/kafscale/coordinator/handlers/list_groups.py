@@ -80,6 +80,6 @@ def _listed(context: CoordinatorContext, actor: AnyActor) -> ListGroupsResponseL
     return ListGroupsResponseListedGroup(
         group_id=actor.name,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
-        group_state=state_of(actor.group.saved).value,
+        group_state=state_of(actor.group.persisted).value,
         group_type=CONSUMER,
     )
