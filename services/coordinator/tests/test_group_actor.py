@@ -13,7 +13,7 @@ import pytest_asyncio
 from kafscale.coordinator.classic.machine import durable
 from kafscale.coordinator.classic.model import Generation, Heartbeat, MemberId, Phase, Tick, Token
 from kafscale.coordinator.consumer.machine import durable as durable_consumers
-from kafscale.coordinator.groups import writes
+from kafscale.coordinator.groups import group_txns
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.handlers import (
     consumer_group_heartbeat,
@@ -228,7 +228,7 @@ async def test_who_is_too_large_to_be_written_is_refused_and_the_others_go_on(
 ) -> None:
     await known_topic(one)
     told = await consumer_beat(one, 0)
-    monkeypatch.setattr(writes, "TXN_BYTES_MAX", 200_000)
+    monkeypatch.setattr(group_txns, "TXN_BYTES_MAX", 200_000)
     one.door.sent.clear()
     for _ in range(3):
         assert await come_with_much(one, "big") == ErrorCode.COORDINATOR_NOT_AVAILABLE

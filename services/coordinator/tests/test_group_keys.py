@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kafscale.coordinator.consumer.machine import durable
 from kafscale.coordinator.consumer.model import PersistedGroup
-from kafscale.coordinator.groups import writes
-from kafscale.coordinator.groups.consumer_kind import persisted_of
+from kafscale.coordinator.groups import group_txns
+from kafscale.coordinator.groups.consumer_type import persisted_of
 from kafscale.coordinator.handlers import consumer_group_heartbeat, delete_groups
 from kafscale.storage.consumer_groups import Part, PartKind, part_key, stored_groups
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn
@@ -204,7 +204,7 @@ def shares(clients: list[Client]) -> list[tuple[bytes, int]]:
 async def test_a_coordinator_that_dies_amid_a_large_change_leaves_a_group_that_goes_on(
     etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch, made: int
 ) -> None:
-    monkeypatch.setattr(writes, "OPS_PER_TXN_MAX", 5)
+    monkeypatch.setattr(group_txns, "OPS_PER_TXN_MAX", 5)
     async with running(etcd, keyspace) as one:
         clients = await group_of_few(one)
         before = durable(one.actor("g").group)
@@ -232,7 +232,7 @@ async def test_a_late_copy_of_any_write_changes_nothing(
     etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was thought lost, and was sent again, may come after all that followed."""
-    monkeypatch.setattr(writes, "OPS_PER_TXN_MAX", 5)
+    monkeypatch.setattr(group_txns, "OPS_PER_TXN_MAX", 5)
     async with running(etcd, keyspace) as one:
         clients = await group_of_few(one)
         assert await Client(one, "a-first-one", 2, "range").beat() == 0
@@ -248,7 +248,7 @@ async def test_a_late_copy_of_any_write_changes_nothing(
 async def test_a_large_change_that_etcd_refuses_in_the_middle_is_read_again(
     etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writes, "OPS_PER_TXN_MAX", 5)
+    monkeypatch.setattr(group_txns, "OPS_PER_TXN_MAX", 5)
     async with running(etcd, keyspace) as one:
         clients = await group_of_few(one)
         one.door.before += [None, None, TOO_LARGE]
@@ -296,7 +296,7 @@ async def test_a_record_of_old_is_read_and_takes_the_new_form_with_its_first_cha
     etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...]
 ) -> None:
     """However often that is cut short after some transactions."""
-    monkeypatch.setattr(writes, "OPS_PER_TXN_MAX", 10)
+    monkeypatch.setattr(group_txns, "OPS_PER_TXN_MAX", 10)
     old = of_old(20)
     await etcd.put(keyspace.group(SLOT, "g"), encode_group(old))
     await make_topic(etcd, keyspace, topic_name(0), 20)

@@ -26,8 +26,8 @@ from kafscale.coordinator.consumer.model import (
     Transition,
 )
 from kafscale.coordinator.consumer.reconcile import intersection, is_subset, union
-from kafscale.coordinator.groups.consumer_kind import change_of, persisted_of
-from kafscale.coordinator.groups.writes import Step, steps
+from kafscale.coordinator.groups.consumer_type import change_of, persisted_of
+from kafscale.coordinator.groups.group_txns import GroupTxn, txns_of
 from kafscale.storage.consumer_groups import stored_groups
 from kafscale.storage.etcd.client import KeyValue, Put
 from kafscale.storage.groups import NOT_EMPTY, ConsumerGroup
@@ -139,13 +139,13 @@ class Store:
         for transaction in self.plan(before, after):
             self.make(transaction)
 
-    def plan(self, before: PersistedGroup, after: PersistedGroup) -> list[Step]:
+    def plan(self, before: PersistedGroup, after: PersistedGroup) -> list[GroupTxn]:
         if before == after:
             return []
         change = change_of("g", before if before.epoch else None, after, NOT_EMPTY)
-        return steps(change, self.KEYS, self.KEY, littered=False, ops_max=1)
+        return txns_of(change, self.KEYS, self.KEY, leftovers=False, ops_max=1)
 
-    def make(self, transaction: Step) -> None:
+    def make(self, transaction: GroupTxn) -> None:
         for op in transaction.ops:
             if isinstance(op, Put):
                 self.values[op.key] = op.value

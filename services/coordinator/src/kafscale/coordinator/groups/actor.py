@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
-from kafscale.coordinator.groups import writes
+from kafscale.coordinator.groups import group_txns
+from kafscale.coordinator.groups.group_txns import GroupChange, GroupKey, GroupTxn
 from kafscale.coordinator.groups.running_clock import GAP_MS, RunningClock
-from kafscale.coordinator.groups.writes import Change, Record, Step
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.storage.claims import range_at
@@ -56,7 +56,7 @@ class Reply(Protocol):
     def token(self) -> int: ...
 
 
-class Kind(Protocol[G, E, D]):
+class GroupType(Protocol[G, E, D]):
     """A group machine as the actor drives it."""
 
     def step(self, group: G, event: E, now_ms: int) -> tuple[G, Sequence[Reply]]: ...
@@ -72,7 +72,7 @@ class Kind(Protocol[G, E, D]):
     def parts_changed(self, stored: D | None, group: G) -> int:
         """How many keys beneath the group's a write would change, of a group that etcd has as `stored`."""
 
-    def change(self, name: str, stored: D | None, group: G, empty_since_ms: int) -> Change:
+    def change(self, name: str, stored: D | None, group: G, empty_since_ms: int) -> GroupChange:
         """What that write is."""
 
     def restored(self, stored: D, now_ms: int) -> G:
@@ -96,7 +96,7 @@ class Kind(Protocol[G, E, D]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class Shared:
     """What all actors share. `fenced`, `rebalanced` and `forget` are the host's."""
 
     committer: Committer
@@ -108,13 +108,13 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class EtcdState:
     """What etcd has of a group. `revision` is its key's mod_revision, 0 while there is none."""
 
     revision: int = 0
     stored: Any = None  # None: nothing of this type, or all of it in a record of old
-    is_behind: bool = False  # the group is not what is stored
-    is_littered: bool = False  # beneath the group's key stands what no group of this type has written
+    needs_write: bool = False  # the group differs from what is stored
+    has_leftovers: bool = False  # there are keys below the group's key that no group of this type wrote
     empty_since_ms: int = NOT_EMPTY  # wall time
 
 
@@ -126,21 +126,21 @@ class Actor(Generic[G, E, D]):
         self,
         name: str,
         held: Held,
-        kind: Kind[G, E, D],
+        group_type: GroupType[G, E, D],
         group: G,
-        tools: Tools,
+        shared: Shared,
         *,
-        kept: Kept,
+        in_etcd: EtcdState,
         before: Actor[Any, Any, Any] | None = None,
     ) -> None:
         self.name = name
         self.held = held
-        self.kind = kind
+        self.type = group_type
         self.group = group
-        self.kept = kept
+        self.in_etcd = in_etcd
         self.before = before
-        self._tools = tools
-        self._key = tools.keyspace.group(held.slot_id, name)
+        self._shared = shared
+        self._key = shared.keyspace.group(held.slot_id, name)
         self._inbox: deque[E] = deque()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._token = 0
@@ -172,7 +172,7 @@ class Actor(Generic[G, E, D]):
         """An event that nobody waits for."""
         self._inbox.append(event)
         if not self._writing:
-            self._turn()
+            self._step_inbox()
 
     def end(self, error: ErrorCode) -> None:
         """The group is not coordinated here any more."""
@@ -191,22 +191,22 @@ class Actor(Generic[G, E, D]):
 
     def _abandoned(self, token: int) -> None:
         if self._waiting.pop(token, None) is not None and not self._ended:
-            event = self.kind.abandon(token)
+            event = self.type.abandon(token)
             if event is not None:
                 self.tell(event)
 
     # -- turns ----------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _step_inbox(self) -> None:
         """Step what has come, as far as it fits into one write."""
         replies: list[Reply] = []
         group = self.group
         now_ms = self._now_ms()
         while self._inbox:
-            stepped, answered = self.kind.step(group, self._inbox[0], now_ms)
+            stepped, answered = self.type.step(group, self._inbox[0], now_ms)
             if (
                 self._must_save(group)
-                and self.kind.parts_changed(self.kept.stored, stepped) > PARTS_TOGETHER_MAX
+                and self.type.parts_changed(self.in_etcd.stored, stepped) > PARTS_TOGETHER_MAX
             ):
                 break  # it is stepped again, after what came before it is written
             self._inbox.popleft()
@@ -218,122 +218,124 @@ class Actor(Generic[G, E, D]):
             self._settle(group, replies)
 
     def _must_save(self, group: G) -> bool:
-        return self.kept.is_behind or (group is not self.group and self.kind.must_save(self.group, group))
+        return self.in_etcd.needs_write or (
+            group is not self.group and self.type.must_save(self.group, group)
+        )
 
     def _settle(self, group: G, replies: Sequence[Reply]) -> None:
-        if self.kind.generation(group) != self.kind.generation(self.group):
-            self._tools.rebalanced()
+        if self.type.generation(group) != self.type.generation(self.group):
+            self._shared.rebalanced()
         self.group = group
         for reply in replies:
             answer = self._waiting.pop(reply.token, None)
             if answer is not None and not answer.done():
                 answer.set_result(reply)
         self._arm()
-        if not self.kind.exists(group) and self.idle:
-            self._tools.forget(self)
+        if not self.type.exists(group) and self.idle:
+            self._shared.forget(self)
 
     def _write(self, group: G, replies: Sequence[Reply]) -> None:
-        kept = self.kept
+        known = self.in_etcd
         since_ms = self._empty_since_ms(group)
-        change = self.kind.change(self.name, kept.stored, group, since_ms)
-        steps = writes.steps(
+        change = self.type.change(self.name, known.stored, group, since_ms)
+        txns = group_txns.txns_of(
             change,
-            self._tools.keyspace,
+            self._shared.keyspace,
             self._key,
-            littered=kept.is_littered,
-            ops_max=writes.OPS_PER_TXN_MAX,
+            leftovers=known.has_leftovers,
+            ops_max=group_txns.OPS_PER_TXN_MAX,
         )
-        largest = max(step.bytes for step in steps)
-        if largest > writes.TXN_BYTES_MAX:
+        largest = max(txn.bytes for txn in txns)
+        if largest > group_txns.TXN_BYTES_MAX:
             log.error("a group is too large to be written", group=self.name, bytes=largest)
             self._undo()
             return
         self._writing = True
-        began_ms = self._tools.clock.now_ms()
+        began_ms = self._shared.clock.now_ms()
 
         def made(revision: int) -> None:
-            took_ms = self._tools.clock.now_ms() - began_ms
+            took_ms = self._shared.clock.now_ms() - began_ms
             self._missed_ms += took_ms if took_ms > GAP_MS else 0
             self._writing = False
-            stored = None if change.record is None else self.kind.durable(group)
-            self.kept = Kept(revision=revision, stored=stored, empty_since_ms=since_ms)
+            stored = None if change.record is None else self.type.durable(group)
+            self.in_etcd = EtcdState(revision=revision, stored=stored, empty_since_ms=since_ms)
             self.before = None
             self._settle(group, replies)
             if self._inbox and not self._ended:
-                self._turn()
+                self._step_inbox()
 
-        self._send(steps, kept.revision, made)
+        self._send(txns, known.revision, made)
 
-    def _send(self, steps: list[Step], revision: int, made: Callable[[int], None], at: int = 0) -> None:
+    def _send(self, txns: list[GroupTxn], revision: int, made: Callable[[int], None], at: int = 0) -> None:
         """One after another. `made` is told the revision of the group's key after the last."""
-        step, tools, held = steps[at], self._tools, self.held
+        part, shared, held = txns[at], self._shared, self.held
         txn = Txn(
             compare=(
-                slot_fence(tools.keyspace, held.slot_id, held.revision),
+                slot_fence(shared.keyspace, held.slot_id, held.revision),
                 Compare(self._key, "mod", "=", revision),
             ),
-            success=step.ops,
-            failure=(Range(tools.keyspace.slot_claim(held.slot_id), keys_only=True), Range(self._key)),
+            success=part.ops,
+            failure=(Range(shared.keyspace.slot_claim(held.slot_id), keys_only=True), Range(self._key)),
         )
 
         def done(answer: Answer) -> None:
             if self._ended:
                 return
-            after = self._written(answer, step, revision, begun=at > 0)
+            after = self._written(answer, part, revision, begun=at > 0)
             if after is None:
                 return
-            if at + 1 < len(steps):
-                self._send(steps, after, made, at + 1)
+            if at + 1 < len(txns):
+                self._send(txns, after, made, at + 1)
             else:
                 made(after)
 
-        tools.committer.submit(txn, done, key=self._key)
+        shared.committer.submit(txn, done, key=self._key)
 
     def _empty_since_ms(self, group: G) -> int:
-        if not self.kind.is_empty(group):
+        if not self.type.is_empty(group):
             return NOT_EMPTY
-        since_ms = self.kept.empty_since_ms
-        return self._tools.clock.wall_ms() if since_ms == NOT_EMPTY else since_ms
+        since_ms = self.in_etcd.empty_since_ms
+        return self._shared.clock.wall_ms() if since_ms == NOT_EMPTY else since_ms
 
-    def _written(self, answer: Answer, step: Step, revision: int, *, begun: bool) -> int | None:
+    def _written(self, answer: Answer, txn: GroupTxn, revision: int, *, begun: bool) -> int | None:
         """The revision of the group's key, or None: nothing came of it. `begun`: steps before this one were made."""
         if not isinstance(answer, Settled):
             log.error("etcd refused a group's record", group=self.name, why=answer.reason)
             if begun:
-                self._tools.fenced(self.held)
+                self._shared.fenced(self.held)
             else:
                 self._writing = False
                 self._undo()
             return None
         if answer.result.succeeded:
-            if step.record is Record.UNTOUCHED:
+            if txn.record is GroupKey.UNTOUCHED:
                 return revision
-            return 0 if step.record is None else answer.revision
+            return 0 if txn.record is None else answer.revision
         slot_revision, record, found = _seen(answer.result)
-        if slot_revision == self.held.revision and answer.ambiguous and record == step.record:
+        if slot_revision == self.held.revision and answer.ambiguous and record == txn.record:
             return found  # an earlier try of the same bytes was applied
         if slot_revision == self.held.revision:
             log.error("a group's record changed under its coordinator", group=self.name)
-        self._tools.fenced(self.held)
+        self._shared.fenced(self.held)
         return None
 
     def _undo(self) -> None:
         """Nothing of the last turn happened, nor of what waited behind it; who was parked asks again."""
-        self.group = self.kind.reborn(self.name, self.group, self._now_ms())
+        self.group = self.type.reborn(self.name, self.group, self._now_ms())
         self._inbox.clear()
         self._fail_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._arm()
-        if not self.kind.exists(self.group):
-            self._tools.forget(self)
+        if not self.type.exists(self.group):
+            self._shared.forget(self)
 
     # -- time -----------------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
         """Monotonic, in the group's own time."""
-        return self._tools.clock.now_ms() - self._missed_ms
+        return self._shared.clock.now_ms() - self._missed_ms
 
     def _arm(self) -> None:
-        due_ms = self.kind.next_deadline(self.group)
+        due_ms = self.type.next_deadline(self.group)
         if due_ms is None:
             self._disarm()
             return
@@ -355,9 +357,9 @@ class Actor(Generic[G, E, D]):
         self._timer = None
         if self._ended or self._writing:
             return  # after the write it is armed again
-        due_ms = self.kind.next_deadline(self.group)
+        due_ms = self.type.next_deadline(self.group)
         if due_ms is not None and due_ms <= self._now_ms():
-            self.tell(self.kind.tick())
+            self.tell(self.type.tick())
         else:
             self._arm()
 

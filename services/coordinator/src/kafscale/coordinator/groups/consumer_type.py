@@ -27,7 +27,7 @@ from kafscale.coordinator.consumer.model import (
     Tick,
     Topics,
 )
-from kafscale.coordinator.groups.writes import Change
+from kafscale.coordinator.groups.group_txns import GroupChange
 from kafscale.storage import groups as records
 from kafscale.storage.consumer_groups import (
     Part,
@@ -42,8 +42,10 @@ _STATES = {state: records.ConsumerMemberState[state.name] for state in MemberSta
 _STATES_BACK = {there: here for here, there in _STATES.items()}
 
 
-class ConsumerKind:
-    """`Kind[Group, Event, PersistedGroup]`. `rules`: of a group; `topics` is the shell's one mapping of what exists."""
+class ConsumerGroupType:
+    """`GroupType[Group, Event, PersistedGroup]`. `rules`: of a group; `topics` is the shell's one mapping of what
+    exists.
+    """
 
     def __init__(self, rules: Callable[[str], Rules], topics: Callable[[], Topics]) -> None:
         self._rules = rules
@@ -77,7 +79,9 @@ class ConsumerKind:
     def parts_changed(self, stored: PersistedGroup | None, group: Group) -> int:
         return sum(1 for _ in _changed(stored, durable(group)))
 
-    def change(self, name: str, stored: PersistedGroup | None, group: Group, empty_since_ms: int) -> Change:
+    def change(
+        self, name: str, stored: PersistedGroup | None, group: Group, empty_since_ms: int
+    ) -> GroupChange:
         return change_of(name, stored, durable(group), empty_since_ms)
 
     def tick(self) -> Event:
@@ -98,10 +102,10 @@ class ConsumerKind:
 
 def change_of(
     name: str, stored: PersistedGroup | None, persisted: PersistedGroup, empty_since_ms: int
-) -> Change:
+) -> GroupChange:
     """What makes of `stored`, which etcd has, `persisted`. None: etcd has nothing, or all of it in one old record."""
     if persisted.epoch == 0:
-        return Change(record=None)
+        return GroupChange(record=None)
 
     def record(assignment_epoch: int) -> bytes:
         state = records.ConsumerGroupMetadata(
@@ -113,11 +117,11 @@ def change_of(
 
     parts = {part: _value(part, persisted) for part in _changed(stored, persisted)}
     if stored is None:
-        return Change(record=record(persisted.target_epoch), early=parts)
+        return GroupChange(record=record(persisted.target_epoch), early=parts)
     if persisted.epoch == stored.target_epoch:
-        return Change(record=record(persisted.target_epoch), late=parts)
+        return GroupChange(record=record(persisted.target_epoch), late=parts)
     late = {part: value for part, value in parts.items() if value is not None and _is_late(part, stored)}
-    return Change(
+    return GroupChange(
         record=record(persisted.target_epoch),
         between=record(stored.target_epoch),
         early={part: value for part, value in parts.items() if part not in late},

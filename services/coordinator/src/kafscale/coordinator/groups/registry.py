@@ -15,23 +15,15 @@ from dataclasses import replace
 from typing import Any
 
 import structlog
-from kafscale.coordinator.classic.model import Delete as ClassicDelete
-from kafscale.coordinator.classic.model import Event as ClassicEvent
-from kafscale.coordinator.classic.model import Group as ClassicState
-from kafscale.coordinator.classic.model import Phase as ClassicPhase
-from kafscale.coordinator.classic.model import Token
+from kafscale.coordinator.classic import model as classic
 from kafscale.coordinator.classic.queries import describe
+from kafscale.coordinator.consumer import model as consumer
 from kafscale.coordinator.consumer.machine import state_of as consumer_state
-from kafscale.coordinator.consumer.model import Delete as ConsumerDelete
-from kafscale.coordinator.consumer.model import Event as ConsumerEvent
-from kafscale.coordinator.consumer.model import Group as ConsumerState
-from kafscale.coordinator.consumer.model import GroupState as ConsumerPhase
-from kafscale.coordinator.consumer.model import Topics, TopicsChanged
-from kafscale.coordinator.groups.actor import Actor, GroupFailed, Kept, Kind, Tools
-from kafscale.coordinator.groups.classic_kind import ClassicKind
-from kafscale.coordinator.groups.classic_kind import persisted_of as classic_persisted
-from kafscale.coordinator.groups.consumer_kind import ConsumerKind
-from kafscale.coordinator.groups.consumer_kind import persisted_of as consumer_persisted
+from kafscale.coordinator.groups.actor import Actor, EtcdState, GroupFailed, GroupType, Shared
+from kafscale.coordinator.groups.classic_type import ClassicGroupType
+from kafscale.coordinator.groups.classic_type import persisted_of as classic_persisted
+from kafscale.coordinator.groups.consumer_type import ConsumerGroupType
+from kafscale.coordinator.groups.consumer_type import persisted_of as consumer_persisted
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Committer
@@ -46,13 +38,13 @@ from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
-ClassicActor = Actor[ClassicState, ClassicEvent, Any]
-ConsumerActor = Actor[ConsumerState, ConsumerEvent, Any]
+ClassicActor = Actor[classic.Group, classic.Event, Any]
+ConsumerActor = Actor[consumer.Group, consumer.Event, Any]
 AnyActor = Actor[Any, Any, Any]
-AnyKind = Kind[Any, Any, Any]
+AnyGroupType = GroupType[Any, Any, Any]
 GROUP_ID_BYTES_MAX = 1_024
 """Longer ids do not fit into a key with all that follows."""
-GROUP_STATES = tuple(dict.fromkeys(state.value for state in (*ClassicPhase, *ConsumerPhase)))
+GROUP_STATES = tuple(dict.fromkeys(state.value for state in (*classic.Phase, *consumer.GroupState)))
 """Every name that `Groups.state_of` gives."""
 UNREADABLE = (UnreadableValue, ValueError)
 """ValueError: what has a number or a name that this version does not know, such as an assignor."""
@@ -67,8 +59,8 @@ class Groups:
         keyspace: Keyspace,
         committer: Committer,
         clock: RunningClock,
-        classic_kind: ClassicKind,
-        consumer_kind: ConsumerKind,
+        classic_type: ClassicGroupType,
+        consumer_type: ConsumerGroupType,
         held: Callable[[SlotId], Held | None],
         fenced: Callable[[Held], None],
         is_fresh: Callable[[], bool],
@@ -77,17 +69,17 @@ class Groups:
     ) -> None:
         self._keyspace = keyspace
         self._clock = clock
-        self._classic = classic_kind
-        self._consumer = consumer_kind
+        self._classic = classic_type
+        self._consumer = consumer_type
         self._held = held
         self._is_fresh = is_fresh
         self._space = space
         self._groups_max = groups_max
         self._actors: dict[SlotId, dict[str, AnyActor]] = {}
         self._unreadable: dict[SlotId, set[str]] = {}
-        self._littered: dict[SlotId, set[str]] = {}  # without a group's key, and with keys beneath it
+        self._leftovers: dict[SlotId, set[str]] = {}  # without a group's key, and with keys beneath it
         self.rebalances = 0
-        self._tools = Tools(
+        self._shared = Shared(
             committer=committer,
             keyspace=keyspace,
             clock=clock,
@@ -101,10 +93,10 @@ class Groups:
     def load(self, held: Held, states: tuple[KeyValue, ...]) -> None:
         actors = self._actors[held.slot_id] = {}
         unreadable = self._unreadable[held.slot_id] = set()
-        littered = self._littered[held.slot_id] = set()
+        leftovers = self._leftovers[held.slot_id] = set()
         for name, found in stored_groups(self._keyspace, states, _not_a_group).items():
             if found.record is None:
-                littered.add(name)
+                leftovers.add(name)
                 continue
             try:
                 actors[name] = self._restored(held, name, found.record, found)
@@ -115,34 +107,34 @@ class Groups:
     def _restored(self, held: Held, name: str, record: KeyValue, found: StoredGroup) -> AnyActor:
         whole, is_whole = found.assembled(), found.is_of_one_value
         now_ms = self._clock.now_ms()
-        kind: AnyKind
+        group_type: AnyGroupType
         stored: Any
         if isinstance(whole.state, ClassicGroup):
-            kind, stored = self._classic, classic_persisted(whole.state)
+            group_type, stored = self._classic, classic_persisted(whole.state)
         else:
-            kind, stored = self._consumer, consumer_persisted(name, whole.state)
-        group: Any = kind.restored(stored, now_ms)
-        is_old = is_whole and kind is self._consumer
-        topics_changed = kind.durable(group) != stored
-        tells_no_time = kind.is_empty(group) and whole.empty_since_ms == NOT_EMPTY
-        kept = Kept(
+            group_type, stored = self._consumer, consumer_persisted(name, whole.state)
+        group: Any = group_type.restored(stored, now_ms)
+        is_old = is_whole and group_type is self._consumer
+        topics_changed = group_type.durable(group) != stored
+        tells_no_time = group_type.is_empty(group) and whole.empty_since_ms == NOT_EMPTY
+        in_etcd = EtcdState(
             revision=record.mod_revision,
             stored=None if is_old else stored,
-            is_behind=is_old or topics_changed or tells_no_time,
-            is_littered=is_whole and bool(found.parts),
+            needs_write=is_old or topics_changed or tells_no_time,
+            has_leftovers=is_whole and bool(found.parts),
             empty_since_ms=whole.empty_since_ms,
         )
-        return Actor(name, held, kind, group, self._tools, kept=kept)
+        return Actor(name, held, group_type, group, self._shared, in_etcd=in_etcd)
 
-    def _new(self, name: str, kind: AnyKind, group: Any) -> AnyActor:
+    def _new(self, name: str, group_type: AnyGroupType, group: Any) -> AnyActor:
         """A group that etcd does not have."""
         held = self.slot(name)
-        kept = Kept(is_littered=name in self._littered[held.slot_id])
-        return Actor(name, held, kind, group, self._tools, kept=kept)
+        in_etcd = EtcdState(has_leftovers=name in self._leftovers[held.slot_id])
+        return Actor(name, held, group_type, group, self._shared, in_etcd=in_etcd)
 
     def lose(self, slot_id: SlotId) -> None:
         self._unreadable.pop(slot_id, None)
-        self._littered.pop(slot_id, None)
+        self._leftovers.pop(slot_id, None)
         for actor in self._actors.pop(slot_id, {}).values():
             actor.end(ErrorCode.NOT_COORDINATOR)
 
@@ -157,7 +149,9 @@ class Groups:
             del actors[actor.name]
         else:  # nobody came in: the group is what its record still says
             old = actor.before
-            actors[actor.name] = Actor(old.name, old.held, old.kind, old.group, self._tools, kept=old.kept)
+            actors[actor.name] = Actor(
+                old.name, old.held, old.type, old.group, self._shared, in_etcd=old.in_etcd
+            )
         actor.end(ErrorCode.NOT_COORDINATOR)
 
     # -- groups ----------------------------------------------------------------------------------
@@ -196,10 +190,10 @@ class Groups:
         for names in self._unreadable.values():
             yield from names
 
-    def classic(self, name: str) -> ClassicActor:
+    def classic_group(self, name: str) -> ClassicActor:
         """The group for a request of a member. Without one: a group that nobody has heard of, and forgets."""
         actor = self._find_named(name)
-        if actor is not None and actor.kind is self._classic:
+        if actor is not None and actor.type is self._classic:
             return actor
         return self._new(name, self._classic, self._classic.fresh())
 
@@ -209,13 +203,13 @@ class Groups:
         INCONSISTENT_GROUP_PROTOCOL while it has members of the other protocol.
         """
         actor = self._find_named(name)
-        if actor is not None and actor.kind is self._classic:
+        if actor is not None and actor.type is self._classic:
             return actor
         if actor is None:
             return self._new_classic(name)
-        if not actor.kind.is_empty(actor.group):
+        if not actor.type.is_empty(actor.group):
             raise GroupFailed(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        return self._add(self._turned(actor, self._classic, ClassicState(known=True), is_behind=True))
+        return self._add(self._turned(actor, self._classic, classic.Group(known=True), needs_write=True))
 
     def committing(self, name: str) -> AnyActor:
         """The group for an OffsetCommit, of whichever type it is; who only commits makes a classic one.
@@ -225,17 +219,17 @@ class Groups:
         actor = self.find(name)
         return self._new_classic(name) if actor is None else actor
 
-    def consumer(self, name: str) -> ConsumerActor:
+    def consumer_group(self, name: str) -> ConsumerActor:
         """The group for a member of the new protocol. GROUP_ID_NOT_FOUND while it has classic members."""
         actor = self._find_named(name)
-        if actor is not None and actor.kind is self._consumer:
+        if actor is not None and actor.type is self._consumer:
             return actor
         fresh = self._consumer.fresh(name, self._clock.now_ms())
         if actor is None:
             return self._add_new(self._new(name, self._consumer, fresh))
-        if not actor.kind.is_empty(actor.group):
+        if not actor.type.is_empty(actor.group):
             raise GroupFailed(ErrorCode.GROUP_ID_NOT_FOUND)
-        return self._add(self._turned(actor, self._consumer, fresh, is_behind=False))
+        return self._add(self._turned(actor, self._consumer, fresh, needs_write=False))
 
     def _find_named(self, name: str) -> AnyActor | None:
         if not name:
@@ -257,16 +251,18 @@ class Groups:
         if not self._space.admits(use, size, keys):
             raise GroupFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def _turned(self, actor: AnyActor, kind: AnyKind, group: Any, *, is_behind: bool) -> AnyActor:
+    def _turned(
+        self, actor: AnyActor, group_type: AnyGroupType, group: Any, *, needs_write: bool
+    ) -> AnyActor:
         """An empty group of the other type, which takes over the record with its first change.
 
         COORDINATOR_LOAD_IN_PROGRESS while the old one is busy: both types' own refusals end a consumer.
         """
         if not actor.idle:
             raise GroupFailed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        kept = replace(actor.kept, stored=None, is_behind=is_behind)
-        before = actor if kept.revision else None
-        return Actor(actor.name, actor.held, kind, group, self._tools, kept=kept, before=before)
+        in_etcd = replace(actor.in_etcd, stored=None, needs_write=needs_write)
+        before = actor if in_etcd.revision else None
+        return Actor(actor.name, actor.held, group_type, group, self._shared, in_etcd=in_etcd, before=before)
 
     def _add(self, actor: AnyActor) -> AnyActor:
         actors = self._actors[actor.held.slot_id]
@@ -282,7 +278,7 @@ class Groups:
 
     def state_of(self, actor: AnyActor) -> str:
         """As Kafka prints it, whichever type the group is of."""
-        if actor.kind is self._classic:
+        if actor.type is self._classic:
             return describe(actor.group).state
         return consumer_state(actor.group.persisted).value
 
@@ -294,28 +290,28 @@ class Groups:
         return list(self._actors.get(slot_id, {}).values())
 
     def is_classic(self, actor: AnyActor) -> bool:
-        return actor.kind is self._classic
+        return actor.type is self._classic
 
     def empty_since_ms(self, actor: AnyActor) -> int | None:
         """Wall time; None while it has members, something is under way, or nothing was written yet."""
-        kept = actor.kept
-        if not kept.revision or not actor.idle or not actor.kind.is_empty(actor.group):
+        in_etcd = actor.in_etcd
+        if not in_etcd.revision or not actor.idle or not actor.type.is_empty(actor.group):
             return None
-        return None if kept.empty_since_ms == NOT_EMPTY else kept.empty_since_ms
+        return None if in_etcd.empty_since_ms == NOT_EMPTY else in_etcd.empty_since_ms
 
     async def delete(self, actor: AnyActor) -> ErrorCode:
         """DeleteGroups: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or it is gone; its offsets are the caller's."""
-        if actor.kind is self._classic:
-            reply = await actor.ask(lambda token: ClassicDelete(token=Token(token)))
+        if actor.type is self._classic:
+            reply = await actor.ask(lambda token: classic.Delete(token=classic.Token(token)))
         else:
-            reply = await actor.ask(lambda token: ConsumerDelete(token=token))
+            reply = await actor.ask(lambda token: consumer.Delete(token=token))
         error: ErrorCode = reply.error
         return error
 
-    def topics_changed(self, topics: Topics) -> None:
+    def topics_changed(self, topics: consumer.Topics) -> None:
         for actor in list(self.all()):
-            if actor.kind is self._consumer:
-                actor.tell(TopicsChanged(topics=topics))
+            if actor.type is self._consumer:
+                actor.tell(consumer.TopicsChanged(topics=topics))
 
 
 def _not_a_group(kv: KeyValue, error: Exception) -> None:

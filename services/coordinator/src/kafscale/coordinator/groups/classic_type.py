@@ -19,7 +19,7 @@ from kafscale.coordinator.classic.model import (
     Tick,
     Token,
 )
-from kafscale.coordinator.groups.writes import Change
+from kafscale.coordinator.groups.group_txns import GroupChange
 from kafscale.storage.groups import (
     ClassicGroup,
     ClassicMember,
@@ -30,8 +30,8 @@ from kafscale.storage.groups import (
 )
 
 
-class ClassicKind:
-    """`Kind[Group, Event, PersistedGroup | None]`."""
+class ClassicGroupType:
+    """`GroupType[Group, Event, PersistedGroup | None]`."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -65,12 +65,14 @@ class ClassicKind:
     def parts_changed(self, stored: PersistedGroup | None, group: Group) -> int:
         return 0
 
-    def change(self, name: str, stored: PersistedGroup | None, group: Group, empty_since_ms: int) -> Change:
+    def change(
+        self, name: str, stored: PersistedGroup | None, group: Group, empty_since_ms: int
+    ) -> GroupChange:
         persisted = durable(group)
         if persisted is None:
-            return Change(record=None)
+            return GroupChange(record=None)
         state = GroupRecord(group=name, state=_to_record(persisted), empty_since_ms=empty_since_ms)
-        return Change(record=encode_group(state))
+        return GroupChange(record=encode_group(state))
 
     def tick(self) -> Event:
         return Tick()

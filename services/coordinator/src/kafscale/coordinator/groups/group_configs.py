@@ -19,7 +19,7 @@ from kafscale.storage.views import PrefixView
 log = structlog.get_logger(__name__)
 
 
-class GroupRules:
+class GroupConfigView:
     """`view` is to be run, and ready before groups are served."""
 
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace, rules: Rules) -> None:
