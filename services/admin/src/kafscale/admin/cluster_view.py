@@ -51,7 +51,7 @@ async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int) -> str | Non
     try:
         parse_value(record, held.kvs[0].value, "cluster record")
     except UnreadableValue as error:
-        log.error("the cluster's id cannot be read", why=str(error))
+        log.error("cluster id unreadable", why=str(error))
         return None
     return record.cluster_id
 

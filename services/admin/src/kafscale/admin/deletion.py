@@ -120,7 +120,9 @@ class Deletions:
         try:
             done = await self._finish(topic, page)
         except (EtcdError, StoreError, UnreadableValue) as trouble:
-            log.warning("topic deletion waits", topic=topic.name, reason=str(trouble), retry_s=RETRY_DELAY_S)
+            log.warning(
+                "topic deletion delayed", topic=topic.name, reason=str(trouble), retry_s=RETRY_DELAY_S
+            )
             return Outcome.FAILED if page.freed else Outcome.STALLED
         finally:
             self._freed.inc(page.freed)
@@ -201,6 +203,6 @@ class Deletions:
         pages.freed += sum(outcome is True for outcome in found)
         for outcome in found:
             if isinstance(outcome, PreconditionFailed):
-                log.info("object was replaced while it was condemned; listed again", key=outcome.key)
+                log.info("object replaced before its delete", key=outcome.key)
             elif isinstance(outcome, StoreError):
                 raise outcome

@@ -119,7 +119,7 @@ class LogStarts:
             try:
                 bounds = read_bounds(answer)
             except UnreadableValue as error:
-                log.error("a log's head or meta cannot be read", place=place, why=str(error))
+                log.error("head or meta unreadable", place=place, why=str(error))
                 deleted.results[place] = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
             if bounds is not None:

@@ -52,7 +52,7 @@ def handler(context: AdminContext) -> AsyncHandler:
             else:
                 outcome = await guarded(context.store.change(asked.name, partial(_grow, asked)))
                 if asked.assignments and isinstance(outcome, Topic):
-                    log.info("assignments are ignored", topic=asked.name, partitions=outcome.partitions)
+                    log.info("replica assignments ignored", topic=asked.name, partitions=outcome.partitions)
             results.append(_answer(asked.name, outcome))
         return answered(inbound, CreatePartitionsResponse(results=results), encode_response)
 

@@ -56,7 +56,7 @@ def handler(context: AdminContext) -> AsyncHandler:
                 (topic.topic_id, n) for topic, own in wanted for n in own
             )
         except EtcdError as trouble:
-            log.warning("sizes of partitions could not be read", reason=str(trouble))
+            log.warning("partition sizes unavailable", reason=str(trouble))
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         else:
             answer.topics = [_topic(topic, own, sizes) for topic, own in wanted]

@@ -113,7 +113,7 @@ async def _fill_with_all(
         answer.topics = [await pages.topic(topic) for topic in topics]
         return
     why = pages.room.refusal
-    log.warning("metadata of all topics was refused", topics=len(topics), reason=why)
+    log.warning("metadata of all topics refused", topics=len(topics), reason=why)
     if version < ERROR_OF_ALL_FROM:
         raise WireError("Metadata", why, version=version)
     answer.error_code = TOO_LARGE

@@ -1,13 +1,16 @@
-"""One live group: feeds its machine, has written what must survive, and only then lets replies go.
+"""One live group: steps its machine, writes the state that must survive, and only then releases the replies.
 
-The laws. A reply leaves after the write of the hard state of its step (persist, then reply). While a
-write is under way events wait in a bounded inbox and are then stepped together, so that a storm of
-requests costs few writes. Members whose heartbeats wait behind a write are not silent: a write that takes
-long is time that the group has not lived through, as a pause of the process is (`running_clock`). A write
-that another claim has fenced ends the actor: everyone who waits hears it, and nothing the actor held is
-true any more. One that etcd refused (a record too large) was certainly not made: everyone who waits is told
-to try again, and the group is what was written last. A change that takes several transactions (`writes`) is
-made when the last of them is; when etcd refuses one in between, the slot is read again.
+The laws:
+
+- A reply leaves after the persisted state of its step is written (persist, then reply).
+- During a write, events wait in a bounded inbox. They are then stepped together, so many requests cost few writes.
+- A heartbeat that waits behind a write does not count as missing: the time of a long write is not part of the group's
+  time, like a pause of the process (`running_clock`).
+- If a write is fenced by another claim, the actor ends. Every waiting request fails, and the actor's state is invalid.
+- If etcd refuses a write (the record is too large), nothing was written. Every waiting request fails with a retriable
+  error, and the group returns to its last written state.
+- A change of several transactions (`group_txns`) takes effect with the last of them. If etcd refuses an earlier one,
+  the slot is read again.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 INBOX_MAX = 10_000
 PARTS_TOGETHER_MAX = 90
-"""Keys of members that one write changes, unless a single event changes more."""
+"""Member keys that one write may change, unless a single event changes more."""
 
 G = TypeVar("G")
 E = TypeVar("E")
@@ -44,7 +47,7 @@ D = TypeVar("D")
 
 
 class GroupFailed(Exception):
-    """The group cannot answer; `error` is what the client is told."""
+    """The group cannot answer; `error` goes to the client."""
 
     def __init__(self, error: ErrorCode) -> None:
         super().__init__(error.name)
@@ -57,34 +60,34 @@ class Reply(Protocol):
 
 
 class GroupType(Protocol[G, E, D]):
-    """A group machine as the actor drives it."""
+    """A group type (classic or consumer): its machine as the actor drives it."""
 
     def step(self, group: G, event: E, now_ms: int) -> tuple[G, Sequence[Reply]]: ...
 
     def next_deadline(self, group: G) -> int | None: ...
 
     def must_save(self, before: G, after: G) -> bool:
-        """Whether what must survive differs. Asked after every heartbeat, so it has to be cheap."""
+        """Whether the persisted state differs. Called after every heartbeat, so it must be cheap."""
 
     def durable(self, group: G) -> D:
-        """What must survive."""
+        """The state that must survive the process."""
 
     def parts_changed(self, stored: D | None, group: G) -> int:
-        """How many keys beneath the group's a write would change, of a group that etcd has as `stored`."""
+        """How many keys below the group's key a write would change, if etcd has the group as `stored`."""
 
     def change(self, name: str, stored: D | None, group: G, empty_since_ms: int) -> GroupChange:
-        """What that write is."""
+        """The write from `stored` to the group's persisted state."""
 
     def restored(self, stored: D, now_ms: int) -> G:
-        """The group as etcd has it, with full sessions, and with the topics of now."""
+        """The group as etcd has it, with full sessions and the present topics."""
 
     def reborn(self, name: str, group: G, now_ms: int) -> G:
-        """The group as the next coordinator would have it: nobody waits, sessions are full."""
+        """The group as a new coordinator would load it: no request waits, and sessions are full."""
 
     def tick(self) -> E: ...
 
     def abandon(self, token: int) -> E | None:
-        """The event that nobody waits for `token` any more, if this machine parks requests."""
+        """The event that the client of `token` has left, if this machine parks requests."""
 
     def exists(self, group: G) -> bool: ...
 
@@ -92,12 +95,12 @@ class GroupType(Protocol[G, E, D]):
         """A new number for each rebalance."""
 
     def is_empty(self, group: G) -> bool:
-        """Without members; only its offsets are left of it."""
+        """Whether the group has no members. It may still have offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What all actors share. `fenced`, `rebalanced` and `forget` are the host's."""
+    """What all actors share. `fenced`, `rebalanced` and `forget` are callbacks of the registry."""
 
     committer: Committer
     keyspace: Keyspace
@@ -109,18 +112,19 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdState:
-    """What etcd has of a group. `revision` is its key's mod_revision, 0 while there is none."""
+    """What etcd has of a group. `revision`: the mod_revision of its key, 0 if there is no key."""
 
     revision: int = 0
-    stored: Any = None  # None: nothing of this type, or all of it in a record of old
+    stored: Any = None  # None: no group of this type, or a record of the old format
     needs_write: bool = False  # the group differs from what is stored
     has_leftovers: bool = False  # there are keys below the group's key that no group of this type wrote
     empty_since_ms: int = NOT_EMPTY  # wall time
 
 
 class Actor(Generic[G, E, D]):
-    """See the module's law. `before` is the empty group of the other type that this one takes the place of; it
-    stands until this one is written."""
+    """See the module's laws. `before`: the empty group of the other type that this one replaces with its first
+    write.
+    """
 
     def __init__(
         self,
@@ -156,7 +160,7 @@ class Actor(Generic[G, E, D]):
         return not (self._waiting or self._inbox or self._writing)
 
     def ask(self, event_of: Callable[[int], E]) -> asyncio.Future[Any]:
-        """The reply to the event, or `GroupFailed`. To cancel the future is to abandon the request."""
+        """The reply to the event, or `GroupFailed`. Cancelling the future abandons the request."""
         if self._ended:
             raise GroupFailed(ErrorCode.NOT_COORDINATOR)
         if len(self._inbox) >= INBOX_MAX:
@@ -169,13 +173,13 @@ class Actor(Generic[G, E, D]):
         return answer
 
     def tell(self, event: E) -> None:
-        """An event that nobody waits for."""
+        """Steps an event without a reply."""
         self._inbox.append(event)
         if not self._writing:
             self._step_inbox()
 
     def end(self, error: ErrorCode) -> None:
-        """The group is not coordinated here any more."""
+        """Ends the actor: this process no longer coordinates the group. Waiting requests fail with `error`."""
         if self._ended:
             return
         self._ended = True
@@ -195,10 +199,10 @@ class Actor(Generic[G, E, D]):
             if event is not None:
                 self.tell(event)
 
-    # -- turns ----------------------------------------------------------------------------------
+    # -- steps ----------------------------------------------------------------------------------
 
     def _step_inbox(self) -> None:
-        """Step what has come, as far as it fits into one write."""
+        """Steps the waiting events, as many as fit into one write."""
         replies: list[Reply] = []
         group = self.group
         now_ms = self._now_ms()
@@ -208,7 +212,7 @@ class Actor(Generic[G, E, D]):
                 self._must_save(group)
                 and self.type.parts_changed(self.in_etcd.stored, stepped) > PARTS_TOGETHER_MAX
             ):
-                break  # it is stepped again, after what came before it is written
+                break  # it is stepped again, after the earlier events are written
             self._inbox.popleft()
             group = stepped
             replies += answered
@@ -247,7 +251,7 @@ class Actor(Generic[G, E, D]):
         )
         largest = max(txn.bytes for txn in txns)
         if largest > group_txns.TXN_BYTES_MAX:
-            log.error("a group is too large to be written", group=self.name, bytes=largest)
+            log.error("group record too large", group=self.name, bytes=largest)
             self._undo()
             return
         self._writing = True
@@ -267,7 +271,7 @@ class Actor(Generic[G, E, D]):
         self._send(txns, known.revision, made)
 
     def _send(self, txns: list[GroupTxn], revision: int, made: Callable[[int], None], at: int = 0) -> None:
-        """One after another. `made` is told the revision of the group's key after the last."""
+        """Sends the transactions one after another. `made` gets the revision of the group's key after the last."""
         part, shared, held = txns[at], self._shared, self.held
         txn = Txn(
             compare=(
@@ -298,9 +302,11 @@ class Actor(Generic[G, E, D]):
         return self._shared.clock.wall_ms() if since_ms == NOT_EMPTY else since_ms
 
     def _written(self, answer: Answer, txn: GroupTxn, revision: int, *, begun: bool) -> int | None:
-        """The revision of the group's key, or None: nothing came of it. `begun`: steps before this one were made."""
+        """The revision of the group's key, or None if the write failed. `begun`: earlier transactions of the change
+        were made.
+        """
         if not isinstance(answer, Settled):
-            log.error("etcd refused a group's record", group=self.name, why=answer.reason)
+            log.error("group record refused by etcd", group=self.name, why=answer.reason)
             if begun:
                 self._shared.fenced(self.held)
             else:
@@ -315,12 +321,12 @@ class Actor(Generic[G, E, D]):
         if slot_revision == self.held.revision and answer.ambiguous and record == txn.record:
             return found  # an earlier try of the same bytes was applied
         if slot_revision == self.held.revision:
-            log.error("a group's record changed under its coordinator", group=self.name)
+            log.error("group record changed by another writer", group=self.name)
         self._shared.fenced(self.held)
         return None
 
     def _undo(self) -> None:
-        """Nothing of the last turn happened, nor of what waited behind it; who was parked asks again."""
+        """Returns to the last written state. Parked requests and events in the inbox fail with a retriable error."""
         self.group = self.type.reborn(self.name, self.group, self._now_ms())
         self._inbox.clear()
         self._fail_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -331,7 +337,7 @@ class Actor(Generic[G, E, D]):
     # -- time -----------------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
-        """Monotonic, in the group's own time."""
+        """Monotonic time of the group: without long writes."""
         return self._shared.clock.now_ms() - self._missed_ms
 
     def _arm(self) -> None:
@@ -341,11 +347,11 @@ class Actor(Generic[G, E, D]):
             return
         if self._timer is not None:
             if self._due_ms <= due_ms:
-                return  # it fires early, looks again, and is armed for the right time
+                return  # it fires early, and is then armed for the right time
             self._timer.cancel()
         self._due_ms = due_ms
         delay_s = max(0, due_ms - self._now_ms()) / 1000
-        # In no request's context: whoever armed it is not who the group then works for.
+        # With an empty context: the timer does not belong to the request that armed it.
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired, context=Context())
 
     def _disarm(self) -> None:
@@ -356,7 +362,7 @@ class Actor(Generic[G, E, D]):
     def _fired(self) -> None:
         self._timer = None
         if self._ended or self._writing:
-            return  # after the write it is armed again
+            return  # the timer is armed again after the write
         due_ms = self.type.next_deadline(self.group)
         if due_ms is not None and due_ms <= self._now_ms():
             self.tell(self.type.tick())
@@ -365,7 +371,7 @@ class Actor(Generic[G, E, D]):
 
 
 def _seen(result: TxnResult) -> tuple[int, bytes | None, int]:
-    """What a refused write found: the slot's revision, the record and its revision."""
+    """What the failure branch of a write has read: the slot's revision, the record and its revision."""
     slots, records = range_at(result, 0).kvs, range_at(result, 1).kvs
     slot_revision = slots[0].mod_revision if slots else 0
     return (slot_revision, records[0].value, records[0].mod_revision) if records else (slot_revision, None, 0)

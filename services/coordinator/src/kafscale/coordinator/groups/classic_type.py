@@ -1,4 +1,4 @@
-"""The classic machine as the actor drives it, and its record in etcd: one value, which changes with each generation."""
+"""The classic group type: its machine as the actor drives it, and its record in etcd, which is one value. Pure."""
 
 from __future__ import annotations
 
@@ -51,9 +51,6 @@ class ClassicGroupType:
 
     def must_save(self, before: Group, after: Group) -> bool:
         return must_save(before, after)
-
-    def is_kept(self, group: Group) -> bool:
-        return durable(group) is not None
 
     def reborn(self, name: str, group: Group, now_ms: int) -> Group:
         persisted = durable(group)

@@ -226,7 +226,7 @@ class Commits:
             if len(self._told) >= UNREADABLE_TOLD_MAX:
                 self._told.clear()
             self._told.add(told)
-            log.error("a committed offset cannot be read", key=repr(kv.key), why=str(error))
+            log.error("committed offset unreadable", key=repr(kv.key), why=str(error))
 
     # -- writing in order -----------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
-"""The machine of KIP-848 as the actor drives it, and its keys in etcd: one of the group, and three of each member.
+"""The consumer group type (KIP-848): its machine as the actor drives it, and its keys in etcd. Pure.
 
-What a step writes is what it changed. A change too large for one transaction is safe in pieces, since it moves the
-group epoch past the target's: meanwhile the group's key says that the target is of an older epoch, and whoever reads
-the group then computes it anew. Only the member that the step is about may get partitions by it, and what that
-member has is written last.
+A group has one key, and up to three keys for each member. A step writes only the keys that it changed. A change too
+large for one transaction is safe in parts, because it raises the group epoch above the target's epoch. Until the last
+part is written, the group's key says that the target has an older epoch, and a coordinator that reads the group then
+computes the target again. Only the member that sent the heartbeat may get partitions in this step, and the partitions
+of that member are written last.
 """
 
 from __future__ import annotations
@@ -70,9 +71,6 @@ class ConsumerGroupType:
     def durable(self, group: Group) -> PersistedGroup:
         return durable(group)
 
-    def is_kept(self, group: Group) -> bool:
-        return durable(group).epoch != 0
-
     def reborn(self, name: str, group: Group, now_ms: int) -> Group:
         return self.restored(durable(group), now_ms)
 
@@ -88,10 +86,10 @@ class ConsumerGroupType:
         return Tick()
 
     def abandon(self, token: int) -> Event | None:
-        return None  # nothing is parked
+        return None  # this machine parks no request
 
     def exists(self, group: Group) -> bool:
-        return self.is_kept(group)
+        return group.persisted.epoch != 0
 
     def generation(self, group: Group) -> int:
         return group.persisted.epoch
@@ -103,7 +101,7 @@ class ConsumerGroupType:
 def change_of(
     name: str, stored: PersistedGroup | None, persisted: PersistedGroup, empty_since_ms: int
 ) -> GroupChange:
-    """What makes of `stored`, which etcd has, `persisted`. None: etcd has nothing, or all of it in one old record."""
+    """The change from `stored`, which etcd has, to `persisted`. None: etcd has no record, or one of the old format."""
     if persisted.epoch == 0:
         return GroupChange(record=None)
 
@@ -130,12 +128,12 @@ def change_of(
 
 
 def _is_late(part: Part, stored: PersistedGroup) -> bool:
-    """Of a member that is new, all; of others what they said and have."""
+    """Of a new member, all its keys; of another, its metadata and its assignment."""
     return part.kind is not PartKind.TARGET or MemberId(part.member_id) not in stored.members
 
 
 def _changed(stored: PersistedGroup | None, persisted: PersistedGroup) -> Iterator[Part]:
-    """By member. What is the same object is the same, and that is the rule."""
+    """The changed keys, by member. Unchanged members are the same object, which makes this cheap."""
     before: Mapping[MemberId, Member] = {} if stored is None else stored.members
     targets: Mapping[MemberId, Partitions] = {} if stored is None else stored.target
     for member_id, member in persisted.members.items():

@@ -35,9 +35,7 @@ class GroupConfigView:
         try:
             configs = decode_group_configs(self._keyspace.parse_group_config(kv.key), kv.value)
         except (UnreadableValue, ValueError) as error:
-            log.error(
-                "the configs of a group cannot be read and do not count", key=repr(kv.key), why=str(error)
-            )
+            log.error("group configs unreadable", key=repr(kv.key), why=str(error))
             return None
         session_ms, heartbeat_ms = configs.session_timeout_ms, configs.heartbeat_interval_ms
         return replace(

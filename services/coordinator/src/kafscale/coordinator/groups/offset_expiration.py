@@ -134,7 +134,7 @@ class OffsetExpiration:
         async with self._commits.order_lock(actor.name):
             if self._commits.is_writing(held, actor.name) or await self._commits.read(held, actor.name) != {}:
                 return
-            log.info("an empty group without offsets is forgotten", group=actor.name)
+            log.info("empty group removed", group=actor.name)
             await self._groups.delete(actor)
 
     def _is_due(self, stored: Stored, empty_since_ms: int | None) -> bool:

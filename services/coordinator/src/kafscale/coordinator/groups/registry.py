@@ -1,11 +1,14 @@
-"""The live groups of this instance, by slot: found, made, turned from one type into the other, and lost.
+"""The live groups of this instance, by slot: finds, creates, converts and drops them.
 
-The laws. A group is here exactly while its slot is ours and its record was read; who asks for another gets
-NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS while the slot is being read. Answers from memory are given
-only while nobody can have taken our lease for expired. A group id is of one type at a time; an empty group
-takes the type of who comes. A group whose record this version cannot read is not served and its record not
-touched, for a newer version may own it; the others of its slot do not notice. A group is made only while
-etcd has room for new ones and fewer than `groups_max` are here.
+The laws:
+
+- A group is here exactly while this instance owns its slot and has read its record. A request for another group gets
+  NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS while the slot is being read.
+- Answers from memory are given only while no other process can consider our lease expired.
+- A group id has one type at a time. An empty group takes the type of the next member.
+- If this version cannot read a group's record, it does not serve the group and does not change the record, because a
+  newer version may own it. The other groups of the slot are served.
+- A group is created only while etcd has room for new groups, and fewer than `groups_max` groups are here.
 """
 
 from __future__ import annotations
@@ -43,15 +46,15 @@ ConsumerActor = Actor[consumer.Group, consumer.Event, Any]
 AnyActor = Actor[Any, Any, Any]
 AnyGroupType = GroupType[Any, Any, Any]
 GROUP_ID_BYTES_MAX = 1_024
-"""Longer ids do not fit into a key with all that follows."""
+"""A longer id would not fit into the keys of offsets."""
 GROUP_STATES = tuple(dict.fromkeys(state.value for state in (*classic.Phase, *consumer.GroupState)))
-"""Every name that `Groups.state_of` gives."""
+"""Every value of `Groups.state_of`."""
 UNREADABLE = (UnreadableValue, ValueError)
-"""ValueError: what has a number or a name that this version does not know, such as an assignor."""
+"""ValueError: a number or a name that this version does not know, such as an assignor."""
 
 
 class Groups:
-    """See the module's law. `Slots` loads it and takes slots away (`slots.Tenant`)."""
+    """See the module's laws. `Slots` calls `load` and `lose` (`slots.Tenant`)."""
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class Groups:
         self._groups_max = groups_max
         self._actors: dict[SlotId, dict[str, AnyActor]] = {}
         self._unreadable: dict[SlotId, set[str]] = {}
-        self._leftovers: dict[SlotId, set[str]] = {}  # without a group's key, and with keys beneath it
+        self._leftovers: dict[SlotId, set[str]] = {}  # groups without a group key, but with keys below it
         self.rebalances = 0
         self._shared = Shared(
             committer=committer,
@@ -102,7 +105,7 @@ class Groups:
                 actors[name] = self._restored(held, name, found.record, found)
             except UNREADABLE as error:
                 unreadable.add(name)
-                log.error("a group cannot be read and is not served", group=name, why=str(error))
+                log.error("group record unreadable", group=name, why=str(error))
 
     def _restored(self, held: Held, name: str, record: KeyValue, found: StoredGroup) -> AnyActor:
         whole, is_whole = found.assembled(), found.is_of_one_value
@@ -116,18 +119,18 @@ class Groups:
         group: Any = group_type.restored(stored, now_ms)
         is_old = is_whole and group_type is self._consumer
         topics_changed = group_type.durable(group) != stored
-        tells_no_time = group_type.is_empty(group) and whole.empty_since_ms == NOT_EMPTY
+        lacks_empty_time = group_type.is_empty(group) and whole.empty_since_ms == NOT_EMPTY
         in_etcd = EtcdState(
             revision=record.mod_revision,
             stored=None if is_old else stored,
-            needs_write=is_old or topics_changed or tells_no_time,
+            needs_write=is_old or topics_changed or lacks_empty_time,
             has_leftovers=is_whole and bool(found.parts),
             empty_since_ms=whole.empty_since_ms,
         )
         return Actor(name, held, group_type, group, self._shared, in_etcd=in_etcd)
 
     def _new(self, name: str, group_type: AnyGroupType, group: Any) -> AnyActor:
-        """A group that etcd does not have."""
+        """An actor of a group that etcd does not have."""
         held = self.slot(name)
         in_etcd = EtcdState(has_leftovers=name in self._leftovers[held.slot_id])
         return Actor(name, held, group_type, group, self._shared, in_etcd=in_etcd)
@@ -147,7 +150,7 @@ class Groups:
             return
         if actor.before is None:
             del actors[actor.name]
-        else:  # nobody came in: the group is what its record still says
+        else:  # no member joined: the group is still what its record says
             old = actor.before
             actors[actor.name] = Actor(
                 old.name, old.held, old.type, old.group, self._shared, in_etcd=old.in_etcd
@@ -157,7 +160,7 @@ class Groups:
     # -- groups ----------------------------------------------------------------------------------
 
     def slot(self, name: str) -> Held:
-        """The claim under which the group is coordinated here. Raises `GroupFailed`."""
+        """The claim of the group's slot. Raises `GroupFailed` if this instance does not coordinate the group."""
         if len(name.encode()) > GROUP_ID_BYTES_MAX:
             raise GroupFailed(ErrorCode.INVALID_GROUP_ID)
         held = self._held(slot_of(name))
@@ -169,14 +172,14 @@ class Groups:
 
     @property
     def is_fresh(self) -> bool:
-        """Nobody can have taken our lease for expired: what is in memory may be told."""
+        """No other process can consider our lease expired, so answers from memory are valid."""
         return self._is_fresh()
 
     def find(self, name: str) -> AnyActor | None:
-        """The group, if there is one. Raises `GroupFailed` when that cannot be told here.
+        """The group, or None if it does not exist. Raises `GroupFailed` if this instance does not coordinate it.
 
-        COORDINATOR_NOT_AVAILABLE for one that cannot be read: every client takes it for a reason to wait, while
-        any other refusal would end consumers whose group is intact and may be served by a newer version soon.
+        COORDINATOR_NOT_AVAILABLE for a group that cannot be read: every client then waits and retries. Any other error
+        would end consumers, although their group is intact and a newer version may serve it soon.
         """
         held = self.slot(name)
         if name in self._unreadable[held.slot_id]:
@@ -191,14 +194,14 @@ class Groups:
             yield from names
 
     def classic_group(self, name: str) -> ClassicActor:
-        """The group for a request of a member. Without one: a group that nobody has heard of, and forgets."""
+        """The classic group for a member's request. If it does not exist, an empty one that is not kept."""
         actor = self._find_named(name)
         if actor is not None and actor.type is self._classic:
             return actor
         return self._new(name, self._classic, self._classic.fresh())
 
     def joined(self, name: str) -> ClassicActor:
-        """The group for who wants to be in it, made if there is none.
+        """The classic group for a JoinGroup; creates it if it does not exist.
 
         INCONSISTENT_GROUP_PROTOCOL while it has members of the other protocol.
         """
@@ -209,18 +212,18 @@ class Groups:
             return self._new_classic(name)
         if not actor.type.is_empty(actor.group):
             raise GroupFailed(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        return self._add(self._turned(actor, self._classic, classic.Group(known=True), needs_write=True))
+        return self._add(self._converted(actor, self._classic, classic.Group(known=True), needs_write=True))
 
     def committing(self, name: str) -> AnyActor:
-        """The group for an OffsetCommit, of whichever type it is; who only commits makes a classic one.
+        """The group for an OffsetCommit, of either type. If it does not exist, creates a classic one.
 
-        The group without a name may have offsets, as in Kafka, but no members.
+        The group with an empty id may have offsets, as in Kafka, but no members.
         """
         actor = self.find(name)
         return self._new_classic(name) if actor is None else actor
 
     def consumer_group(self, name: str) -> ConsumerActor:
-        """The group for a member of the new protocol. GROUP_ID_NOT_FOUND while it has classic members."""
+        """The consumer group for a ConsumerGroupHeartbeat. GROUP_ID_NOT_FOUND while it has classic members."""
         actor = self._find_named(name)
         if actor is not None and actor.type is self._consumer:
             return actor
@@ -229,7 +232,7 @@ class Groups:
             return self._add_new(self._new(name, self._consumer, fresh))
         if not actor.type.is_empty(actor.group):
             raise GroupFailed(ErrorCode.GROUP_ID_NOT_FOUND)
-        return self._add(self._turned(actor, self._consumer, fresh, needs_write=False))
+        return self._add(self._converted(actor, self._consumer, fresh, needs_write=False))
 
     def _find_named(self, name: str) -> AnyActor | None:
         if not name:
@@ -240,23 +243,23 @@ class Groups:
         return self._add_new(self._new(name, self._classic, self._classic.fresh()))
 
     def _add_new(self, actor: AnyActor) -> AnyActor:
-        """COORDINATOR_NOT_AVAILABLE when there are too many, or etcd is too full: clients ask again."""
+        """COORDINATOR_NOT_AVAILABLE if there are too many groups, or etcd is too full: clients retry."""
         if sum(map(len, self._actors.values())) >= self._groups_max:
             raise GroupFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.need_room(Use.NEW, len(actor.name.encode()))
         return self._add(actor)
 
     def need_room(self, use: Use, size: int, keys: int = 1) -> None:
-        """Raises `GroupFailed` while etcd is too full for so many bytes in so many keys."""
+        """Raises `GroupFailed` while etcd is too full for `size` bytes in `keys` keys."""
         if not self._space.admits(use, size, keys):
             raise GroupFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def _turned(
+    def _converted(
         self, actor: AnyActor, group_type: AnyGroupType, group: Any, *, needs_write: bool
     ) -> AnyActor:
-        """An empty group of the other type, which takes over the record with its first change.
+        """An empty group of the other type, which replaces the record with its first write.
 
-        COORDINATOR_LOAD_IN_PROGRESS while the old one is busy: both types' own refusals end a consumer.
+        COORDINATOR_LOAD_IN_PROGRESS while the old group is busy: both types' own errors would end a consumer.
         """
         if not actor.idle:
             raise GroupFailed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -277,7 +280,7 @@ class Groups:
             yield from actors.values()
 
     def state_of(self, actor: AnyActor) -> str:
-        """As Kafka prints it, whichever type the group is of."""
+        """The state of a group of either type, as Kafka prints it."""
         if actor.type is self._classic:
             return describe(actor.group).state
         return consumer_state(actor.group.persisted).value
@@ -293,14 +296,14 @@ class Groups:
         return actor.type is self._classic
 
     def empty_since_ms(self, actor: AnyActor) -> int | None:
-        """Wall time; None while it has members, something is under way, or nothing was written yet."""
+        """Wall time; None while the group has members, is busy, or was never written."""
         in_etcd = actor.in_etcd
         if not in_etcd.revision or not actor.idle or not actor.type.is_empty(actor.group):
             return None
         return None if in_etcd.empty_since_ms == NOT_EMPTY else in_etcd.empty_since_ms
 
     async def delete(self, actor: AnyActor) -> ErrorCode:
-        """DeleteGroups: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or it is gone; its offsets are the caller's."""
+        """DeleteGroups: NONE, NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND. The caller deletes the group's offsets."""
         if actor.type is self._classic:
             reply = await actor.ask(lambda token: classic.Delete(token=classic.Token(token)))
         else:
@@ -315,4 +318,4 @@ class Groups:
 
 
 def _not_a_group(kv: KeyValue, error: Exception) -> None:
-    log.error("not the key of a group", key=repr(kv.key), why=str(error))
+    log.error("unknown group key", key=repr(kv.key), why=str(error))

@@ -42,5 +42,5 @@ async def _fresh(context: CoordinatorContext) -> InitProducerIdResponse:
     try:
         return InitProducerIdResponse(producer_id=await context.producer_ids.draw(), producer_epoch=0)
     except (EtcdError, TooContended, UnreadableValue) as trouble:
-        log.warning("no producer id to hand out", reason=str(trouble))
+        log.warning("producer id unavailable", reason=str(trouble))
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
