@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from kafscale.admin.config_table import Acts, ConfigKey
+from kafscale.admin.config_table import ConfigKey, Effect
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.group_configs import group_table
 from kafscale.admin.settings import AdminSettings
@@ -59,12 +59,12 @@ These are Kafka's defaults, used if the topic or its creator sets no value.
 """
 
 
-def rows(keys: Iterable[ConfigKey], *, acts: bool = False) -> Iterator[str]:
-    """`acts`: with a column that says when a change is felt."""
+def rows(keys: Iterable[ConfigKey], *, effect: bool = False) -> Iterator[str]:
+    """`effect`: with a column that says when a change takes effect."""
     for key in keys:
         value = f"`{key.default}`" if key.default else ""
-        felt = f" {key.acts.value} |" if acts else ""
-        yield f"| `{key.name}` | {key.type.name.lower()} | {value} |{felt} {key.doc} |"
+        applies = f" {key.effect.value} |" if effect else ""
+        yield f"| `{key.name}` | {key.type.name.lower()} | {value} |{applies} {key.doc} |"
 
 
 def defaults() -> Iterator[str]:
@@ -81,11 +81,11 @@ def defaults() -> Iterator[str]:
 def page() -> str:
     keys = TOPIC_CONFIGS.keys.values()
     lines = [HEAD, "| key | type | default | a change takes effect | |", "|---|---|---|---|---|"]
-    lines += rows((key for key in keys if key.acts in (Acts.AT_ONCE, Acts.IN_RUNS)), acts=True)
+    lines += rows((key for key in keys if key.effect in (Effect.AT_ONCE, Effect.IN_RUNS)), effect=True)
     lines += [KEPT, "| key | type | default | why it has none |", "|---|---|---|---|"]
-    lines += rows(key for key in keys if key.acts is Acts.WITHOUT_EFFECT)
+    lines += rows(key for key in keys if key.effect is Effect.WITHOUT_EFFECT)
     groups = group_table(AdminSettings.model_construct()).keys.values()
-    tables = [GROUPS + "\n".join(rows(groups, acts=True)), DEFAULTS + "\n".join(defaults())]
+    tables = [GROUPS + "\n".join(rows(groups, effect=True)), DEFAULTS + "\n".join(defaults())]
     return "\n".join(lines + tables) + "\n"
 
 

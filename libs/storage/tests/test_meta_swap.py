@@ -16,9 +16,10 @@ from kafscale.storage.etcd.client import (
     TxnResult,
     UnknownKind,
 )
+from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.heads import Meta, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.meta_swap import SENDS_MAX, TRIES_MAX, Draft, Overtaken, build_swap, swap
+from kafscale.storage.meta_swap import SENDS_MAX, Draft, Overtaken, build_swap, swap
 from kafscale.testkit.memory_etcd import MemoryEtcd
 
 KEYS = Keyspace("ns")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kafscale.admin.cluster import cluster_id
+from kafscale.admin.cluster_view import cluster_id
 from kafscale.admin.handlers import create_topics, delete_records, delete_topics, describe_log_dirs, metadata
 from kafscale.admin.plan import NewTopic
 from kafscale.storage.heads import Head, OwnerRecord, decode_epoch_floor, encode_head, encode_owner

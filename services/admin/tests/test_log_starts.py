@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kafscale.admin.log_starts import HIGH_WATERMARK, Deleted, LogStarts, Place, start_after
+from kafscale.admin.log_starts import HIGH_WATERMARK, Deleted, LogStarts, TopicPartition, start_after
 from kafscale.storage.etcd.client import (
     Compare,
     EtcdClient,
@@ -48,7 +48,7 @@ TOPIC = Topic(
     mod_revision=0,
 )
 HEAD, META = KEYS.head(TOPIC.topic_id, 0), KEYS.meta(TOPIC.topic_id, 0)
-PLACE = Place("t", 0)
+PLACE = TopicPartition("t", 0)
 TIMEOUT_S = 3_600.0
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kafscale.admin.auto_creation import PLACES
 from kafscale.admin.handlers import metadata
 from kafscale.admin.plan import NewTopic, Refused
+from kafscale.admin.topics import CREATIONS_MAX
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import OwnerRecord, encode_owner
 from kafscale.storage.keys import Keyspace
@@ -183,7 +183,7 @@ async def test_no_more_topics_are_under_way_than_there_are_places(admin: Admin) 
     answers = await asyncio.gather(*(ask_metadata(admin, 9, *names) for names in asked))
     codes = {topic.error_code for answer in answers for topic in answer.topics}
     assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert len(admin.topics.all()) == PLACES
+    assert len(admin.topics.all()) == CREATIONS_MAX
     await ask_metadata(admin, 9, "one-more")
     assert admin.topics.by_name("one-more") is not None
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import pytest
 from kafscale.admin import alterations
 from kafscale.admin.alterations import NamedOperation, Operation
-from kafscale.admin.config_table import Acts
+from kafscale.admin.config_table import Effect
 from kafscale.admin.configs import TOPIC_CONFIGS
-from kafscale.admin.names import invalid_reason
-from kafscale.admin.plan import NewTopic, Refused, check_new_topic, grow, with_configs
+from kafscale.admin.plan import NewTopic, Refused, check_new_topic, grow, invalid_topic_name, with_configs
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
@@ -23,14 +22,14 @@ TOPIC = Topic(name="orders", topic_id=TopicId(bytes(16)), partitions=3, configs=
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "_"])
 def test_names_by_kafkas_rule_are_legal(name: str) -> None:
-    assert invalid_reason(name) is None
+    assert invalid_topic_name(name) is None
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "a%2eb", "a b", "ü", "a\0b", "x" * 250, "@kafscale", "a\n"]
 )
 def test_other_names_are_not(name: str) -> None:
-    assert invalid_reason(name) is not None
+    assert invalid_topic_name(name) is not None
 
 
 def replaced(topic: Topic, configs: Sequence[tuple[str, str | None]]) -> Topic | Refused:
@@ -288,7 +287,7 @@ def test_to_reset_a_key_that_nobody_knows_is_no_mistake() -> None:
 
 
 def test_a_key_is_felt_or_without_effect() -> None:
-    felt = {name for name, key in TOPIC_CONFIGS.keys.items() if key.acts is not Acts.WITHOUT_EFFECT}
+    felt = {name for name, key in TOPIC_CONFIGS.keys.items() if key.effect is not Effect.WITHOUT_EFFECT}
     assert felt == {
         "cleanup.policy",
         "compression.gzip.level",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
-from kafscale.coordinator.groups.host import AnyActor
+from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.coordinator.server import Coordination
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.runtime.clock import SystemClock

@@ -13,7 +13,7 @@ import pytest_asyncio
 from kafscale.coordinator.classic.machine import durable
 from kafscale.coordinator.classic.model import Generation, Heartbeat, MemberId, Phase, Tick, Token
 from kafscale.coordinator.consumer.machine import durable as durable_consumers
-from kafscale.coordinator.groups import writes
+from kafscale.coordinator.groups import group_txns
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.handlers import (
     consumer_group_heartbeat,
@@ -139,10 +139,10 @@ async def test_what_a_reply_claims_is_in_etcd_when_it_comes(one: Coordinator) ->
     assert not joining.done()
     one.door.gate.set()
     assert (await joining).generation_id == 1
-    saved = await record(one)
-    assert saved is not None
-    assert isinstance(saved.state, ClassicGroup)
-    assert (saved.state.generation, len(saved.state.members)) == (1, 1)
+    persisted = await record(one)
+    assert persisted is not None
+    assert isinstance(persisted.state, ClassicGroup)
+    assert (persisted.state.generation, len(persisted.state.members)) == (1, 1)
 
 
 async def test_a_heartbeat_writes_nothing(one: Coordinator) -> None:
@@ -228,7 +228,7 @@ async def test_who_is_too_large_to_be_written_is_refused_and_the_others_go_on(
 ) -> None:
     await known_topic(one)
     told = await consumer_beat(one, 0)
-    monkeypatch.setattr(writes, "TXN_BYTES_MAX", 200_000)
+    monkeypatch.setattr(group_txns, "TXN_BYTES_MAX", 200_000)
     one.door.sent.clear()
     for _ in range(3):
         assert await come_with_much(one, "big") == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -246,11 +246,11 @@ async def test_an_empty_group_takes_the_type_of_who_comes(one: Coordinator) -> N
     assert (await consumer_beat(one, 0)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert await leave(one, member_id) == 0
     assert (await consumer_beat(one, 0)).error_code == 0
-    assert isinstance((await _saved(one)).state, ConsumerGroup)
+    assert isinstance((await _persisted(one)).state, ConsumerGroup)
     assert (await join(one)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert (await consumer_beat(one, -1)).error_code == 0
     assert (await join(one)).error_code == 0
-    assert isinstance((await _saved(one)).state, ClassicGroup)
+    assert isinstance((await _persisted(one)).state, ClassicGroup)
 
 
 async def test_who_is_refused_does_not_turn_a_group_nor_lose_its_record(one: Coordinator) -> None:
@@ -297,7 +297,7 @@ async def test_a_group_whose_topics_changed_while_nobody_looked_is_written_again
     async with running(etcd, keyspace) as again:
         told = await consumer_beat(again, told.member_epoch)
         assert told.assignment.topic_partitions[0].partitions == [0, 1, 2]
-        state = (await _saved(again)).state
+        state = (await _persisted(again)).state
         assert isinstance(state, ConsumerGroup)
         assert state.group_epoch == told.member_epoch
 
@@ -308,10 +308,10 @@ async def test_a_deleted_group_has_no_record_and_its_id_is_free(one: Coordinator
     answer = await one.ask(delete_groups, delete_schema, request, 2)
     assert answer.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
     await leave(one, member_id)
-    saved = await _saved(one)
-    assert isinstance(saved.state, ClassicGroup)
-    assert saved.state.phase is ClassicPhase.EMPTY
-    assert saved.empty_since_ms > 0
+    persisted = await _persisted(one)
+    assert isinstance(persisted.state, ClassicGroup)
+    assert persisted.state.phase is ClassicPhase.EMPTY
+    assert persisted.empty_since_ms > 0
     answer = await one.ask(delete_groups, delete_schema, request, 2)
     assert answer.results[0].error_code == 0
     assert await record(one) is None
@@ -373,7 +373,7 @@ async def test_members_whose_heartbeats_wait_behind_a_long_write_are_not_expired
     await live(one, CONSUMER_SESSION_S)
     one.door.gate.set()
     answers = await asyncio.gather(joining, *beats)
-    assert set(one.actor("g").group.saved.members) == {"a", "b", "c", "d"}
+    assert set(one.actor("g").group.persisted.members) == {"a", "b", "c", "d"}
     assert {answer.error_code for answer in answers} <= {0, ErrorCode.FENCED_MEMBER_EPOCH}
 
 
@@ -398,7 +398,7 @@ async def test_a_full_inbox_refuses(one: Coordinator) -> None:
     await asyncio.gather(*waiting)
 
 
-async def _saved(one: Coordinator) -> GroupState:
-    saved = await record(one)
-    assert saved is not None
-    return saved
+async def _persisted(one: Coordinator) -> GroupState:
+    persisted = await record(one)
+    assert persisted is not None
+    return persisted

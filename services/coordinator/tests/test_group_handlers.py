@@ -250,7 +250,7 @@ async def test_a_commit_that_crosses_the_deletion_of_its_group_goes_with_it_or_m
     _, partitions = await fetch(one, 8)
     assert partitions[0].committed_offset == 9
     actor = one.actor("g")
-    assert actor.kind.exists(actor.group)
+    assert actor.type.exists(actor.group)
 
 
 @pytest.mark.parametrize("version", range(2))

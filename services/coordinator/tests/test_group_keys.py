@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from kafscale.coordinator.consumer.machine import durable
-from kafscale.coordinator.consumer.model import Saved
-from kafscale.coordinator.groups import writes
-from kafscale.coordinator.groups.consumer_kind import saved_of
+from kafscale.coordinator.consumer.model import PersistedGroup
+from kafscale.coordinator.groups import group_txns
+from kafscale.coordinator.groups.consumer_type import persisted_of
 from kafscale.coordinator.handlers import consumer_group_heartbeat, delete_groups
 from kafscale.storage.consumer_groups import Part, PartKind, part_key, stored_groups
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn
@@ -81,14 +81,14 @@ def sizes(one: Coordinator) -> tuple[int, int]:
     return sum(len(job.success) for job in jobs), sum(map(size, jobs))
 
 
-async def read(etcd: EtcdClient, keys: Keyspace) -> Saved | None:
+async def read(etcd: EtcdClient, keys: Keyspace) -> PersistedGroup | None:
     found = await etcd.prefix(keys.groups_prefix(SLOT))
     group = stored_groups(keys, found.kvs, pytest.fail).get("g")
     if group is None or group.record is None:
         return None
     state = group.assembled().state
     assert isinstance(state, ConsumerGroup)
-    return saved_of("g", state)
+    return persisted_of("g", state)
 
 
 class Client:
@@ -179,9 +179,9 @@ async def test_steps_of_a_thousand_members_over_a_hundred_topics_write_what_they
         keys, given = sizes(one)
         assert keys <= 5
         assert given < 1_000
-        saved = durable(one.actor("g").group)
+        persisted = durable(one.actor("g").group)
     async with running(etcd, keyspace) as again:
-        assert durable(again.actor("g").group).members == saved.members
+        assert durable(again.actor("g").group).members == persisted.members
 
 
 # -- cut short -------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def shares(clients: list[Client]) -> list[tuple[bytes, int]]:
 async def test_a_coordinator_that_dies_amid_a_large_change_leaves_a_group_that_goes_on(
     etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch, made: int
 ) -> None:
-    monkeypatch.setattr(writes, "OPS_PER_TXN_MAX", 5)
+    monkeypatch.setattr(group_txns, "OPS_PER_TXN_MAX", 5)
     async with running(etcd, keyspace) as one:
         clients = await group_of_few(one)
         before = durable(one.actor("g").group)
@@ -232,7 +232,7 @@ async def test_a_late_copy_of_any_write_changes_nothing(
     etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was thought lost, and was sent again, may come after all that followed."""
-    monkeypatch.setattr(writes, "OPS_PER_TXN_MAX", 5)
+    monkeypatch.setattr(group_txns, "OPS_PER_TXN_MAX", 5)
     async with running(etcd, keyspace) as one:
         clients = await group_of_few(one)
         assert await Client(one, "a-first-one", 2, "range").beat() == 0
@@ -248,7 +248,7 @@ async def test_a_late_copy_of_any_write_changes_nothing(
 async def test_a_large_change_that_etcd_refuses_in_the_middle_is_read_again(
     etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writes, "OPS_PER_TXN_MAX", 5)
+    monkeypatch.setattr(group_txns, "OPS_PER_TXN_MAX", 5)
     async with running(etcd, keyspace) as one:
         clients = await group_of_few(one)
         one.door.before += [None, None, TOO_LARGE]
@@ -257,9 +257,9 @@ async def test_a_large_change_that_etcd_refuses_in_the_middle_is_read_again(
         await one.has(64)
         await settle([*clients, late])
         assert len(set(shares([*clients, late]))) == 2 * FEW
-        saved = await read(etcd, keyspace)
-        assert saved is not None
-        assert saved.members == durable(one.actor("g").group).members
+        persisted = await read(etcd, keyspace)
+        assert persisted is not None
+        assert persisted.members == durable(one.actor("g").group).members
 
 
 # -- what was written before members had keys ------------------------------------------------------
@@ -296,7 +296,7 @@ async def test_a_record_of_old_is_read_and_takes_the_new_form_with_its_first_cha
     etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...]
 ) -> None:
     """However often that is cut short after some transactions."""
-    monkeypatch.setattr(writes, "OPS_PER_TXN_MAX", 10)
+    monkeypatch.setattr(group_txns, "OPS_PER_TXN_MAX", 10)
     old = of_old(20)
     await etcd.put(keyspace.group(SLOT, "g"), encode_group(old))
     await make_topic(etcd, keyspace, topic_name(0), 20)
@@ -308,19 +308,19 @@ async def test_a_record_of_old_is_read_and_takes_the_new_form_with_its_first_cha
             asking = asyncio.ensure_future(beat(one, "m00", 7, 1))
             await until(lambda one=one: not one.door.gate.is_set())  # type: ignore[misc]
             asking.cancel()
-        assert await read(etcd, keyspace) == saved_of("g", old.state)
+        assert await read(etcd, keyspace) == persisted_of("g", old.state)
     async with running(etcd, keyspace) as one:
         for number in range(20):
             assert (await beat(one, f"m{number:02d}", 7, 1)).error_code == 0
-        saved = durable(one.actor("g").group)
-        assert {name: member.assigned for name, member in saved.members.items()} == {
+        persisted = durable(one.actor("g").group)
+        assert {name: member.assigned for name, member in persisted.members.items()} == {
             each.id: {share.topic_id: frozenset(share.partitions) for share in each.assigned}
             for each in old.state.members
         }
         found = await etcd.prefix(keyspace.groups_prefix(SLOT))
         group = stored_groups(keyspace, found.kvs, pytest.fail)["g"]
         assert (group.is_of_one_value, len(group.parts)) == (False, 60)
-    assert await read(etcd, keyspace) == saved
+    assert await read(etcd, keyspace) == persisted
 
 
 async def test_what_stands_beneath_no_group_is_no_member_of_the_next_one(
@@ -331,9 +331,9 @@ async def test_what_stands_beneath_no_group_is_no_member_of_the_next_one(
     await etcd.put(part_key(keyspace, group_key, Part(PartKind.METADATA, "ghost")), b"\xff")
     async with running(etcd, keyspace) as one:
         assert (await consumer_beat(one, 0)).error_code == 0
-    saved = await read(etcd, keyspace)
-    assert saved is not None
-    assert set(saved.members) == {"m"}
+    persisted = await read(etcd, keyspace)
+    assert persisted is not None
+    assert set(persisted.members) == {"m"}
 
 
 async def test_a_deleted_group_leaves_no_key(etcd: EtcdClient, keyspace: Keyspace) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from kafscale.coordinator.groups.actor import Actor, Kept
+from kafscale.coordinator.groups.actor import Actor, EtcdState
 from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.stream.frame import RequestMeta
 
@@ -37,16 +37,21 @@ class DueOnce:
 
 
 async def test_what_a_group_does_by_time_bears_the_ids_of_no_request() -> None:
-    kind = DueOnce()
+    group_type = DueOnce()
     tools = SimpleNamespace(
         keyspace=SimpleNamespace(group=lambda _slot, _name: b"g"), clock=SimpleNamespace(now_ms=lambda: 0)
     )
     token = CURRENT_REQUEST.set(RequestMeta(connection_id=1, api_key=11, api_version=9))
     actor: Actor[Any, Any, Any] = Actor(
-        "g", cast(Any, SimpleNamespace(slot_id=0)), cast(Any, kind), "group", cast(Any, tools), kept=Kept()
+        "g",
+        cast(Any, SimpleNamespace(slot_id=0)),
+        cast(Any, group_type),
+        "group",
+        cast(Any, tools),
+        in_etcd=EtcdState(),
     )
     CURRENT_REQUEST.reset(token)
     async with asyncio.timeout(30):
-        await kind.fired.wait()
-    assert kind.seen == [None]
+        await group_type.fired.wait()
+    assert group_type.seen == [None]
     assert actor.idle

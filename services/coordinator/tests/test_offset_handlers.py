@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from kafscale.coordinator.groups.host import GROUP_ID_BYTES_MAX
+from kafscale.coordinator.groups.registry import GROUP_ID_BYTES_MAX
 from kafscale.coordinator.handlers import (
     offset_commit,
     offset_delete,

@@ -48,7 +48,7 @@ from kafscale.wire.schema import offset_delete as offset_delete_schema
 from services.coordinator.tests.shell_harness import Coordinator, make_topic, running, until
 from services.coordinator.tests.test_group_actor import beat, consumer_beat, join, leave, stable
 from services.coordinator.tests.test_group_handlers import commit_request, fetch
-from services.coordinator.tests.test_upkeep import WEEK_MS, upkeep
+from services.coordinator.tests.test_offset_expiration import WEEK_MS, expire_offsets
 
 T = TopicId(b"t".ljust(16, b"."))
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -189,7 +189,7 @@ async def test_a_record_that_cannot_be_read_is_left_as_it_is_with_its_offsets_an
     await one.ask(offset_commit, commit_schema, commit_request(neighbour()), 8)
     await make_topic(one.etcd, one.keys, "new")
     one.clock.later_ms = 2 * WEEK_MS
-    await upkeep(one)
+    await expire_offsets(one)
     assert (await fetch(one, 8, neighbour()))[1][0].committed_offset == -1
     assert await one.etcd.get(key) == before
     assert (await fetch(one, 8))[1][0].committed_offset == 7
@@ -237,7 +237,7 @@ async def test_an_offset_that_cannot_be_read_is_no_missing_offset_and_costs_no_o
                     (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT),
                 ]
             one.clock.later_ms = 2 * WEEK_MS
-            await upkeep(one)
+            await expire_offsets(one)
         assert len([entry for entry in logs if entry["log_level"] == "error"]) == 2
         assert one.metric("offsets_unreadable_total") > 2
         _, partitions = await fetch(one, 8, every=True)
@@ -299,7 +299,7 @@ async def test_offsets_of_a_damaged_topic_are_not_expired_and_no_consumer_is_tol
         assert good is not None
         put = await etcd.put(keyspace.topic("t"), b"\xff\xff")
         assert await one.topics.wait_revision(put.revision, 5)
-        await one.parts.upkeep.slot(one.parts.groups.slot("g"))
+        await one.parts.offset_expiration.slot(one.parts.groups.slot("g"))
         key = keyspace.committed(slot_of("g"), "g", topic_id, 0)
         assert await etcd.get(key) is not None
         for version in range(1, 10):

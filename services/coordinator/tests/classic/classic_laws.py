@@ -6,7 +6,7 @@ L5 Empty (or Dead) ⇔ no members · L6 in a generation the leader is a member, 
 L7 Stable parks nobody · L8 rebalancing ⇔ a deadline · L9 no deadline in the past · L10 a wrong
 generation gets no success, and an assignment is of its generation · L11 a crash keeps all laws ·
 L12 left alone, a group becomes empty and everyone is answered (`leave_alone`). Besides: what a reply
-claims is saved with it; heartbeats save nothing; refused requests change nothing; bounds hold.
+claims is persisted with it; heartbeats save nothing; refused requests change nothing; bounds hold.
 """
 
 from dataclasses import replace
@@ -26,10 +26,10 @@ from kafscale.coordinator.classic.model import (
     Join,
     JoinReply,
     MemberId,
+    PersistedGroup,
     Phase,
     Reply,
     Rules,
-    SavedGroup,
     Sync,
     SyncReply,
     Tick,
@@ -111,11 +111,11 @@ class Judge:
         return replies + list(self.tick(until_ms - self.now_ms))
 
     def crash(self) -> None:
-        """Nothing is left but what was saved; whoever waited is cut off."""
-        saved = durable(self.group)
+        """Nothing is left but what was persisted; whoever waited is cut off."""
+        persisted = durable(self.group)
         self.open.clear()
-        self.group = Group() if saved is None else restore(saved, self.now_ms, self.rules)
-        assert durable(self.group) == saved, "L11: what was restored is what was saved"
+        self.group = Group() if persisted is None else restore(persisted, self.now_ms, self.rules)
+        assert durable(self.group) == persisted, "L11: what was restored is what was persisted"
         self.judge_state(self.group)
 
     def leave_alone(self) -> None:
@@ -152,7 +152,7 @@ class Judge:
         assert generation == done.group.generation, "L4"
 
     def _judge_replies(self, before: Group, done: Transition) -> None:
-        saved = durable(done.group)
+        persisted = durable(done.group)
         for reply in done.replies:
             assert reply.token in self.open, f"L2: {reply} answers nobody"
             request = self.open.pop(reply.token)
@@ -160,9 +160,9 @@ class Judge:
                 continue
             match request, reply:
                 case Join(), JoinReply():
-                    self._judge_joined(request, reply, done.group, saved)
+                    self._judge_joined(request, reply, done.group, persisted)
                 case Sync(), SyncReply():
-                    self._judge_synced(request, reply, done.group, saved)
+                    self._judge_synced(request, reply, done.group, persisted)
                 case Heartbeat(), HeartbeatReply():
                     assert request.generation == before.generation, "L10"
                 case Commit(), CommitReply():
@@ -175,12 +175,14 @@ class Judge:
         assert len(tokens) == len(set(tokens)), "L2"
         assert set(tokens) == set(self.open), "L2: a request was forgotten"
 
-    def _judge_joined(self, request: Join, reply: JoinReply, group: Group, saved: SavedGroup | None) -> None:
+    def _judge_joined(
+        self, request: Join, reply: JoinReply, group: Group, persisted: PersistedGroup | None
+    ) -> None:
         member = group.members[reply.member_id]
         assert reply.generation == group.generation, "L10"
-        assert saved is not None
-        assert saved.generation == reply.generation, "persist, then reply"
-        assert reply.member_id in [each.member_id for each in saved.members], "persist, then reply"
+        assert persisted is not None
+        assert persisted.generation == reply.generation, "persist, then reply"
+        assert reply.member_id in [each.member_id for each in persisted.members], "persist, then reply"
         assert reply.protocol_name in [name for name, _ in member.protocols], "L6"
         leads = group.leader == reply.member_id
         told = [each.member_id for each in reply.members]
@@ -188,15 +190,17 @@ class Judge:
         assert skipped or told == (list(group.members) if leads else []), "metadata is the leader's"
         assert skipped or reply.leader == group.leader
 
-    def _judge_synced(self, request: Sync, reply: SyncReply, group: Group, saved: SavedGroup | None) -> None:
+    def _judge_synced(
+        self, request: Sync, reply: SyncReply, group: Group, persisted: PersistedGroup | None
+    ) -> None:
         assert group.phase is Phase.STABLE, "L10: an assignment is handed out once it is made"
         assert request.generation == group.generation, "L10"
         member = group.members[request.member_id]
         assert self.given_in == group.generation, "L10"
         right = self.given.get(owner_of(member.member_id, member.instance_id), b"")
         assert reply.assignment == right, "L10: the assignment of another"
-        assert saved is not None
-        kept = {each.member_id: each.assignment for each in saved.members}
+        assert persisted is not None
+        kept = {each.member_id: each.assignment for each in persisted.members}
         assert kept[request.member_id] == reply.assignment, "persist, then reply"
 
     def _judge_saving(self, before: Group, event: Event, done: Transition) -> None:
@@ -231,9 +235,9 @@ class Judge:
         due_ms = next_deadline(group)
         assert due_ms is None or due_ms > self.now_ms, "L9"
         self._judge_bounds(group)
-        saved = durable(group)
-        if saved is not None:
-            self._judge_restored(group, restore(saved, self.now_ms, self.rules), saved)
+        persisted = durable(group)
+        if persisted is not None:
+            self._judge_restored(group, restore(persisted, self.now_ms, self.rules), persisted)
 
     def _judge_bounds(self, group: Group) -> None:
         size_max = self.rules.group_size_max
@@ -242,9 +246,9 @@ class Judge:
         assert len(group.pending) <= size_max
         assert sum(m.bytes_held for m in group.members.values()) <= self.rules.state_bytes_max
 
-    def _judge_restored(self, group: Group, restored: Group, saved: SavedGroup) -> None:
+    def _judge_restored(self, group: Group, restored: Group, persisted: PersistedGroup) -> None:
         """L11, for a crash at any time."""
-        assert durable(restored) == saved
+        assert durable(restored) == persisted
         assert restored.generation == group.generation
         assert (restored.phase is Phase.STABLE) == (group.phase is Phase.STABLE), "it starts over"
         assert restored.phase is not Phase.COMPLETING_REBALANCE

@@ -61,11 +61,11 @@ def test_a_replacement_is_saved_and_keeps_the_place_of_the_former() -> None:
     desk = Desk()
     desk.stable("s1", "b")
     desk.join("s1", anew=True)
-    saved = durable(desk.group)
-    assert saved is not None
-    assert [m.member_id for m in saved.members] == [desk.ids["s1"], desk.ids["b"]]
-    assert saved.leader == desk.ids["s1"]
-    assert not saved.rebalancing
+    persisted = durable(desk.group)
+    assert persisted is not None
+    assert [m.member_id for m in persisted.members] == [desk.ids["s1"], desk.ids["b"]]
+    assert persisted.leader == desk.ids["s1"]
+    assert not persisted.rebalancing
 
 
 def test_the_former_self_is_fenced_everywhere() -> None:

@@ -164,9 +164,9 @@ def test_what_a_heartbeat_gets_in_each_phase() -> None:
 def test_heartbeats_save_nothing() -> None:
     desk = Desk()
     desk.stable("a", "b")
-    saved = durable(desk.group)
+    persisted = durable(desk.group)
     desk.wait(5 * SESSION_MS, "a", "b")
-    assert durable(desk.group) == saved
+    assert durable(desk.group) == persisted
 
 
 # --- commits -----------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from kafscale.coordinator.consumer.model import (
     Member,
     MemberId,
     Partitions,
+    PersistedGroup,
     Rules,
-    Saved,
     Tick,
     TopicInfo,
     Topics,
@@ -37,14 +37,14 @@ class Desk:
     def __init__(self, topics: Topics = TOPICS, rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
         self.now_ms = 0
-        self.group: Group = restore(Saved(group_id="g"), 0, topics, self.rules)
+        self.group: Group = restore(PersistedGroup(group_id="g"), 0, topics, self.rules)
 
     @property
     def state(self) -> GroupState:
-        return state_of(self.group.saved)
+        return state_of(self.group.persisted)
 
     def member(self, member_id: str) -> Member:
-        return self.group.saved.members[MemberId(member_id)]
+        return self.group.persisted.members[MemberId(member_id)]
 
     def do(self, event: Event) -> list[Any]:
         done = step(self.group, event, self.now_ms, self.rules)

@@ -45,11 +45,11 @@ def twice(owners: list[Partitions]) -> list[tuple[bytes, int]]:
 
 def check(group: Group, now_ms: int) -> None:
     """The invariants."""
-    saved = group.saved
-    state = state_of(saved)
-    assert (state in (EMPTY, DEAD)) == (not saved.members), "L5"
-    assert saved.target_epoch <= saved.epoch
-    assert set(group.deadlines) == set(saved.members), "a session for each member"
+    persisted = group.persisted
+    state = state_of(persisted)
+    assert (state in (EMPTY, DEAD)) == (not persisted.members), "L5"
+    assert persisted.target_epoch <= persisted.epoch
+    assert set(group.deadlines) == set(persisted.members), "a session for each member"
     due = next_deadline(group)
     assert due is None or due > now_ms, "L9"
     for mine in group.deadlines.values():
@@ -57,23 +57,23 @@ def check(group: Group, now_ms: int) -> None:
         assert due <= min(mine.session_ms, mine.rebalance_ms or mine.session_ms), (
             "L9: nobody's time passes unseen"
         )
-    instances = [member.instance_id for member in saved.members.values() if member.instance_id]
+    instances = [member.instance_id for member in persisted.members.values() if member.instance_id]
     assert len(instances) == len(set(instances)), "one member for each instance id"
-    for member_id, member in saved.members.items():
+    for member_id, member in persisted.members.items():
         assert member.member_id == member_id
         _check_member(group, member)
-    held = [some for member in saved.members.values() for some in (member.assigned, member.revoking)]
+    held = [some for member in persisted.members.values() for some in (member.assigned, member.revoking)]
     assert not twice(held), "two members have a partition"
-    assert not twice(list(saved.target.values())), "two targets have a partition"
-    if saved.members and saved.target_epoch == saved.epoch:
+    assert not twice(list(persisted.target.values())), "two targets have a partition"
+    if persisted.members and persisted.target_epoch == persisted.epoch:
         _check_target(group)
     if state is STABLE:
-        for member_id, member in saved.members.items():
-            assert member.assigned == saved.target.get(member_id, {})
+        for member_id, member in persisted.members.items():
+            assert member.assigned == persisted.target.get(member_id, {})
 
 
 def _check_member(group: Group, member: Member) -> None:
-    assert member.epoch <= group.saved.target_epoch
+    assert member.epoch <= group.persisted.target_epoch
     assert member.epoch > 0 or member.epoch == STATIC_LEAVE_EPOCH
     unrevoked = member.state is MemberState.UNREVOKED_PARTITIONS
     assert unrevoked == bool(member.revoking)
@@ -82,21 +82,21 @@ def _check_member(group: Group, member: Member) -> None:
 
 def _check_target(group: Group) -> None:
     """Complete, and nobody gets what it did not ask for."""
-    saved = group.saved
+    persisted = group.persisted
     by_id = {topic.topic_id: topic.partitions for topic in group.topics.values()}
     wanted = {
-        topic for member in saved.members.values() for topic in subscriptions.topic_ids_of(member, group)
+        topic for member in persisted.members.values() for topic in subscriptions.topic_ids_of(member, group)
     }
     complete = {(topic, number) for topic in wanted for number in range(by_id[topic])}
-    assert {pair for target in saved.target.values() for pair in pairs(target)} == complete
-    for member_id, target in saved.target.items():
-        assert set(target) <= subscriptions.topic_ids_of(saved.members[member_id], group)
+    assert {pair for target in persisted.target.values() for pair in pairs(target)} == complete
+    for member_id, target in persisted.target.items():
+        assert set(target) <= subscriptions.topic_ids_of(persisted.members[member_id], group)
 
 
 def check_balance(group: Group) -> None:
     """Among members of equal subscription, if the assignor was `uniform`."""
     loads: dict[frozenset[bytes], list[int]] = {}
-    for member in group.saved.members.values():
+    for member in group.persisted.members.values():
         if member.assignor is Assignor.RANGE:
             return
         subscribed = subscriptions.topic_ids_of(member, group)
@@ -107,7 +107,7 @@ def check_balance(group: Group) -> None:
 
 def check_move(before: Group, after: Group) -> None:
     """Between the two sides of one step."""
-    old, new = before.saved, after.saved
+    old, new = before.persisted, after.persisted
     assert state_of(new) in LEGAL[state_of(old)], "L3"
     if state_of(new) is DEAD:
         assert state_of(old) in (DEAD, EMPTY)
@@ -125,6 +125,10 @@ def check_move(before: Group, after: Group) -> None:
 
 
 def _only_replaced(before: Group, after: Group) -> bool:
-    gone = [m.instance_id for name, m in before.saved.members.items() if name not in after.saved.members]
-    come = [m.instance_id for name, m in after.saved.members.items() if name not in before.saved.members]
+    gone = [
+        m.instance_id for name, m in before.persisted.members.items() if name not in after.persisted.members
+    ]
+    come = [
+        m.instance_id for name, m in after.persisted.members.items() if name not in before.persisted.members
+    ]
     return sorted(map(str, gone)) == sorted(map(str, come))

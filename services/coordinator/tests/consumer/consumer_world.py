@@ -18,16 +18,16 @@ from kafscale.coordinator.consumer.model import (
     Heartbeat,
     HeartbeatReply,
     Partitions,
+    PersistedGroup,
     Rules,
-    Saved,
     Tick,
     TopicInfo,
     TopicsChanged,
     Transition,
 )
 from kafscale.coordinator.consumer.reconcile import intersection, is_subset, union
-from kafscale.coordinator.groups.consumer_kind import change_of, saved_of
-from kafscale.coordinator.groups.writes import Step, steps
+from kafscale.coordinator.groups.consumer_type import change_of, persisted_of
+from kafscale.coordinator.groups.group_txns import GroupTxn, txns_of
 from kafscale.storage.consumer_groups import stored_groups
 from kafscale.storage.etcd.client import KeyValue, Put
 from kafscale.storage.groups import NOT_EMPTY, ConsumerGroup
@@ -135,17 +135,17 @@ class Store:
     def __init__(self, values: Mapping[bytes, bytes] | None = None) -> None:
         self.values = dict(values or {})
 
-    def write(self, before: Saved, after: Saved) -> None:
+    def write(self, before: PersistedGroup, after: PersistedGroup) -> None:
         for transaction in self.plan(before, after):
             self.make(transaction)
 
-    def plan(self, before: Saved, after: Saved) -> list[Step]:
+    def plan(self, before: PersistedGroup, after: PersistedGroup) -> list[GroupTxn]:
         if before == after:
             return []
         change = change_of("g", before if before.epoch else None, after, NOT_EMPTY)
-        return steps(change, self.KEYS, self.KEY, littered=False, ops_max=1)
+        return txns_of(change, self.KEYS, self.KEY, leftovers=False, ops_max=1)
 
-    def make(self, transaction: Step) -> None:
+    def make(self, transaction: GroupTxn) -> None:
         for op in transaction.ops:
             if isinstance(op, Put):
                 self.values[op.key] = op.value
@@ -157,14 +157,14 @@ class Store:
                 )
                 self.values = {key: value for key, value in self.values.items() if key not in gone}
 
-    def read(self) -> Saved:
+    def read(self) -> PersistedGroup:
         kvs = [KeyValue(key, value, 1, 1, 1, 0) for key, value in sorted(self.values.items())]
         group = stored_groups(self.KEYS, kvs, _not_a_group).get("g")
         if group is None:
-            return Saved(group_id="g")
+            return PersistedGroup(group_id="g")
         state = group.assembled().state
         assert isinstance(state, ConsumerGroup)
-        return saved_of("g", state)
+        return persisted_of("g", state)
 
 
 def _not_a_group(kv: KeyValue, error: Exception) -> None:
@@ -179,7 +179,7 @@ class World:
         self.topic_ids = 0
         self.topics: dict[str, TopicInfo] = {}
         self.store = Store()
-        self._group = restore(Saved(group_id="g"), self.now_ms, self.topics, rules)
+        self._group = restore(PersistedGroup(group_id="g"), self.now_ms, self.topics, rules)
         self.clients: list[Client] = []
 
     @property
@@ -222,14 +222,14 @@ class World:
 
     def is_member(self, client: Client) -> bool:
         """And not one that was fenced, and does not know it."""
-        return client.epoch > 0 and client.member_id in self.group.saved.members
+        return client.epoch > 0 and client.member_id in self.group.persisted.members
 
     def check_claims(self) -> None:
         """What clients hold is reserved for them, so no two hold the same."""
         members = [client for client in self.clients if self.is_member(client)]
         assert not laws.twice([client.claims for client in members]), "two clients own a partition"
         for client in members:
-            member = self.group.saved.members[client.member_id]
+            member = self.group.persisted.members[client.member_id]
             assert is_subset(client.claims, union(member.assigned, member.revoking)), "forgotten owner"
 
     # --- moves ---------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class World:
         done = self.tried(request)
         reply = done.replies[0]
         assert isinstance(reply, HeartbeatReply)
-        was_member = client.epoch > 0 and client.member_id in done.group.saved.members
+        was_member = client.epoch > 0 and client.member_id in done.group.persisted.members
         if fate == "crash before write":
             self.crash()
             client.loses_answer()
@@ -263,7 +263,7 @@ class World:
             assert reply.assignment is not None, "who says all is told all"
         client.hears(request, reply)
         if reply.error is ErrorCode.NONE:
-            member = self.group.saved.members[client.member_id]
+            member = self.group.persisted.members[client.member_id]
             assert client.epoch == member.epoch, "L10"
             assert client.told is None or client.told == member.assigned, "told what is"
             assert client.told is not None or client.owned == member.assigned, "told too little"
@@ -272,14 +272,14 @@ class World:
 
     def heartbeat_with_wrong_epoch(self, client: Client, skew: int) -> None:
         epoch = client.epoch + skew
-        member = self.group.saved.members.get(client.member_id)
+        member = self.group.persisted.members.get(client.member_id)
         if epoch < 1 or client.epoch < 1 or member is None or epoch in (member.epoch, member.previous_epoch):
             return
         wrong = replace(client.request(self.token()), member_epoch=epoch, owned=client.owned)
         reply = self.do(wrong).replies[0]
         assert reply.error is ErrorCode.FENCED_MEMBER_EPOCH, "L10"
         check = self.do(Commit(token=self.token(), member_id=client.member_id, member_epoch=epoch)).replies[0]
-        if client.member_id in self.group.saved.members:
+        if client.member_id in self.group.persisted.members:
             assert check.error is ErrorCode.STALE_MEMBER_EPOCH, "L14"
 
     def leave(self, client: Client, epoch: int) -> None:
@@ -297,11 +297,11 @@ class World:
         self.now_ms = end
 
     def crash(self) -> None:
-        saved = durable(self.group)
-        targets = {member_id: target for member_id, target in saved.target.items() if target}
-        assert self.store.read() == replace(saved, target=targets), "what is read is what was written"
-        self.group = restore(saved, self.now_ms, self.topics, self.rules)
-        assert durable(self.group) is saved, "L11"
+        persisted = durable(self.group)
+        targets = {member_id: target for member_id, target in persisted.target.items() if target}
+        assert self.store.read() == replace(persisted, target=targets), "what is read is what was written"
+        self.group = restore(persisted, self.now_ms, self.topics, self.rules)
+        assert durable(self.group) is persisted, "L11"
         laws.check(self.group, self.now_ms)
 
     def crash_amid(self, event: Event) -> None:
@@ -321,9 +321,9 @@ class World:
 
     def _read(self, store: Store) -> None:
         self.store = Store(store.values)
-        saved = store.read()
-        self._group = restore(saved, self.now_ms, self.topics, self.rules)
-        self.store.write(saved, durable(self._group))
+        persisted = store.read()
+        self._group = restore(persisted, self.now_ms, self.topics, self.rules)
+        self.store.write(persisted, durable(self._group))
 
     def crash_amid_expiry(self) -> None:
         """Of all whose session began when the last one's did, or before."""
@@ -358,19 +358,21 @@ class World:
                 self.heartbeat(client)
                 client.reconcile()
             self.pass_time(self.rules.heartbeat_interval_ms)
-        saved = durable(self.group)
-        assert state_of(saved) is (GroupState.STABLE if self.clients else state_of(saved)), state_of(saved)
-        assert {client.member_id for client in self.clients} == set(saved.members)
+        persisted = durable(self.group)
+        assert state_of(persisted) is (GroupState.STABLE if self.clients else state_of(persisted)), state_of(
+            persisted
+        )
+        assert {client.member_id for client in self.clients} == set(persisted.members)
         for client in self.clients:
-            assert client.epoch == saved.epoch == saved.target_epoch
-            assert client.owned == saved.target.get(client.member_id, {})
+            assert client.epoch == persisted.epoch == persisted.target_epoch
+            assert client.owned == persisted.target.get(client.member_id, {})
         laws.check_balance(self.group)
         for client in self.clients:
             self.heartbeat(client)
-            assert durable(self.group) is saved, "a plain heartbeat writes"
+            assert durable(self.group) is persisted, "a plain heartbeat writes"
 
     def fall_silent(self) -> None:
         """L12."""
         self.pass_time(self.rules.session_timeout_ms)
-        assert state_of(self.group.saved) in (GroupState.EMPTY, GroupState.DEAD)
+        assert state_of(self.group.persisted) in (GroupState.EMPTY, GroupState.DEAD)
         assert next_deadline(self.group) is None

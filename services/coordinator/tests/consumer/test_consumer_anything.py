@@ -16,8 +16,8 @@ from kafscale.coordinator.consumer.model import (
     Event,
     Fetch,
     Heartbeat,
+    PersistedGroup,
     Rules,
-    Saved,
     Tick,
     TopicInfo,
     TopicsChanged,
@@ -88,7 +88,7 @@ def test_whatever_is_said_a_group_stays_a_group(
     history: list[tuple[Event, int]], first: dict[str, TopicInfo]
 ) -> None:
     now_ms = 0
-    group = restore(Saved(group_id="g"), now_ms, first, RULES)
+    group = restore(PersistedGroup(group_id="g"), now_ms, first, RULES)
     for event, elapsed_ms in history:
         now_ms += elapsed_ms
         done = step(group, event, now_ms, RULES)
@@ -106,4 +106,4 @@ def test_whatever_is_said_a_group_stays_a_group(
         assert due > now_ms
         now_ms = due
         group = step(group, Tick(), now_ms, RULES).group
-    assert not group.saved.members
+    assert not group.persisted.members

@@ -9,8 +9,8 @@ from kafscale.coordinator.consumer.model import (
     Deadlines,
     Delete,
     GroupState,
+    PersistedGroup,
     Rules,
-    Saved,
     TopicInfo,
 )
 from kafscale.wire.errors import ErrorCode
@@ -128,7 +128,7 @@ def test_only_an_empty_group_can_be_deleted() -> None:
     assert delete(desk) is ErrorCode.NON_EMPTY_GROUP
     desk.heartbeat("one", -1)
     assert delete(desk) is NONE
-    assert (desk.state, durable(desk.group)) == (GroupState.DEAD, Saved(group_id="g"))
+    assert (desk.state, durable(desk.group)) == (GroupState.DEAD, PersistedGroup(group_id="g"))
     assert desk.join("one", "a").member_epoch == 1
 
 
@@ -192,9 +192,9 @@ def test_restored_is_the_same_group_with_full_sessions() -> None:
     desk = pair_sharing_a()
     desk.join("three", "a", rebalance_timeout_ms=9_000)
     desk.heartbeat("two", 2)
-    saved = durable(desk.group)
-    group = restore(saved, 1_000_000, TOPICS, desk.rules)
-    assert durable(group) is saved
+    persisted = durable(desk.group)
+    group = restore(persisted, 1_000_000, TOPICS, desk.rules)
+    assert durable(group) is persisted
     assert group.topics == TOPICS
     full = 1_000_000 + SESSION_MS
     assert group.deadlines == {
@@ -207,9 +207,9 @@ def test_restored_is_the_same_group_with_full_sessions() -> None:
 
 def test_restored_among_other_topics_a_group_is_in_a_new_epoch() -> None:
     desk = pair_sharing_a()
-    saved = durable(desk.group)
-    group = restore(saved, 0, {**TOPICS, "a": TopicInfo(A, 5)}, desk.rules)
-    assert durable(group).epoch == saved.epoch + 1
+    persisted = durable(desk.group)
+    group = restore(persisted, 0, {**TOPICS, "a": TopicInfo(A, 5)}, desk.rules)
+    assert durable(group).epoch == persisted.epoch + 1
     assert state_of(durable(group)) is GroupState.ASSIGNING
-    unmade = restore(Saved(group_id="g"), 0, TOPICS, Rules())
-    assert durable(unmade) == Saved(group_id="g")
+    unmade = restore(PersistedGroup(group_id="g"), 0, TOPICS, Rules())
+    assert durable(unmade) == PersistedGroup(group_id="g")

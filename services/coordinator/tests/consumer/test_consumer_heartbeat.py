@@ -191,7 +191,7 @@ def test_who_is_silent_for_a_session_is_fenced() -> None:
     desk.wait(SESSION_MS - 1)
     desk.heartbeat("one", 2)
     desk.wait(1)
-    assert list(desk.group.saved.members) == ["one"]
+    assert list(desk.group.persisted.members) == ["one"]
     assert desk.refused("two", 2) is ErrorCode.UNKNOWN_MEMBER_ID
     assert next_deadline(desk.group) == 2 * SESSION_MS - 1
 
@@ -223,7 +223,7 @@ def test_a_changed_subscription_makes_an_epoch_and_takes_what_is_not_wanted() ->
         "one", 1, subscribed_names=("b",), owned={A: frozenset(range(4)), B: frozenset((0, 1))}
     )
     assert reply.assignment == parts(B, 0, 1)
-    assert (reply.member_epoch, desk.group.saved.epoch) == (1, 2)
+    assert (reply.member_epoch, desk.group.persisted.epoch) == (1, 2)
     assert desk.heartbeat("one", 1, owned=parts(B, 0, 1)).member_epoch == 2
     assert desk.heartbeat("one", 2, subscribed_names=("b", "b")).member_epoch == 2, "the same set"
 

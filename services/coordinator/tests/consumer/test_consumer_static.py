@@ -31,8 +31,8 @@ def test_the_next_member_of_an_instance_takes_over_without_a_rebalance() -> None
 
     heir = desk.join("three", "a", instance_id="i")
     assert (heir.member_epoch, heir.assignment) == (2, parts(A, 0, 1))
-    assert desk.group.saved.epoch == 2
-    assert set(desk.group.saved.members) == set(desk.group.saved.target) == {"two", "three"}
+    assert desk.group.persisted.epoch == 2
+    assert set(desk.group.persisted.members) == set(desk.group.persisted.target) == {"two", "three"}
     assert desk.state is GroupState.STABLE
 
 
@@ -53,7 +53,7 @@ def test_the_session_of_who_went_for_a_while_ends_as_it_would_have() -> None:
     desk.heartbeat("two", 2, instance_id="j")
     desk.heartbeat("one", -2, instance_id="i")
     desk.wait(SESSION_MS - 20_000)
-    assert set(desk.group.saved.members) == {"two"}
+    assert set(desk.group.persisted.members) == {"two"}
     assert desk.heartbeat("two", 2, instance_id="j").assignment == parts(A, 0, 1, 2, 3)
 
 
@@ -82,9 +82,9 @@ def test_an_heir_under_the_id_of_another_member_replaces_both() -> None:
     desk = static_pair()
     desk.heartbeat("one", -2, instance_id="i")
     desk.join("two", "a", instance_id="i")
-    assert set(desk.group.saved.members) == {"two"}
+    assert set(desk.group.persisted.members) == {"two"}
     assert desk.member("two").instance_id == "i"
-    assert desk.group.saved.epoch == 3, "what it had under its own name is free"
+    assert desk.group.persisted.epoch == 3, "what it had under its own name is free"
     assert desk.member("two").assigned == parts(A, 0, 1, 2, 3)
 
 
@@ -99,7 +99,7 @@ def test_an_heir_may_bring_another_subscription() -> None:
     desk = static_pair()
     desk.heartbeat("one", -2, instance_id="i")
     desk.join("three", "b", instance_id="i")
-    assert desk.group.saved.epoch == 3
+    assert desk.group.persisted.epoch == 3
     assert desk.member("three").assigned.keys() == {bytes([2] * 16)}
 
 

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from kafscale.storage.etcd.client import Compare, EtcdClient, EtcdUnknown, Op, Put, Txn, TxnResult
+from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.heads import Meta, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 
-TRIES_MAX: Final = 16
-"""Reads of one meta, each followed by one try to change it, while others change it."""
 SENDS_MAX: Final = 5
 """Sends of one transaction while its outcome is unknown."""
 SEND_AGAIN_S: Final = 0.5

@@ -16,7 +16,7 @@ VALUE_CHARS_MAX = 4_096
 """Of one value: every service holds all of them in memory."""
 
 
-class Acts(Enum):
+class Effect(Enum):
     """When a change of a key is felt."""
 
     AT_ONCE = "within a second"
@@ -31,7 +31,7 @@ class ConfigKey:
     default: str
     doc: str
     check: Check
-    acts: Acts
+    effect: Effect
     broker_name: str | None = None  # the broker config whose default this one inherits, shown as synonym
     default_source: ConfigSource = ConfigSource.DEFAULT
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from kafscale.admin.config_table import Acts, ConfigKey, ConfigTable, by_name
+from kafscale.admin.config_table import ConfigKey, ConfigTable, Effect, by_name
 from kafscale.admin.config_values import (
     INT32_MAX,
     INT64_MAX,
@@ -37,7 +37,7 @@ MIN_COMPACTION_LAG = "min.compaction.lag.ms"
 
 
 def _settable(
-    acts: Acts,
+    effect: Effect,
     name: str,
     kind: ConfigType,
     default: object,
@@ -52,13 +52,13 @@ def _settable(
         doc=doc,
         broker_name=broker_name,
         check=check,
-        acts=acts,
+        effect=effect,
     )
 
 
-_at_once = partial(_settable, Acts.AT_ONCE)
-_in_runs = partial(_settable, Acts.IN_RUNS)
-_kept = partial(_settable, Acts.WITHOUT_EFFECT)
+_at_once = partial(_settable, Effect.AT_ONCE)
+_in_runs = partial(_settable, Effect.IN_RUNS)
+_kept = partial(_settable, Effect.WITHOUT_EFFECT)
 
 
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT

@@ -1,19 +1,18 @@
-"""What every handler of this service is given, and how it is put together."""
+"""What every handler of this service uses, and how it is built."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
 
-from kafscale.admin.auto_creation import AutoCreation
 from kafscale.admin.config_table import ConfigTable
+from kafscale.admin.group_config_store import GroupConfigStore
 from kafscale.admin.group_configs import group_table
-from kafscale.admin.groups import GroupStore
 from kafscale.admin.log_starts import LogStarts
+from kafscale.admin.partition_sizes import PartitionSizes
 from kafscale.admin.settings import AdminSettings
-from kafscale.admin.sizes import Sizes
 from kafscale.admin.topic_limits import TopicLimits
-from kafscale.admin.topics import TopicStore
+from kafscale.admin.topics import AutoCreation, TopicStore
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.storage.etcd.client import EtcdClient
@@ -33,13 +32,13 @@ class AdminContext:
     topics: TopicsView
     store: TopicStore
     auto_creation: AutoCreation
-    groups: GroupStore
-    group_configs: ConfigTable
+    group_config_store: GroupConfigStore
+    group_config_table: ConfigTable
     log_starts: LogStarts
     front_doors: LiveView
     owners: PrefixView[OwnerRecord]
-    sizes: Sizes
-    large_answers: asyncio.Lock  # one is built after the other
+    partition_sizes: PartitionSizes
+    large_answers: asyncio.Lock  # the lock allows one of them at a time
 
 
 def assembled(
@@ -54,7 +53,7 @@ def assembled(
     owners: PrefixView[OwnerRecord],
     space: EtcdSpace,
 ) -> AdminContext:
-    """Around the views, which are the caller's to run."""
+    """The caller runs the views."""
     limits = TopicLimits(topics, topics_max=settings.topics_max, partitions_max=settings.partitions_max)
     store = TopicStore(etcd, keys, topics, limits, settings.num_partitions, space)
     return AdminContext(
@@ -69,11 +68,11 @@ def assembled(
             enabled=settings.auto_create_topics_enable,
             per_request=settings.auto_create_topics_per_request,
         ),
-        groups=GroupStore(etcd, keys, settings.group_configs_max),
-        group_configs=group_table(settings),
+        group_config_store=GroupConfigStore(etcd, keys, settings.group_configs_max),
+        group_config_table=group_table(settings),
         log_starts=LogStarts(etcd, keys),
         front_doors=front_doors,
         owners=owners,
-        sizes=Sizes(etcd, keys),
+        partition_sizes=PartitionSizes(etcd, keys),
         large_answers=asyncio.Lock(),
     )

@@ -1,10 +1,10 @@
-"""Carries out topic deletions, whoever asked for them: any admin finishes what another began.
+"""Deletes topics. Every admin continues the deletions that other admins began.
 
-The record stays DELETING until the last object is gone, so a crash at any point leaves work that the next admin finds.
-Objects go page by page: a page is listed, *then* the record is read once more as DELETING, then the page is deleted.
-What was listed by then belongs to the dead topic, and a delete that names its etag can never hit a successor's object,
-however late it lands. Nothing is remembered but by the listing itself: what is deleted is gone. A topic with very many
-objects gives way to the others from time to time.
+The record stays DELETING until the last object is gone, so after a crash at any point the next admin finds the work.
+Objects are deleted in pages: a page is listed, *then* the record is read again as DELETING, then the page is deleted.
+The listed objects belong to the deleted topic. A delete names the etag, so it never removes an object of a new topic
+with the same name, even if it arrives late. The listing is the only state: deleted objects are no longer in it. A
+topic with very many objects pauses from time to time, so that other topics are deleted too.
 """
 
 from __future__ import annotations
@@ -36,31 +36,33 @@ from kafscale.storage.topics import Topic, TopicState, TopicsView
 log = structlog.get_logger(__name__)
 
 PAGES_PER_TURN = 100
-"""Of DELETES_MAX objects each; then the next topic has its turn."""
+"""Of DELETES_MAX objects each. Then the next topic has its turn."""
 RETRY_DELAY_S = 1.0
 UNCONDITIONAL_WAIT_S = 120.0
-"""Longer than a DELETE may be under way, upkeep's among them."""
+"""Longer than any DELETE can be in flight, those of the upkeep service included."""
 
 
-class Turn(Enum):
-    """What came of a topic's turn. STOOD_STILL: it failed before anything was deleted."""
+class Outcome(Enum):
+    """Of one turn of a topic. PAUSED: other topics have their turn first. STALLED: it failed before it deleted
+    anything.
+    """
 
     DONE = auto()
-    CUT_SHORT = auto()
+    PAUSED = auto()
     FAILED = auto()
-    STOOD_STILL = auto()
+    STALLED = auto()
 
 
 @dataclass(slots=True)
 class Pages:
-    """Of a turn so far. `freed`: objects that are gone."""
+    """Of a turn so far. `freed`: deleted objects."""
 
     count: int = 0
     freed: int = 0
 
 
 class Deletions:
-    """Watches for topics that are DELETING and removes them; `wait` tells when one is gone."""
+    """Watches for topics that are DELETING and removes them."""
 
     def __init__(
         self,
@@ -85,22 +87,22 @@ class Deletions:
         metrics.watch("deleting_topics", lambda: len(self._pending()))
 
     async def run(self) -> None:
-        """Until cancelled. One topic after another: a deletion is no one's hot path."""
+        """Until cancelled. One topic after another: no request waits for a deletion."""
         unsubscribe = self._view.subscribe(lambda *_: self._changed.set())
         try:
             while True:
                 self._changed.clear()
                 pending = self._pending()
-                turns = [await self._try(topic) for topic in pending]
-                self._tell(turns)
-                if Turn.CUT_SHORT not in turns:
-                    await self._wait_for_change(RETRY_DELAY_S if set(turns) - {Turn.DONE} else None)
+                outcomes = [await self._try(topic) for topic in pending]
+                self._count_stalled(outcomes)
+                if Outcome.PAUSED not in outcomes:
+                    await self._wait_for_change(RETRY_DELAY_S if set(outcomes) - {Outcome.DONE} else None)
         finally:
             unsubscribe()
 
-    def _tell(self, turns: Sequence[Turn]) -> None:
-        still = bool(turns) and set(turns) == {Turn.STOOD_STILL}
-        self._stalled_rounds = self._stalled_rounds + 1 if still else 0
+    def _count_stalled(self, outcomes: Sequence[Outcome]) -> None:
+        stalled = bool(outcomes) and set(outcomes) == {Outcome.STALLED}
+        self._stalled_rounds = self._stalled_rounds + 1 if stalled else 0
         self._stalled.set(self._stalled_rounds)
 
     def _pending(self) -> list[Topic]:
@@ -113,23 +115,25 @@ class Deletions:
         except TimeoutError:
             return
 
-    async def _try(self, topic: Topic) -> Turn:
+    async def _try(self, topic: Topic) -> Outcome:
         page = Pages()
         try:
             done = await self._finish(topic, page)
         except (EtcdError, StoreError, UnreadableValue) as trouble:
-            log.warning("topic deletion waits", topic=topic.name, reason=str(trouble), retry_s=RETRY_DELAY_S)
-            return Turn.FAILED if page.freed else Turn.STOOD_STILL
+            log.warning(
+                "topic deletion delayed", topic=topic.name, reason=str(trouble), retry_s=RETRY_DELAY_S
+            )
+            return Outcome.FAILED if page.freed else Outcome.STALLED
         finally:
             self._freed.inc(page.freed)
-        return Turn.DONE if done else Turn.CUT_SHORT
+        return Outcome.DONE if done else Outcome.PAUSED
 
     async def _finish(self, topic: Topic, pages: Pages) -> bool:
-        """False: there is more, for another turn."""
+        """False: the topic needs another turn."""
         if not await self._drop_heads(topic):
-            return True  # another admin is past this, or through
+            return True  # another admin is further, or has finished
         found = True
-        while found:  # what was replaced while it was condemned is listed again
+        while found:  # an object that was replaced before its delete is listed again
             found = False
             async for page in self._pages(topic):
                 found = True
@@ -140,7 +144,7 @@ class Deletions:
                 if pages.count >= PAGES_PER_TURN:
                     return False
         if not self._store.conditional_delete:
-            # A delete whose answer was lost may land late, and here it would hit whatever has the name.
+            # A delete whose answer was lost may arrive late. Without an etag it would remove any object of that name.
             await asyncio.sleep(UNCONDITIONAL_WAIT_S)
         result = await self._etcd.txn(plan.free_name(self._keys, topic))
         if result.succeeded:
@@ -148,7 +152,7 @@ class Deletions:
         return True
 
     async def _drop_heads(self, topic: Topic) -> bool:
-        """While the topic is DELETING no claim passes, so the epochs that are read here are final."""
+        """While the topic is DELETING no claim succeeds, so the epochs that are read here are final."""
         heads = await self._etcd.prefix(self._keys.heads_prefix(topic.topic_id))
         floor = await self._etcd.range(self._keys.epoch_floor(topic.name))
         epochs = [topic.epoch_floor]
@@ -158,8 +162,10 @@ class Deletions:
         return result.succeeded
 
     async def _epoch(self, topic: Topic, head: KeyValue) -> int:
-        """Of a head that cannot be read, what the owner record says that was written with each claim of it: to delete
-        a topic is a way out of its damage. Raises UnreadableValue when that is damaged, too."""
+        """The epoch of a head. If the head cannot be read, that of the owner record, which each claim writes with it.
+
+        So a damaged topic can be deleted. Raises UnreadableValue if the owner record is damaged too.
+        """
         try:
             return decode_head(head.value).epoch
         except UnreadableValue:
@@ -170,7 +176,7 @@ class Deletions:
             return decode_owner(owner.value).epoch
 
     async def _pages(self, topic: Topic) -> AsyncIterator[list[ObjectInfo]]:
-        """No more than one of them is in memory."""
+        """One page is in memory at a time."""
         prefixes = (
             self._keys.topic_prefix(topic.name),
             self._keys.manifests_prefix(topic.topic_id),
@@ -188,7 +194,7 @@ class Deletions:
             yield page
 
     async def _delete(self, page: Sequence[ObjectInfo], pages: Pages) -> None:
-        """Raises the first failure, after all of the page was tried."""
+        """Tries every object of the page, then raises the first failure."""
         etags = self._store.conditional_delete
         found = await self._store.delete_many(
             [Doomed(info.key, info.etag if etags else None) for info in page]
@@ -197,6 +203,6 @@ class Deletions:
         pages.freed += sum(outcome is True for outcome in found)
         for outcome in found:
             if isinstance(outcome, PreconditionFailed):
-                log.info("object was replaced while it was condemned; listed again", key=outcome.key)
+                log.info("object replaced before its delete", key=outcome.key)
             elif isinstance(outcome, StoreError):
                 raise outcome

@@ -1,4 +1,4 @@
-"""What becomes of the world's failures: one table from exception to Kafka error."""
+"""External failures as Kafka errors: one table from exception to error code."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from kafscale.admin.plan import Refused
-from kafscale.admin.topics import TooContended
 from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
+from kafscale.storage.etcd.swap import TooContended
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 

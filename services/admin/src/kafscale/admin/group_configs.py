@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from kafscale.admin.config_table import Acts, ConfigKey, ConfigTable, by_name
+from kafscale.admin.config_table import ConfigKey, ConfigTable, Effect, by_name
 from kafscale.admin.config_values import (
     INT32_MAX,
     ConfigSource,
@@ -73,7 +73,7 @@ def _obeyed(settings: AdminSettings) -> Iterator[ConfigKey]:
             doc=doc,
             broker_name=f"group.{name}",
             check=whole_number(low, high),
-            acts=Acts.AT_ONCE,
+            effect=Effect.AT_ONCE,
         )
 
 
@@ -107,7 +107,7 @@ def _of_share_groups() -> Iterator[ConfigKey]:
             doc=_NO_SHARE,
             broker_name=name,
             check=check,
-            acts=Acts.WITHOUT_EFFECT,
+            effect=Effect.WITHOUT_EFFECT,
         )
 
 
@@ -124,5 +124,5 @@ def _number(name: str, default: int, low: int, high: int, doc: str) -> ConfigKey
         doc=doc,
         broker_name=f"group.{name}",
         check=whole_number(low, high),
-        acts=Acts.WITHOUT_EFFECT,
+        effect=Effect.WITHOUT_EFFECT,
     )

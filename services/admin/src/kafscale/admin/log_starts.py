@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 import structlog
 from kafscale.admin.errors import refusal
-from kafscale.admin.names import invalid_reason
+from kafscale.admin.plan import invalid_topic_name
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range, Txn, TxnResult
+from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.log_starts import LogBounds, build_move, build_read, read_bounds
-from kafscale.storage.meta_swap import TRIES_MAX
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 from kafscale.wire.errors import ErrorCode
@@ -34,7 +34,7 @@ GIVE_WAY_TRIES_MAX: Final = 10
 preparation, and a checkpoint's takes longer."""
 
 
-class Place(NamedTuple):
+class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
@@ -51,7 +51,7 @@ def start_after(bounds: LogBounds, offset: int) -> int | ErrorCode:
 class Deleted:
     """What became of each place: its log start, or the error."""
 
-    results: dict[Place, int | ErrorCode] = field(default_factory=dict)
+    results: dict[TopicPartition, int | ErrorCode] = field(default_factory=dict)
     revision: int = 0
     """Whoever has read etcd as of here knows every log start in `results`."""
 
@@ -61,7 +61,7 @@ class LogStarts:
         self._etcd = etcd
         self._keys = keys
 
-    async def delete(self, asked: Mapping[Place, int], timeout_s: float) -> Deleted:
+    async def delete(self, asked: Mapping[TopicPartition, int], timeout_s: float) -> Deleted:
         """Delete the records below each offset. What the time was too short for may be done or not."""
         deleted = Deleted()
         places = list(asked)
@@ -76,7 +76,7 @@ class LogStarts:
             self._fail(asked, deleted, refusal(trouble).error)
         return deleted
 
-    async def _delete_some(self, asked: Mapping[Place, int], deleted: Deleted) -> None:
+    async def _delete_some(self, asked: Mapping[TopicPartition, int], deleted: Deleted) -> None:
         left = asked
         for tried in range(TRIES_MAX):
             give_way = tried < GIVE_WAY_TRIES_MAX
@@ -90,18 +90,18 @@ class LogStarts:
         self._fail(left, deleted, ErrorCode.REQUEST_TIMED_OUT)
 
     @staticmethod
-    def _fail(places: Mapping[Place, int], deleted: Deleted, error: ErrorCode) -> None:
+    def _fail(places: Mapping[TopicPartition, int], deleted: Deleted, error: ErrorCode) -> None:
         for place in places:
             deleted.results.setdefault(place, error)
 
     # -- what is there ---------------------------------------------------------------------------
 
     async def _read(
-        self, places: Mapping[Place, int], deleted: Deleted
-    ) -> dict[Place, tuple[Topic, LogBounds]]:
+        self, places: Mapping[TopicPartition, int], deleted: Deleted
+    ) -> dict[TopicPartition, tuple[Topic, LogBounds]]:
         """The logs that can be changed; the others have their error, or changed while they were read."""
         topics = await self._topics({place.topic for place in places})
-        wanted: dict[Place, Topic] = {}
+        wanted: dict[TopicPartition, Topic] = {}
         for place in places:
             topic = topics.get(place.topic)
             if isinstance(topic, ErrorCode):
@@ -119,7 +119,7 @@ class LogStarts:
             try:
                 bounds = read_bounds(answer)
             except UnreadableValue as error:
-                log.error("a log's head or meta cannot be read", place=place, why=str(error))
+                log.error("head or meta unreadable", place=place, why=str(error))
                 deleted.results[place] = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
             if bounds is not None:
@@ -127,7 +127,7 @@ class LogStarts:
         return logs
 
     async def _topics(self, names: set[str]) -> dict[str, Topic | ErrorCode]:
-        legal = [name for name in names if invalid_reason(name) is None]
+        legal = [name for name in names if invalid_topic_name(name) is None]
         if not legal:
             return {}
         found = await self._etcd.ranges([Range(self._keys.topic(name)) for name in legal])
@@ -147,14 +147,14 @@ class LogStarts:
 
     async def _move(
         self,
-        asked: Mapping[Place, int],
-        logs: Mapping[Place, tuple[Topic, LogBounds]],
+        asked: Mapping[TopicPartition, int],
+        logs: Mapping[TopicPartition, tuple[Topic, LogBounds]],
         deleted: Deleted,
         *,
         give_way: bool,
     ) -> None:
         """Those whose meta changed in between have no result afterwards, nor those that gave way."""
-        moves: dict[Place, int] = {}
+        moves: dict[TopicPartition, int] = {}
         txns: list[Txn] = []
         for place, (topic, bounds) in logs.items():
             start = start_after(bounds, asked[place])

@@ -8,17 +8,19 @@ passes; 2. the highest leader epoch goes to /e/{name} and the heads go, which en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafscale.admin.configs import TOPIC_CONFIGS
-from kafscale.admin.names import invalid_reason
 from kafscale.storage.etcd.client import Compare, Delete, Put, Txn
 from kafscale.storage.heads import encode_epoch_floor
 from kafscale.storage.keys import Keyspace, TopicId, prefix_end
 from kafscale.storage.topics import Topic, TopicState, encode_topic
 from kafscale.wire.errors import ErrorCode
 
+NAME_LENGTH_MAX = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 PARTITIONS_MAX = 10_000
 REPLICATION_MAX = 3
 
@@ -42,9 +44,22 @@ class NewTopic:
     configs: Mapping[str, str | None] | None = None
 
 
+def invalid_topic_name(name: str) -> str | None:
+    """Why `name` is not a topic name, or None. The rule is Kafka's, and makes each name a safe folder in the bucket."""
+    if not name:
+        return "the topic name is empty"
+    if name in (".", ".."):
+        return f"the topic name cannot be '{name}'"
+    if len(name) > NAME_LENGTH_MAX:
+        return f"the topic name has {len(name)} characters, {NAME_LENGTH_MAX} at most"
+    if _LEGAL_NAME.fullmatch(name) is None:
+        return f"the topic name {name!r} holds characters other than ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
 def check_new_topic(asked: NewTopic, existing: Iterable[str], partitions_default: int) -> Refused | int:
     """The partition count of the topic asked for, or why it is refused."""
-    reason = invalid_reason(asked.name)
+    reason = invalid_topic_name(asked.name)
     if reason is not None:
         return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     clash = colliding_name(asked.name, existing)

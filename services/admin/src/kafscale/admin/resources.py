@@ -1,4 +1,4 @@
-"""Config resources: which kinds there are, and how a change of one is carried out or only validated."""
+"""Config resources: which types there are, and how a change of one is made or only validated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
-from kafscale.admin.groups import ChangeValues, invalid_name
+from kafscale.admin.group_config_store import ChangeValues, invalid_name
 from kafscale.admin.plan import Refused, with_configs
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.errors import ErrorCode
@@ -49,34 +49,56 @@ def unknown_kind(kind: int) -> Refused:
 REPEATED = Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 R = TypeVar("R", bound=Resource)
+A = TypeVar("A")
 ChangeOf = Callable[[R, ConfigTable, Mapping[str, str]], dict[str, str] | Refused]
-"""From what is asked of a resource, its kind's table, and what is set of it now: what is set afterwards."""
+"""From a resource of the request, the config table of its type and its present configs: its new configs."""
 
 
 async def alter_each(
-    context: AdminContext, resources: Sequence[R], change: ChangeOf[R], *, validate_only: bool
-) -> list[tuple[R, Refused | None]]:
-    """Each resource, with why its change was refused; None when it was made."""
+    context: AdminContext,
+    resources: Sequence[R],
+    change: ChangeOf[R],
+    answer: Callable[..., A],
+    *,
+    validate_only: bool,
+) -> list[A]:
+    """Makes or validates the change of each resource.
+
+    `answer` is the response's struct of one resource. AlterConfigs and IncrementalAlterConfigs name its fields alike.
+    """
     times = Counter((each.resource_type, each.resource_name) for each in resources)
-    outcomes: list[tuple[R, Refused | None]] = []
+    answers = []
     for resource in resources:
-        if times[resource.resource_type, resource.resource_name] > 1:
-            outcomes.append((resource, REPEATED))
-            continue
         name, kind = resource.resource_name, resource.resource_type
-        match kind:
-            case ResourceType.TOPIC:
-                apply = partial(change, resource, TOPIC_CONFIGS)
-                refused = await _alter_topic(context, name, apply, validate_only=validate_only)
-            case ResourceType.GROUP:
-                apply = partial(change, resource, context.group_configs)
-                refused = await _alter_group(context, name, apply, validate_only=validate_only)
-            case ResourceType.BROKER:
-                refused = BROKERS_READ_ONLY
-            case _:
-                refused = unknown_kind(kind)
-        outcomes.append((resource, refused))
-    return outcomes
+        refused: Refused | None = REPEATED
+        if times[kind, name] == 1:
+            refused = await _alter(context, resource, change, validate_only=validate_only)
+        answers.append(
+            answer(
+                error_code=refused.error if refused else 0,
+                error_message=refused.message if refused else None,
+                resource_type=kind,
+                resource_name=name,
+            )
+        )
+    return answers
+
+
+async def _alter(
+    context: AdminContext, resource: R, change: ChangeOf[R], *, validate_only: bool
+) -> Refused | None:
+    name = resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            apply = partial(change, resource, TOPIC_CONFIGS)
+            return await _alter_topic(context, name, apply, validate_only=validate_only)
+        case ResourceType.GROUP:
+            apply = partial(change, resource, context.group_config_table)
+            return await _alter_group(context, name, apply, validate_only=validate_only)
+        case ResourceType.BROKER:
+            return BROKERS_READ_ONLY
+        case kind:
+            return unknown_kind(kind)
 
 
 async def _alter_topic(
@@ -103,8 +125,8 @@ async def _alter_group(
     if refused is not None:
         return refused
     if not validate_only:
-        outcome = await guarded(context.groups.change(name, apply))
+        outcome = await guarded(context.group_config_store.change(name, apply))
         return outcome if isinstance(outcome, Refused) else None
-    held = await guarded(context.groups.read(name))
+    held = await guarded(context.group_config_store.read(name))
     checked = held if isinstance(held, Refused) else apply(held.values)
     return checked if isinstance(checked, Refused) else None

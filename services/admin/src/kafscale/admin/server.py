@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kafscale.admin.cluster import cluster_id
+from kafscale.admin.cluster_view import cluster_id
 from kafscale.admin.context import assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.handlers import handlers

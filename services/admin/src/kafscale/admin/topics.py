@@ -1,25 +1,33 @@
-"""Topic changes against etcd: read, plan (plan.py), compare-and-swap, read again when another was first.
+"""Topic changes against etcd: read, plan (plan.py), compare-and-swap, and read again if another admin was first.
 
 An unknown outcome stays unknown: EtcdUnknown goes up and becomes REQUEST_TIMED_OUT, never a failure.
 """
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from kafscale.admin import plan
 from kafscale.admin.configs import TOPIC_CONFIGS
+from kafscale.admin.errors import guarded
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.admin.topic_limits import TopicLimits
 from kafscale.runtime.etcd_space import EtcdSpace, Use
 from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.etcd.swap import swapped
 from kafscale.storage.heads import decode_epoch_floor
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_topic, encode_topic
 from kafscale.wire.errors import ErrorCode
 
-CAS_TRIES_MAX = 16
+CREATIONS_MAX = 32
+"""Automatic creations in progress, of all requests together."""
+RETRY_LATER = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+NOT_REPORTED = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT)
+"""Another admin was first, or the outcome is unknown: the client's next Metadata has the answer."""
 NAME_TAKEN = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 TOO_FULL = (
@@ -30,16 +38,9 @@ TOO_FULL = (
 Change = Callable[[Topic], Topic | Refused]
 
 
-class TooContended(Exception):
-    """Others changed the same record each time that we tried."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} was changed by others {CAS_TRIES_MAX} times while we tried to change it")
-
-
 class TopicStore:
-    """Creates, changes and marks topics. Every method raises EtcdError when etcd cannot be asked, and UnreadableValue
-    where a record of the topic is damaged: nothing is written over it."""
+    """Creates, changes and marks topics. Every method raises EtcdError if etcd cannot be read, and UnreadableValue
+    if a record of the topic is damaged, which is then not overwritten. `create` and `change` raise TooContended."""
 
     def __init__(
         self,
@@ -59,10 +60,8 @@ class TopicStore:
 
     async def read(self, name: str) -> Topic | None:
         """The topic as etcd has it now."""
-        found = await self._etcd.range(self._keys.topic(name))
-        if not found.kvs:
-            return None
-        return decode_topic(name, found.kvs[0].value, found.kvs[0].mod_revision)
+        found = await self._etcd.get(self._keys.topic(name))
+        return None if found is None else decode_topic(name, found.value, found.mod_revision)
 
     async def check(self, asked: NewTopic) -> Refused | int:
         """What `create` would say, as far as can be known without writing: the partition count, or why not.
@@ -96,39 +95,40 @@ class TopicStore:
         if not self._space.admits(Use.NEW, len(encode_topic(_new(asked, count, 0, now_ms)))):
             return Refused(ErrorCode.POLICY_VIOLATION, TOO_FULL)
         with self._limits.making(1, count) as refused:
-            return refused or await self._create(asked, count, now_ms)
+            if refused is not None:
+                return refused
+            return await swapped(f"topic '{asked.name}'", partial(self._try_create, asked, count, now_ms))
 
-    async def _create(self, asked: NewTopic, count: int, now_ms: int) -> Topic | Refused:
-        for _ in range(CAS_TRIES_MAX):
-            floor = await self._etcd.range(self._keys.epoch_floor(asked.name))
-            topic = _new(asked, count, decode_epoch_floor(floor.kvs[0].value) if floor.kvs else 0, now_ms)
-            result = await self._etcd.txn(
-                plan.create(self._keys, topic, floor.kvs[0].mod_revision if floor.kvs else 0)
-            )
-            if result.succeeded:
-                await self._view.wait_revision(result.revision, timeout_s=3.0)
-                return topic
-            if await self.read(asked.name) is not None:
-                return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
-        raise TooContended(f"topic '{asked.name}'")
+    async def _try_create(self, asked: NewTopic, count: int, now_ms: int) -> Topic | Refused | None:
+        floor = await self._etcd.get(self._keys.epoch_floor(asked.name))
+        topic = _new(asked, count, decode_epoch_floor(floor.value) if floor else 0, now_ms)
+        result = await self._etcd.txn(plan.create(self._keys, topic, floor.mod_revision if floor else 0))
+        if result.succeeded:
+            await self._view.wait_revision(result.revision, timeout_s=3.0)
+            return topic
+        if await self.read(asked.name) is not None:
+            return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+        return None
 
     async def change(self, name: str, change: Change) -> Topic | Refused:
         """Applies `change` to the newest record of an active topic."""
-        for _ in range(CAS_TRIES_MAX):
-            old = await self.read(name)
-            if old is None or old.state is not TopicState.ACTIVE:
-                return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
-            new = change(old)
-            if isinstance(new, Refused):
-                return new
-            with self._limits.making(0, new.partitions - old.partitions) as refused:
-                if refused is not None:
-                    return refused
-                result = await self._etcd.txn(plan.replace_record(self._keys, old, new))
-                if result.succeeded:
-                    await self._view.wait_revision(result.revision, timeout_s=3.0)
-                    return new
-        raise TooContended(f"topic '{name}'")
+        return await swapped(f"topic '{name}'", partial(self._try_change, name, change))
+
+    async def _try_change(self, name: str, change: Change) -> Topic | Refused | None:
+        old = await self.read(name)
+        if old is None or old.state is not TopicState.ACTIVE:
+            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        new = change(old)
+        if isinstance(new, Refused):
+            return new
+        with self._limits.making(0, new.partitions - old.partitions) as refused:
+            if refused is not None:
+                return refused
+            result = await self._etcd.txn(plan.replace_record(self._keys, old, new))
+            if not result.succeeded:
+                return None
+            await self._view.wait_revision(result.revision, timeout_s=3.0)
+            return new
 
 
 def _new(asked: NewTopic, partitions: int, epoch_floor: int, now_ms: int) -> Topic:
@@ -143,3 +143,32 @@ def _new(asked: NewTopic, partitions: int, epoch_floor: int, now_ms: int) -> Top
         config_version=0,
         mod_revision=0,
     )
+
+
+class AutoCreation:
+    """Creates the topics that Metadata names and does not find, a few at a time.
+
+    Law: no request waits for a free place. A request creates only its first topics, and only as many as there are
+    places. The client retries for the others, and for the created ones too (Kafka creates them after the answer as
+    well). So a request that names thousands of topics costs as much as a small one.
+    """
+
+    def __init__(self, store: TopicStore, *, enabled: bool, per_request: int) -> None:
+        self.enabled = enabled
+        self._store = store
+        self._per_request = per_request
+        self._places = CREATIONS_MAX
+
+    async def create(self, names: Sequence[str], now_ms: int) -> Mapping[str, ErrorCode]:
+        """The error that Metadata returns for each of these legal names, which were unknown."""
+        some = names[: min(self._per_request, self._places)]
+        self._places -= len(some)
+        try:
+            made = await asyncio.gather(*(self._one(name, now_ms) for name in some))
+        finally:
+            self._places += len(some)
+        return {**dict.fromkeys(names, RETRY_LATER), **dict(zip(some, made, strict=True))}
+
+    async def _one(self, name: str, now_ms: int) -> ErrorCode:
+        outcome = await guarded(self._store.create(NewTopic(name=name), now_ms))
+        return RETRY_LATER if isinstance(outcome, Topic) or outcome.error in NOT_REPORTED else outcome.error

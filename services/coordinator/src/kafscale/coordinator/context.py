@@ -1,15 +1,16 @@
-"""What every handler of this service is given."""
+"""What every handler of this service uses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafscale.coordinator.consumer.model import Rules as ConsumerRules
+from kafscale.coordinator.consumer import model as consumer
 from kafscale.coordinator.groups.commits import Commits
-from kafscale.coordinator.groups.host import Groups
+from kafscale.coordinator.groups.registry import Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.slots import Slots
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.topics import TopicsView
 
@@ -23,6 +24,11 @@ class CoordinatorContext:
     slots: Slots
     groups: Groups
     commits: Commits
-    consumer_rules: ConsumerRules
+    consumer_rules: consumer.Rules
     offset_metadata_bytes_max: int
     answer_bytes_max: int
+
+
+def client_host(meta: RequestMeta) -> str:
+    """A member's host, as DescribeGroups shows it: Java prints an address as a slash and the host without its port."""
+    return "/" + (meta.peer or "").rpartition(":")[0]

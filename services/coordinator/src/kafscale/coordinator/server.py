@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 
 from kafscale.coordinator.consumer.model import TopicInfo, Topics
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.coordinator.groups.classic_kind import ClassicKind
+from kafscale.coordinator.groups.classic_type import ClassicGroupType
 from kafscale.coordinator.groups.commits import Commits
-from kafscale.coordinator.groups.consumer_kind import ConsumerKind
-from kafscale.coordinator.groups.host import GROUP_STATES, Groups
-from kafscale.coordinator.groups.rules import GroupRules
+from kafscale.coordinator.groups.consumer_type import ConsumerGroupType
+from kafscale.coordinator.groups.group_configs import GroupConfigView
+from kafscale.coordinator.groups.offset_expiration import OffsetExpiration
+from kafscale.coordinator.groups.registry import GROUP_STATES, Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
-from kafscale.coordinator.groups.upkeep import Upkeep
 from kafscale.coordinator.handlers import handlers
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
@@ -45,13 +45,13 @@ class Coordination:
         settings = runtime.settings
         self._runtime = runtime
         self._topics: Topics = {}
-        self._telling = False
+        self._topics_scheduled = False
         self.clock = RunningClock(runtime.clock, self._is_fresh)
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self.table = slot_table(runtime.etcd, runtime.keyspace)
         self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=CommitMetrics(runtime.metrics))
         self.space = EtcdSpace(runtime.etcd, settings.etcd_quota_bytes)
-        self.group_rules = GroupRules(runtime.etcd, runtime.keyspace, settings.consumer_rules())
+        self.group_configs = GroupConfigView(runtime.etcd, runtime.keyspace, settings.consumer_rules())
         self.groups = self._groups()
         fleet = Fleet(
             etcd=runtime.etcd,
@@ -63,7 +63,7 @@ class Coordination:
         )
         self.slots = Slots(fleet, self.groups, runtime.task_group.create_task)
         self.commits = Commits(runtime.etcd, runtime.keyspace, self.committer, self.slots.lost)
-        self.upkeep = Upkeep(
+        self.offset_expiration = OffsetExpiration(
             slots=self.slots,
             groups=self.groups,
             commits=self.commits,
@@ -80,8 +80,8 @@ class Coordination:
             keyspace=runtime.keyspace,
             committer=self.committer,
             clock=self.clock,
-            classic_kind=ClassicKind(settings.classic_rules()),
-            consumer_kind=ConsumerKind(self.group_rules.of, lambda: self._topics),
+            classic_type=ClassicGroupType(settings.classic_rules()),
+            consumer_type=ConsumerGroupType(self.group_configs.of, lambda: self._topics),
             held=lambda slot_id: self.slots.held(slot_id),
             fenced=lambda held: self.slots.lost(held),
             is_fresh=self._is_fresh,
@@ -128,29 +128,29 @@ class Coordination:
         tasks = self._runtime.task_group
         tasks.create_task(self.live.run(), name="live-view")
         tasks.create_task(self.table.run(), name="slot-table")
-        tasks.create_task(self.group_rules.view.run(), name="group-configs")
+        tasks.create_task(self.group_configs.view.run(), name="group-configs")
         tasks.create_task(self.clock.run(), name="running-clock")
         tasks.create_task(self.committer.run(), name="committer")
         tasks.create_task(self.space.run(), name="etcd-space")
         await self.live.loaded()
         await self.table.ready()
-        await self.group_rules.view.ready()
+        await self.group_configs.view.ready()
         await self._runtime.topics.ready()
         self._topics = _seen(self._runtime.topics)
         tasks.create_task(self.slots.run(), name="slots")
-        tasks.create_task(self.upkeep.run(), name="upkeep")
+        tasks.create_task(self.offset_expiration.run(), name="offset-expiration")
 
     async def drain(self) -> None:
         await self.slots.drain(self._runtime.settings.drain_timeout_ms / 1000)
 
     def _topic_changed(self, _name: str, _topic: Topic | None) -> None:
         """Once for all changes of one turn of the loop: two thousand topics may come at a time."""
-        if not self._telling:
-            self._telling = True
-            asyncio.get_running_loop().call_soon(self._tell_topics)
+        if not self._topics_scheduled:
+            self._topics_scheduled = True
+            asyncio.get_running_loop().call_soon(self._publish_topics)
 
-    def _tell_topics(self) -> None:
-        self._telling = False
+    def _publish_topics(self) -> None:
+        self._topics_scheduled = False
         self._topics = _seen(self._runtime.topics)
         self.groups.topics_changed(self._topics)
 

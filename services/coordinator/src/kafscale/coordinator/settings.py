@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kafscale.coordinator.classic.model import Rules as ClassicRules
-from kafscale.coordinator.consumer.model import Assignor
-from kafscale.coordinator.consumer.model import Rules as ConsumerRules
+from kafscale.coordinator.classic import model as classic
+from kafscale.coordinator.consumer import model as consumer
 from kafscale.runtime.settings import ServiceSettings
 from pydantic import Field
 
@@ -39,19 +38,19 @@ class CoordinatorSettings(ServiceSettings):
         4_096, ge=0, description="Longest metadata that a committed offset may carry."
     )
 
-    def classic_rules(self) -> ClassicRules:
-        return ClassicRules(
+    def classic_rules(self) -> classic.Rules:
+        return classic.Rules(
             session_timeout_min_ms=self.group_min_session_timeout_ms,
             session_timeout_max_ms=self.group_max_session_timeout_ms,
             initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
             group_size_max=self.group_max_size,
         )
 
-    def consumer_rules(self) -> ConsumerRules:
-        return ConsumerRules(
+    def consumer_rules(self) -> consumer.Rules:
+        return consumer.Rules(
             session_timeout_ms=self.group_consumer_session_timeout_ms,
             heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
-            default_assignor=Assignor(self.group_consumer_assignor),
+            default_assignor=consumer.Assignor(self.group_consumer_assignor),
             members_max=self.group_max_size,
         )
 

@@ -29,8 +29,13 @@ from kafscale.wire.schema.alter_configs import (
 def handler(context: AdminContext) -> AsyncHandler:
     async def alter_configs(inbound: InboundRequest) -> Sequence[Buffer]:
         request = decode_request(inbound.body, inbound.meta.api_version)
-        outcomes = await alter_each(context, request.resources, _replace, validate_only=request.validate_only)
-        answers = [_answer(resource, refused) for resource, refused in outcomes]
+        answers = await alter_each(
+            context,
+            request.resources,
+            _replace,
+            AlterConfigsResponseResource,
+            validate_only=request.validate_only,
+        )
         return answered(inbound, AlterConfigsResponse(responses=answers), encode_response)
 
     return alter_configs
@@ -40,12 +45,3 @@ def _replace(
     resource: AlterConfigsRequestResource, table: ConfigTable, _: Mapping[str, str]
 ) -> dict[str, str] | Refused:
     return replaced(table, [(config.name, config.value) for config in resource.configs])
-
-
-def _answer(resource: AlterConfigsRequestResource, refused: Refused | None) -> AlterConfigsResponseResource:
-    return AlterConfigsResponseResource(
-        error_code=refused.error if refused else 0,
-        error_message=refused.message if refused else None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

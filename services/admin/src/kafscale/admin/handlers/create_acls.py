@@ -1,12 +1,12 @@
 """CreateAcls (30): v1-3.   v2 flexible
 
-SECURITY_DISABLED for each creation: see no_authorizer.py.
+SECURITY_DISABLED for each creation: see fixed_answers.py.
 """
 
 from __future__ import annotations
 
 from kafscale.admin.context import AdminContext
-from kafscale.admin.handlers.no_authorizer import NO_AUTHORIZER, disabled
+from kafscale.admin.fixed_answers import NO_AUTHORIZER, fixed_answer
 from kafscale.runtime.stream.server import AsyncHandler
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.create_acls import (
@@ -19,7 +19,7 @@ from kafscale.wire.schema.create_acls import (
 
 
 def handler(_: AdminContext) -> AsyncHandler:
-    return disabled(decode_request, _refused, encode_response)
+    return fixed_answer(decode_request, _refused, encode_response)
 
 
 def _refused(request: CreateAclsRequest) -> CreateAclsResponse:

@@ -13,9 +13,9 @@ from functools import partial
 
 import structlog
 from kafscale.admin import plan
+from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
-from kafscale.admin.picture import active_by_name
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import unknown_topic
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
@@ -52,7 +52,7 @@ def handler(context: AdminContext) -> AsyncHandler:
             else:
                 outcome = await guarded(context.store.change(asked.name, partial(_grow, asked)))
                 if asked.assignments and isinstance(outcome, Topic):
-                    log.info("assignments are ignored", topic=asked.name, partitions=outcome.partitions)
+                    log.info("replica assignments ignored", topic=asked.name, partitions=outcome.partitions)
             results.append(_answer(asked.name, outcome))
         return answered(inbound, CreatePartitionsResponse(results=results), encode_response)
 

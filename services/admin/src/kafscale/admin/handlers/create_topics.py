@@ -85,7 +85,7 @@ async def _create(
         return await guarded(context.store.check(new))
     created = await guarded(context.store.create(new, context.clock.wall_ms()))
     if asked.assignments and isinstance(created, Topic):
-        log.info("assignments are ignored", topic=asked.name, partitions=created.partitions)
+        log.info("replica assignments ignored", topic=asked.name, partitions=created.partitions)
     return created
 
 

@@ -1,12 +1,12 @@
 """DeleteAcls (31): v1-3.   v2 flexible
 
-SECURITY_DISABLED for each filter: see no_authorizer.py.
+SECURITY_DISABLED for each filter: see fixed_answers.py.
 """
 
 from __future__ import annotations
 
 from kafscale.admin.context import AdminContext
-from kafscale.admin.handlers.no_authorizer import NO_AUTHORIZER, disabled
+from kafscale.admin.fixed_answers import NO_AUTHORIZER, fixed_answer
 from kafscale.runtime.stream.server import AsyncHandler
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.delete_acls import (
@@ -19,7 +19,7 @@ from kafscale.wire.schema.delete_acls import (
 
 
 def handler(_: AdminContext) -> AsyncHandler:
-    return disabled(decode_request, _refused, encode_response)
+    return fixed_answer(decode_request, _refused, encode_response)
 
 
 def _refused(request: DeleteAclsRequest) -> DeleteAclsResponse:

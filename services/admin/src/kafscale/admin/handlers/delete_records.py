@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafscale.admin.context import AdminContext
-from kafscale.admin.log_starts import Place
+from kafscale.admin.log_starts import TopicPartition
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
@@ -43,15 +43,15 @@ def handler(context: AdminContext) -> AsyncHandler:
     return delete_records
 
 
-def _asked(request: DeleteRecordsRequest) -> dict[Place, int]:
+def _asked(request: DeleteRecordsRequest) -> dict[TopicPartition, int]:
     return {
-        Place(topic.name, part.partition_index): part.offset
+        TopicPartition(topic.name, part.partition_index): part.offset
         for topic in request.topics
         for part in topic.partitions
     }
 
 
-def _results(results: Mapping[Place, int | ErrorCode]) -> list[DeleteRecordsResponseTopicResult]:
+def _results(results: Mapping[TopicPartition, int | ErrorCode]) -> list[DeleteRecordsResponseTopicResult]:
     topics: dict[str, list[DeleteRecordsResponsePartitionResult]] = {}
     for place, result in results.items():
         topics.setdefault(place.topic, []).append(_result(place.partition, result))

@@ -1,12 +1,12 @@
 """DescribeAcls (29): v1-3.   v2 flexible
 
-SECURITY_DISABLED: see no_authorizer.py.
+SECURITY_DISABLED: see fixed_answers.py.
 """
 
 from __future__ import annotations
 
 from kafscale.admin.context import AdminContext
-from kafscale.admin.handlers.no_authorizer import disabled
+from kafscale.admin.fixed_answers import fixed_answer
 from kafscale.runtime.stream.server import AsyncHandler
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.describe_acls import (
@@ -17,11 +17,11 @@ from kafscale.wire.schema.describe_acls import (
 )
 
 NO_AUTHORIZER_ON_BROKER = "No Authorizer is configured on the broker"
-"""A Kafka broker answers this request itself, in these words; the others are its controller's."""
+"""A Kafka broker answers this request itself, in these words; its controller answers the other two."""
 
 
 def handler(_: AdminContext) -> AsyncHandler:
-    return disabled(decode_request, _refused, encode_response)
+    return fixed_answer(decode_request, _refused, encode_response)
 
 
 def _refused(_: DescribeAclsRequest) -> DescribeAclsResponse:

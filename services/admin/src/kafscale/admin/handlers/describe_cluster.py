@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
+from kafscale.admin.cluster_view import CLUSTER_OPERATIONS, brokers_of, controller_of
 from kafscale.admin.context import AdminContext
-from kafscale.admin.picture import CLUSTER_OPERATIONS, brokers_of, controller_of
 from kafscale.admin.plan import Refused
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest

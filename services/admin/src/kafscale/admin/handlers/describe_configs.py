@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.config_answers import broker_configs, configs_of, size_of
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
-from kafscale.admin.groups import Unreadable, invalid_name
-from kafscale.admin.picture import active_by_name
+from kafscale.admin.group_config_store import Unreadable, invalid_name
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import ResourceType, damaged_topic, unknown_kind, unknown_topic
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
@@ -93,7 +93,7 @@ async def _groups(
     refused = {name: reason for name in names if (reason := invalid_name(name)) is not None}
     sound = [name for name in names if name not in refused]
     try:
-        held = await context.groups.read_each(sound)
+        held = await context.group_config_store.read_each(sound)
     except EtcdError as trouble:
         timed_out = Refused(ErrorCode.REQUEST_TIMED_OUT, f"etcd did not answer: {trouble}")
         return {**refused, **dict.fromkeys(sound, timed_out)}
@@ -122,14 +122,14 @@ def _configs(
             group = groups[name]
             if isinstance(group, Refused):
                 return group
-            return configs_of(context.group_configs, group.values, keys, synonyms=synonyms, docs=docs)
+            return configs_of(context.group_config_table, group.values, keys, synonyms=synonyms, docs=docs)
         case ResourceType.BROKER:
             if not name:
                 return []  # what was set for all brokers at run time (KIP-226): nothing can be
             broker = context.front_doors.by_node(int(name)) if _is_node_id(name) else None
             if broker is None:
                 return Refused(ErrorCode.INVALID_REQUEST, f"There is no broker '{name}'.")
-            settings, inherited = context.settings, context.group_configs
+            settings, inherited = context.settings, context.group_config_table
             return broker_configs(broker, settings, inherited, keys, synonyms=synonyms, docs=docs)
         case kind:
             return unknown_kind(kind)

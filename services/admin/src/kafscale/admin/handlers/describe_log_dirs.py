@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import structlog
+from kafscale.admin.cluster_view import active, active_by_name
 from kafscale.admin.context import AdminContext
-from kafscale.admin.picture import active, active_by_name
-from kafscale.admin.sizes import PartitionKey
+from kafscale.admin.partition_sizes import PartitionKey
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
@@ -52,9 +52,11 @@ def handler(context: AdminContext) -> AsyncHandler:
             refused = DescribeLogDirsResponse(error_code=TOO_LARGE)
             return answered(inbound, refused, encode_response)
         try:
-            sizes = await context.sizes.of((topic.topic_id, n) for topic, own in wanted for n in own)
+            sizes = await context.partition_sizes.of(
+                (topic.topic_id, n) for topic, own in wanted for n in own
+            )
         except EtcdError as trouble:
-            log.warning("sizes of partitions could not be read", reason=str(trouble))
+            log.warning("partition sizes unavailable", reason=str(trouble))
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         else:
             answer.topics = [_topic(topic, own, sizes) for topic, own in wanted]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafscale.admin.cluster_view import TOPIC_OPERATIONS, active, active_by_name, brokers_of, leader_epoch
 from kafscale.admin.context import AdminContext
-from kafscale.admin.names import invalid_reason
-from kafscale.admin.picture import TOPIC_OPERATIONS, active, active_by_name, brokers_of, leader_epoch
+from kafscale.admin.plan import invalid_topic_name
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.brokers import Broker, leader_of
@@ -103,7 +103,7 @@ def _asked(context: AdminContext, request: DescribeTopicPartitionsRequest) -> li
 def _why_not(context: AdminContext, name: str) -> ErrorCode:
     if context.topics.is_damaged(name):
         return ErrorCode.KAFKA_STORAGE_ERROR
-    if invalid_reason(name) is not None:
+    if invalid_topic_name(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

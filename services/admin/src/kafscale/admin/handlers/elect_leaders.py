@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.context import AdminContext
-from kafscale.admin.picture import active_by_name
 from kafscale.admin.plan import Refused
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered

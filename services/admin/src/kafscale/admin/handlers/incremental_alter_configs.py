@@ -30,8 +30,13 @@ from kafscale.wire.schema.incremental_alter_configs import (
 def handler(context: AdminContext) -> AsyncHandler:
     async def incremental_alter_configs(inbound: InboundRequest) -> Sequence[Buffer]:
         request = decode_request(inbound.body, inbound.meta.api_version)
-        outcomes = await alter_each(context, request.resources, _change, validate_only=request.validate_only)
-        answers = [_answer(resource, refused) for resource, refused in outcomes]
+        answers = await alter_each(
+            context,
+            request.resources,
+            _change,
+            IncrementalAlterConfigsResponseResource,
+            validate_only=request.validate_only,
+        )
         return answered(inbound, IncrementalAlterConfigsResponse(responses=answers), encode_response)
 
     return incremental_alter_configs
@@ -41,14 +46,3 @@ def _change(
     resource: IncrementalAlterConfigsRequestResource, table: ConfigTable, configs: Mapping[str, str]
 ) -> dict[str, str] | Refused:
     return changed(table, configs, resource.configs)
-
-
-def _answer(
-    resource: IncrementalAlterConfigsRequestResource, refused: Refused | None
-) -> IncrementalAlterConfigsResponseResource:
-    return IncrementalAlterConfigsResponseResource(
-        error_code=refused.error if refused else 0,
-        error_message=refused.message if refused else None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafscale.admin.cluster_view import active, brokers_of
 from kafscale.admin.context import AdminContext
-from kafscale.admin.picture import active, brokers_of
 from kafscale.admin.resources import ResourceType
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
@@ -62,7 +62,7 @@ async def _listed(
         found += [(ResourceType.BROKER, str(broker.node_id)) for broker in brokers]
     if ResourceType.GROUP in asked:
         try:
-            found += [(ResourceType.GROUP, name) for name in await context.groups.names()]
+            found += [(ResourceType.GROUP, name) for name in await context.group_config_store.names()]
         except EtcdError:
             return ListConfigResourcesResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
     room = AnswerRoom(context.settings.answer_bytes_max)

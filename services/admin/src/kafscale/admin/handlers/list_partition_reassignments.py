@@ -1,18 +1,16 @@
 """ListPartitionReassignments (46): v0-0 (KIP-455)
 
-There are no replicas, so no partition is ever on its way to others: none is listed, whichever are asked for, as a Kafka
-broker answers while none is under way.
+There are no replicas, so no partition is ever reassigned. The answer is empty, as a Kafka broker's is while no
+reassignment is in progress.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.admin.context import AdminContext
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
+from kafscale.admin.fixed_answers import fixed_answer
+from kafscale.runtime.stream.server import AsyncHandler
 from kafscale.wire.schema.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     decode_request,
     encode_response,
@@ -20,9 +18,8 @@ from kafscale.wire.schema.list_partition_reassignments import (
 
 
 def handler(_: AdminContext) -> AsyncHandler:
-    async def list_partition_reassignments(inbound: InboundRequest) -> Sequence[Buffer]:
-        decode_request(inbound.body, inbound.meta.api_version)
-        answer = ListPartitionReassignmentsResponse(error_message=None)
-        return answered(inbound, answer, encode_response)
+    return fixed_answer(decode_request, _none_listed, encode_response)
 
-    return list_partition_reassignments
+
+def _none_listed(_: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_message=None)

@@ -18,9 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 import structlog
-from kafscale.admin.context import AdminContext
-from kafscale.admin.names import invalid_reason
-from kafscale.admin.picture import (
+from kafscale.admin.cluster_view import (
     CLUSTER_OPERATIONS,
     TOPIC_OPERATIONS,
     active,
@@ -29,6 +27,8 @@ from kafscale.admin.picture import (
     controller_of,
     leader_epoch,
 )
+from kafscale.admin.context import AdminContext
+from kafscale.admin.plan import invalid_topic_name
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
@@ -113,7 +113,7 @@ async def _fill_with_all(
         answer.topics = [await pages.topic(topic) for topic in topics]
         return
     why = pages.room.refusal
-    log.warning("metadata of all topics was refused", topics=len(topics), reason=why)
+    log.warning("metadata of all topics refused", topics=len(topics), reason=why)
     if version < ERROR_OF_ALL_FROM:
         raise WireError("Metadata", why, version=version)
     answer.error_code = TOO_LARGE
@@ -150,7 +150,7 @@ def _found(context: AdminContext, asked: MetadataRequestTopic) -> Topic | str | 
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
         )
     name = asked.name or ""
-    if invalid_reason(name) is not None:
+    if invalid_topic_name(name) is not None:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
     if context.topics.is_damaged(name):
         # It is there: a client that waits for it must not give it up, and nobody makes it anew.

@@ -16,96 +16,116 @@ from kafscale.coordinator.classic.model import (
     Member,
     MemberId,
     Phase,
+    Protocol,
     protocol_bytes,
 )
-from kafscale.coordinator.classic.protocols import metadata_for, select, supports
-from kafscale.coordinator.classic.rebalance import current_generation, prepare_rebalance
-from kafscale.coordinator.classic.turn import Turn
+from kafscale.coordinator.classic.rebalance import (
+    current_generation,
+    metadata_for,
+    prepare_rebalance,
+    select_protocol,
+)
+from kafscale.coordinator.classic.working_group import WorkingGroup
 from kafscale.wire.errors import ErrorCode
 
 
-def join(turn: Turn, event: Join) -> None:
-    error = _refusal(turn, event)
+def join(group: WorkingGroup, event: Join) -> None:
+    error = _refusal(group, event)
     if error is not ErrorCode.NONE:
-        turn.replies.append(JoinReply(token=event.token, error=error, member_id=event.member_id))
-    elif not _has_room(turn, event):
-        _turn_away(turn, event)
-    elif not supports(turn, event.protocol_type, event.protocols):
+        group.replies.append(JoinReply(token=event.token, error=error, member_id=event.member_id))
+    elif not _has_room(group, event):
+        _turn_away(group, event)
+    elif not _supports(group, event.protocol_type, event.protocols):
         error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        turn.replies.append(JoinReply(token=event.token, error=error, member_id=event.member_id))
+        group.replies.append(JoinReply(token=event.token, error=error, member_id=event.member_id))
     elif event.member_id == NO_MEMBER_ID:
-        _join_without_id(turn, event)
-    elif event.member_id in turn.pending and event.instance_id is None:
-        _add(turn, event, event.member_id)
+        _join_without_id(group, event)
+    elif event.member_id in group.pending and event.instance_id is None:
+        _add(group, event, event.member_id)
     else:
-        _rejoin(turn, event)
+        _rejoin(group, event)
 
 
-def _refusal(turn: Turn, event: Join) -> ErrorCode:
+def _refusal(group: WorkingGroup, event: Join) -> ErrorCode:
     """What is refused before the group is looked at; nothing changes."""
-    rules = turn.rules
+    rules = group.rules
     if not rules.session_timeout_min_ms <= event.session_timeout_ms <= rules.session_timeout_max_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     names = event.member_id or event.fresh_id, event.instance_id or "", event.client_id, event.client_host
     offered = sum(map(len, names)) + len(event.protocol_type) + protocol_bytes(event.protocols)
     if len(event.protocols) > rules.protocols_max or offered > rules.metadata_bytes_max:
         return ErrorCode.INVALID_REQUEST
-    former = _existing(turn, event)
+    former = _existing(group, event)
     kept = 0 if former is None else len(former.assignment)
-    held = sum([member.bytes_held for member in turn.members.values() if member is not former])
+    held = sum([member.bytes_held for member in group.members.values() if member is not former])
     return ErrorCode.INVALID_REQUEST if held + kept + offered > rules.state_bytes_max else ErrorCode.NONE
 
 
-def _existing(turn: Turn, event: Join) -> Member | None:
+def _existing(group: WorkingGroup, event: Join) -> Member | None:
     """The member that joins again, be it as a static member's new self."""
     if event.member_id == NO_MEMBER_ID and event.instance_id is not None:
-        return turn.member_of(event.instance_id)
-    return turn.members.get(event.member_id)
+        return group.member_of(event.instance_id)
+    return group.members.get(event.member_id)
 
 
-def _has_room(turn: Turn, event: Join) -> bool:
+def _has_room(group: WorkingGroup, event: Join) -> bool:
     """During the joins those count that have joined, so that a smaller maximum shrinks the group."""
-    existing, size_max = _existing(turn, event), turn.rules.group_size_max
-    if turn.phase is Phase.PREPARING_REBALANCE:
+    existing, size_max = _existing(group, event), group.rules.group_size_max
+    if group.phase is Phase.PREPARING_REBALANCE:
         if existing is not None and existing.joining is not None:
             return True
-        return sum(m.joining is not None for m in turn.members.values()) < size_max
-    return existing is not None or len(turn.members) < size_max
+        return sum(m.joining is not None for m in group.members.values()) < size_max
+    return existing is not None or len(group.members) < size_max
 
 
-def _turn_away(turn: Turn, event: Join) -> None:
-    turn.pending.pop(event.member_id, None)
-    if event.member_id in turn.members:
-        turn.remove(event.member_id)
-    turn.replies.append(JoinReply(token=event.token, error=ErrorCode.GROUP_MAX_SIZE_REACHED))
+def _supports(group: WorkingGroup, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
+    """Whether who offers these can be a member: one of them is offered by all that are (in Kafka, and
+    so here, a member that joins again is held against its own former offer as well)."""
+    if group.phase is Phase.EMPTY:
+        return bool(protocol_type and protocols)
+    if protocol_type != group.protocol_type:
+        return False
+    members = group.members.values()
+    return any(all(_offers(member, name) for member in members) for name, _ in protocols)
 
 
-def _join_without_id(turn: Turn, event: Join) -> None:
-    assert event.fresh_id not in turn.members, "drawn twice"
-    former = None if event.instance_id is None else turn.member_of(event.instance_id)
+def _offers(member: Member, name: str) -> bool:
+    return any(name == offered for offered, _ in member.protocols)
+
+
+def _turn_away(group: WorkingGroup, event: Join) -> None:
+    group.pending.pop(event.member_id, None)
+    if event.member_id in group.members:
+        group.remove(event.member_id)
+    group.replies.append(JoinReply(token=event.token, error=ErrorCode.GROUP_MAX_SIZE_REACHED))
+
+
+def _join_without_id(group: WorkingGroup, event: Join) -> None:
+    assert event.fresh_id not in group.members, "drawn twice"
+    former = None if event.instance_id is None else group.member_of(event.instance_id)
     if former is not None:
-        _replace(turn, event, former)
+        _replace(group, event, former)
     elif event.instance_id is None and event.needs_known_id:
-        _give_id(turn, event)
+        _give_id(group, event)
     else:
-        _add(turn, event, event.fresh_id)
+        _add(group, event, event.fresh_id)
 
 
-def _give_id(turn: Turn, event: Join) -> None:
+def _give_id(group: WorkingGroup, event: Join) -> None:
     """KIP-394: a client that does not come back with its id has never been a member."""
-    while len(turn.pending) >= turn.rules.group_size_max:
-        del turn.pending[next(iter(turn.pending))]  # it will be unknown, and ask again
-    turn.pending[event.fresh_id] = turn.now_ms + event.session_timeout_ms
+    while len(group.pending) >= group.rules.group_size_max:
+        del group.pending[next(iter(group.pending))]  # it will be unknown, and ask again
+    group.pending[event.fresh_id] = group.now_ms + event.session_timeout_ms
     error = ErrorCode.MEMBER_ID_REQUIRED
-    turn.replies.append(JoinReply(token=event.token, error=error, member_id=event.fresh_id))
+    group.replies.append(JoinReply(token=event.token, error=error, member_id=event.fresh_id))
 
 
-def _add(turn: Turn, event: Join, member_id: MemberId) -> None:
-    turn.pending.pop(member_id, None)
-    if not turn.members:
-        turn.protocol_type, turn.leader = event.protocol_type, member_id
-    if turn.initial is not None:
-        turn.initial = replace(turn.initial, member_added=True)
+def _add(group: WorkingGroup, event: Join, member_id: MemberId) -> None:
+    group.pending.pop(member_id, None)
+    if not group.members:
+        group.protocol_type, group.leader = event.protocol_type, member_id
+    if group.initial is not None:
+        group.initial = replace(group.initial, member_added=True)
     member = Member(
         member_id=member_id,
         instance_id=event.instance_id,
@@ -115,21 +135,21 @@ def _add(turn: Turn, event: Join, member_id: MemberId) -> None:
         rebalance_timeout_ms=_rebalance_timeout_ms(event),
         protocols=event.protocols,
     )
-    _wait(turn, event, member)
+    _wait(group, event, member)
 
 
-def _rejoin(turn: Turn, event: Join) -> None:
-    error = turn.check(event.member_id, event.instance_id)
+def _rejoin(group: WorkingGroup, event: Join) -> None:
+    error = group.check(event.member_id, event.instance_id)
     if error is not ErrorCode.NONE:
-        turn.replies.append(JoinReply(token=event.token, error=error, member_id=event.member_id))
+        group.replies.append(JoinReply(token=event.token, error=error, member_id=event.member_id))
         return
-    member = turn.members[event.member_id]
-    completing = turn.phase is Phase.COMPLETING_REBALANCE
-    follows = turn.phase is Phase.STABLE and turn.leader != event.member_id
+    member = group.members[event.member_id]
+    completing = group.phase is Phase.COMPLETING_REBALANCE
+    follows = group.phase is Phase.STABLE and group.leader != event.member_id
     if member.protocols == event.protocols and (completing or follows):
-        turn.replies.append(current_generation(turn, member, event.token))  # the first answer was lost
+        group.replies.append(current_generation(group, member, event.token))  # the first answer was lost
     else:
-        _wait(turn, event, _updated(member, event))
+        _wait(group, event, _updated(member, event))
 
 
 def _updated(member: Member, event: Join) -> Member:
@@ -141,47 +161,47 @@ def _updated(member: Member, event: Join) -> Member:
     )
 
 
-def _wait(turn: Turn, event: Join, member: Member) -> None:
-    turn.park_join(member, event.token)
-    if turn.phase is not Phase.PREPARING_REBALANCE:
-        prepare_rebalance(turn)
+def _wait(group: WorkingGroup, event: Join, member: Member) -> None:
+    group.park_join(member, event.token)
+    if group.phase is not Phase.PREPARING_REBALANCE:
+        prepare_rebalance(group)
 
 
-def _replace(turn: Turn, event: Join, former: Member) -> None:
+def _replace(group: WorkingGroup, event: Join, former: Member) -> None:
     """A static member's process was started again, or twice: the former one is fenced from here on."""
     if former.joining is not None:
-        turn.answer_join(former, ErrorCode.FENCED_INSTANCE_ID, former.member_id)
+        group.answer_join(former, ErrorCode.FENCED_INSTANCE_ID, former.member_id)
     if former.syncing is not None:
-        turn.answer_sync(turn.members[former.member_id], ErrorCode.FENCED_INSTANCE_ID)
-    former_leader = turn.leader
+        group.answer_sync(group.members[former.member_id], ErrorCode.FENCED_INSTANCE_ID)
+    former_leader = group.leader
     member = replace(
-        _updated(turn.members[former.member_id], event),
+        _updated(group.members[former.member_id], event),
         member_id=event.fresh_id,
         client_id=event.client_id,
         client_host=event.client_host,
     )
-    order = [member if m.member_id == former.member_id else m for m in turn.members.values()]
-    turn.members = {m.member_id: m for m in order}
-    if turn.leader == former.member_id:
-        turn.leader = member.member_id
-    if turn.phase is Phase.STABLE and select(turn.members.values()) == turn.protocol_name:
-        _take_over(turn, event, member, former_leader or NO_MEMBER_ID)
+    order = [member if m.member_id == former.member_id else m for m in group.members.values()]
+    group.members = {m.member_id: m for m in order}
+    if group.leader == former.member_id:
+        group.leader = member.member_id
+    if group.phase is Phase.STABLE and select_protocol(group.members.values()) == group.protocol_name:
+        _take_over(group, event, member, former_leader or NO_MEMBER_ID)
     else:
-        _wait(turn, event, member)
+        _wait(group, event, member)
 
 
-def _take_over(turn: Turn, event: Join, member: Member, former_leader: MemberId) -> None:
+def _take_over(group: WorkingGroup, event: Join, member: Member, former_leader: MemberId) -> None:
     """The assignment stays. Whoever cannot be told to skip it (KIP-814, v9) is not told that it leads:
     it sees the leader's former id, follows, and gets the assignment from its Sync."""
-    assert turn.protocol_name is not None
-    member = replace(member, metadata=metadata_for(event.protocols, turn.protocol_name))
-    turn.extend_session(member)
-    reply = current_generation(turn, member, event.token)
+    assert group.protocol_name is not None
+    member = replace(member, metadata=metadata_for(event.protocols, group.protocol_name))
+    group.extend_session(member)
+    reply = current_generation(group, member, event.token)
     if event.may_skip_assignment:
-        reply = replace(reply, skip_assignment=turn.leader == member.member_id)
+        reply = replace(reply, skip_assignment=group.leader == member.member_id)
     else:
         reply = replace(reply, leader=former_leader, members=())
-    turn.replies.append(reply)
+    group.replies.append(reply)
 
 
 def _rebalance_timeout_ms(event: Join) -> int:

@@ -25,25 +25,25 @@ from kafscale.coordinator.classic.model import (
     Tick,
     Transition,
 )
+from kafscale.coordinator.classic.persisted import durable, must_save, restore
 from kafscale.coordinator.classic.rebalance import expire, settle
 from kafscale.coordinator.classic.requests import abandon, commit, delete, heartbeat, leave, refuse
-from kafscale.coordinator.classic.saved import durable, must_save, restore
 from kafscale.coordinator.classic.sync import sync
-from kafscale.coordinator.classic.turn import Turn
+from kafscale.coordinator.classic.working_group import WorkingGroup
 
 __all__ = ["durable", "must_save", "next_deadline", "restore", "step"]
 
 
 def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
     """First the event, then time, then what follows. Total: a client's mistake is a reply."""
-    turn = Turn.begin(group, now_ms, rules)
-    if turn.phase is Phase.DEAD:
-        refuse(turn, event)
+    working = WorkingGroup.begin(group, now_ms, rules)
+    if working.phase is Phase.DEAD:
+        refuse(working, event)
     else:
-        _apply(turn, event)
-        expire(turn)
-        settle(turn)
-    return turn.finish()
+        _apply(working, event)
+        expire(working)
+        settle(working)
+    return working.finish()
 
 
 def next_deadline(group: Group) -> int | None:
@@ -53,22 +53,22 @@ def next_deadline(group: Group) -> int | None:
     return min([due_ms for due_ms in deadlines if due_ms is not None], default=None)
 
 
-def _apply(turn: Turn, event: Event) -> None:
+def _apply(working: WorkingGroup, event: Event) -> None:
     match event:
         case Join():
-            join(turn, event)
+            join(working, event)
         case Sync():
-            sync(turn, event)
+            sync(working, event)
         case Heartbeat():
-            heartbeat(turn, event)
+            heartbeat(working, event)
         case Leave():
-            leave(turn, event)
+            leave(working, event)
         case Commit():
-            commit(turn, event)
+            commit(working, event)
         case Delete():
-            delete(turn, event)
+            delete(working, event)
         case Abandon():
-            abandon(turn, event)
+            abandon(working, event)
         case Tick():
             pass
         case _:

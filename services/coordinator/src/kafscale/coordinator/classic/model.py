@@ -71,7 +71,7 @@ class Rules:
     group_size_max: int = 1_000  # group.max.size; also of ids given out and not yet used
     protocols_max: int = 32  # of one Join
     metadata_bytes_max: int = 256 << 10  # of one member: ids, protocols, metadata
-    state_bytes_max: int = 1 << 20  # of all members and their assignments; what is saved is less
+    state_bytes_max: int = 1 << 20  # of all members and their assignments; what is persisted is less
 
 
 # --- what comes in -----------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavedMember:
+class PersistedMember:
     member_id: MemberId
     instance_id: InstanceId | None
     client_id: str
@@ -254,7 +254,7 @@ class SavedMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavedGroup:
+class PersistedGroup:
     """What must survive. Without members the group is Empty; `rebalancing` ones are told to join again."""
 
     generation: Generation
@@ -262,7 +262,7 @@ class SavedGroup:
     protocol_name: str | None
     leader: MemberId | None
     rebalancing: bool
-    members: tuple[SavedMember, ...]
+    members: tuple[PersistedMember, ...]
 
 
 # --- what comes out ----------------------------------------------------------------------------

@@ -7,6 +7,8 @@ who have not asked for their assignment. `expire` and `settle` close every step,
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 from kafscale.coordinator.classic.model import (
@@ -18,144 +20,158 @@ from kafscale.coordinator.classic.model import (
     Member,
     MemberId,
     Phase,
+    Protocol,
     Token,
 )
-from kafscale.coordinator.classic.protocols import metadata_for, select
-from kafscale.coordinator.classic.turn import Turn
+from kafscale.coordinator.classic.working_group import WorkingGroup
 from kafscale.wire.errors import ErrorCode
 
 GENERATION_PHASES = (Phase.COMPLETING_REBALANCE, Phase.STABLE)
 
 
-def prepare_rebalance(turn: Turn) -> None:
+def prepare_rebalance(group: WorkingGroup) -> None:
     """Everyone is to join (again). Kafka gives the first members of a group time to become more."""
-    now_ms, rules = turn.now_ms, turn.rules
-    completing = turn.phase is Phase.COMPLETING_REBALANCE
-    for member in [*turn.members.values()]:
+    now_ms, rules = group.now_ms, group.rules
+    completing = group.phase is Phase.COMPLETING_REBALANCE
+    for member in [*group.members.values()]:
         if member.syncing is not None:
-            turn.answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
-        kept = turn.members[member.member_id]
+            group.answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        kept = group.members[member.member_id]
         assignment = NO_ASSIGNMENT if completing else kept.assignment
-        turn.put(replace(kept, must_sync=False, assignment=assignment))
-    turn.sync_deadline_ms = None
-    if turn.phase is Phase.EMPTY:
+        group.put(replace(kept, must_sync=False, assignment=assignment))
+    group.sync_deadline_ms = None
+    if group.phase is Phase.EMPTY:
         delay_ms = rules.initial_rebalance_delay_ms
-        turn.initial = InitialDelay(ends_ms=now_ms + max(delay_ms, turn.rebalance_timeout_ms))
-        turn.rebalance_deadline_ms = now_ms + delay_ms
+        group.initial = InitialDelay(ends_ms=now_ms + max(delay_ms, group.rebalance_timeout_ms))
+        group.rebalance_deadline_ms = now_ms + delay_ms
     else:
-        turn.rebalance_deadline_ms = now_ms + turn.rebalance_timeout_ms
-    turn.enter(Phase.PREPARING_REBALANCE)
+        group.rebalance_deadline_ms = now_ms + group.rebalance_timeout_ms
+    group.enter(Phase.PREPARING_REBALANCE)
 
 
-def expire(turn: Turn) -> None:
+def expire(group: WorkingGroup) -> None:
     """Let happen what is due: first sessions, then the phase's end."""
-    now_ms = turn.now_ms
-    for member_id, due_ms in [*turn.pending.items()]:
+    now_ms = group.now_ms
+    for member_id, due_ms in [*group.pending.items()]:
         if due_ms <= now_ms:
-            del turn.pending[member_id]
-    late = [m for m in turn.members.values() if _is_due(m.session_deadline_ms, now_ms)]
+            del group.pending[member_id]
+    late = [m for m in group.members.values() if _is_due(m.session_deadline_ms, now_ms)]
     for member in late:
-        turn.remove(member.member_id)
-    if late and turn.phase in GENERATION_PHASES:
-        prepare_rebalance(turn)
-    if _is_due(turn.rebalance_deadline_ms, now_ms):
-        if turn.phase is Phase.PREPARING_REBALANCE:
-            _end_joins(turn)
+        group.remove(member.member_id)
+    if late and group.phase in GENERATION_PHASES:
+        prepare_rebalance(group)
+    if _is_due(group.rebalance_deadline_ms, now_ms):
+        if group.phase is Phase.PREPARING_REBALANCE:
+            _end_joins(group)
         else:
-            _drop_who_did_not_sync(turn)
-    if _is_due(turn.sync_deadline_ms, now_ms):
-        _drop_who_did_not_sync(turn)
+            _drop_who_did_not_sync(group)
+    if _is_due(group.sync_deadline_ms, now_ms):
+        _drop_who_did_not_sync(group)
 
 
-def settle(turn: Turn) -> None:
+def settle(group: WorkingGroup) -> None:
     """The joins are over when everyone has joined, or everyone has gone. Ids that were given out and
     not used do not count: a client that never comes back must not hold up the others."""
-    if turn.phase is not Phase.PREPARING_REBALANCE:
+    if group.phase is not Phase.PREPARING_REBALANCE:
         return
-    if not turn.members:
-        _become_empty(turn)
-    elif turn.initial is None and all(m.joining is not None for m in turn.members.values()):
-        _complete_joins(turn)
+    if not group.members:
+        _become_empty(group)
+    elif group.initial is None and all(m.joining is not None for m in group.members.values()):
+        _complete_joins(group)
 
 
-def current_generation(turn: Turn, member: Member, token: Token) -> JoinReply:
+def current_generation(group: WorkingGroup, member: Member, token: Token) -> JoinReply:
     """What a member is told of the generation that it is part of; the leader hears of all members."""
-    leads = turn.leader == member.member_id
+    leads = group.leader == member.member_id
     return JoinReply(
         token=token,
-        generation=turn.generation,
-        protocol_type=turn.protocol_type,
-        protocol_name=turn.protocol_name,
-        leader=_leader(turn),
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=_leader(group),
         member_id=member.member_id,
-        members=_roster(turn) if leads else (),
+        members=_roster(group) if leads else (),
     )
 
 
-def _roster(turn: Turn) -> tuple[JoinMember, ...]:
+def select_protocol(members: Collection[Member]) -> str:
+    """Each member votes for the first of its protocols that all offer; the earlier member breaks ties."""
+    common = {name for member in members for name, _ in member.protocols}
+    for member in members:
+        common.intersection_update([name for name, _ in member.protocols])
+    assert common, "no member is let in that has nothing in common with the others"
+    votes = Counter(next(name for name, _ in member.protocols if name in common) for member in members)
+    return max(votes, key=votes.__getitem__)
+
+
+def metadata_for(protocols: tuple[Protocol, ...], chosen: str) -> bytes:
+    return next(metadata for name, metadata in protocols if name == chosen)
+
+
+def _roster(group: WorkingGroup) -> tuple[JoinMember, ...]:
     return tuple(
         JoinMember(member_id=m.member_id, instance_id=m.instance_id, metadata=m.metadata or b"")
-        for m in turn.members.values()
+        for m in group.members.values()
     )
 
 
-def _leader(turn: Turn) -> MemberId:
-    assert turn.leader is not None, "a generation has a leader"
-    return turn.leader
+def _leader(group: WorkingGroup) -> MemberId:
+    assert group.leader is not None, "a generation has a leader"
+    return group.leader
 
 
 def _is_due(deadline_ms: int | None, now_ms: int) -> bool:
     return deadline_ms is not None and deadline_ms <= now_ms
 
 
-def _end_joins(turn: Turn) -> None:
+def _end_joins(group: WorkingGroup) -> None:
     """The deadline of the joins has come; the first rebalance may wait for more newcomers."""
-    now_ms, initial = turn.now_ms, turn.initial
+    now_ms, initial = group.now_ms, group.initial
     if initial is not None and initial.member_added and now_ms < initial.ends_ms:
-        delay_ms = max(1, turn.rules.initial_rebalance_delay_ms)
-        turn.initial = replace(initial, member_added=False)
-        turn.rebalance_deadline_ms = min(now_ms + delay_ms, initial.ends_ms)
+        delay_ms = max(1, group.rules.initial_rebalance_delay_ms)
+        group.initial = replace(initial, member_added=False)
+        group.rebalance_deadline_ms = min(now_ms + delay_ms, initial.ends_ms)
         return
-    turn.initial = None
-    for member in [*turn.members.values()]:
+    group.initial = None
+    for member in [*group.members.values()]:
         if member.joining is None and member.instance_id is None:
-            turn.remove(member.member_id)
-    if any(member.joining is not None for member in turn.members.values()):
-        _complete_joins(turn)
+            group.remove(member.member_id)
+    if any(member.joining is not None for member in group.members.values()):
+        _complete_joins(group)
     else:  # nobody, or static members whose sessions go on: wait for them, or for their end
-        turn.rebalance_deadline_ms = now_ms + turn.rebalance_timeout_ms
+        group.rebalance_deadline_ms = now_ms + group.rebalance_timeout_ms
 
 
-def _complete_joins(turn: Turn) -> None:
+def _complete_joins(group: WorkingGroup) -> None:
     """The next generation: who is in it, who leads it, what it speaks. Everyone has to sync now."""
-    members = turn.members
-    if turn.leader is None or members[turn.leader].joining is None:
-        turn.leader = next(m.member_id for m in members.values() if m.joining is not None)
-    turn.generation = Generation(turn.generation + 1)
-    turn.known = True
-    turn.protocol_name = chosen = select(members.values())
+    members = group.members
+    if group.leader is None or members[group.leader].joining is None:
+        group.leader = next(m.member_id for m in members.values() if m.joining is not None)
+    group.generation = Generation(group.generation + 1)
+    group.known = True
+    group.protocol_name = chosen = select_protocol(members.values())
     for member in [*members.values()]:
-        turn.put(replace(member, metadata=metadata_for(member.protocols, chosen), must_sync=True))
+        group.put(replace(member, metadata=metadata_for(member.protocols, chosen), must_sync=True))
     for member in [*members.values()]:
         if member.joining is not None:
-            turn.replies.append(current_generation(turn, member, member.joining))
-        turn.extend_session(replace(member, joining=None))
-    turn.rebalance_deadline_ms = turn.now_ms + turn.rebalance_timeout_ms
-    turn.enter(Phase.COMPLETING_REBALANCE)
+            group.replies.append(current_generation(group, member, member.joining))
+        group.extend_session(replace(member, joining=None))
+    group.rebalance_deadline_ms = group.now_ms + group.rebalance_timeout_ms
+    group.enter(Phase.COMPLETING_REBALANCE)
 
 
-def _drop_who_did_not_sync(turn: Turn) -> None:
+def _drop_who_did_not_sync(group: WorkingGroup) -> None:
     """They have a generation and want nothing of it: the others shall have their share."""
-    for member in [*turn.members.values()]:
+    for member in [*group.members.values()]:
         if member.must_sync:
-            turn.remove(member.member_id)
-    prepare_rebalance(turn)
+            group.remove(member.member_id)
+    prepare_rebalance(group)
 
 
-def _become_empty(turn: Turn) -> None:
+def _become_empty(group: WorkingGroup) -> None:
     """The last member has gone: a generation without members, so that nobody's old one is current."""
-    turn.generation = Generation(turn.generation + 1)
-    turn.known = True
-    turn.protocol_name = turn.leader = turn.initial = None
-    turn.rebalance_deadline_ms = None
-    turn.enter(Phase.EMPTY)
+    group.generation = Generation(group.generation + 1)
+    group.known = True
+    group.protocol_name = group.leader = group.initial = None
+    group.rebalance_deadline_ms = None
+    group.enter(Phase.EMPTY)

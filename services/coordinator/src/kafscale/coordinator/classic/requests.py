@@ -31,117 +31,117 @@ from kafscale.coordinator.classic.model import (
     Tick,
 )
 from kafscale.coordinator.classic.rebalance import GENERATION_PHASES, prepare_rebalance
-from kafscale.coordinator.classic.turn import Turn
+from kafscale.coordinator.classic.working_group import WorkingGroup
 from kafscale.wire.errors import ErrorCode
 
 _COMMITS_ARE_HEARTBEATS = (Phase.STABLE, Phase.PREPARING_REBALANCE)
 
 
-def heartbeat(turn: Turn, event: Heartbeat) -> None:
-    error = turn.check(event.member_id, event.instance_id)
-    if error is ErrorCode.NONE and event.generation != turn.generation:
+def heartbeat(group: WorkingGroup, event: Heartbeat) -> None:
+    error = group.check(event.member_id, event.instance_id)
+    if error is ErrorCode.NONE and event.generation != group.generation:
         error = ErrorCode.ILLEGAL_GENERATION
     if error is ErrorCode.NONE:
-        turn.extend_session(turn.members[event.member_id])
-        if turn.phase is Phase.PREPARING_REBALANCE:
+        group.extend_session(group.members[event.member_id])
+        if group.phase is Phase.PREPARING_REBALANCE:
             error = ErrorCode.REBALANCE_IN_PROGRESS
-    turn.replies.append(HeartbeatReply(token=event.token, error=error))
+    group.replies.append(HeartbeatReply(token=event.token, error=error))
 
 
-def leave(turn: Turn, event: Leave) -> None:
+def leave(group: WorkingGroup, event: Leave) -> None:
     """All leavers go in one step, so that a batch is one rebalance."""
-    before = len(turn.members)
+    before = len(group.members)
     leavers = tuple(
-        LeaverReply(member_id=each.member_id, instance_id=each.instance_id, error=_leave_one(turn, each))
+        LeaverReply(member_id=each.member_id, instance_id=each.instance_id, error=_leave_one(group, each))
         for each in event.leavers
     )
-    turn.replies.append(LeaveReply(token=event.token, leavers=leavers))
-    if len(turn.members) < before and turn.phase in GENERATION_PHASES:
-        prepare_rebalance(turn)
+    group.replies.append(LeaveReply(token=event.token, leavers=leavers))
+    if len(group.members) < before and group.phase in GENERATION_PHASES:
+        prepare_rebalance(group)
 
 
-def _leave_one(turn: Turn, leaver: Leaver) -> ErrorCode:
+def _leave_one(group: WorkingGroup, leaver: Leaver) -> ErrorCode:
     member_id = leaver.member_id
-    if member_id in turn.pending:
-        del turn.pending[member_id]
+    if member_id in group.pending:
+        del group.pending[member_id]
         return ErrorCode.NONE
     if member_id == NO_MEMBER_ID and leaver.instance_id is not None:
-        holder = turn.member_of(leaver.instance_id)
+        holder = group.member_of(leaver.instance_id)
         member_id = NO_MEMBER_ID if holder is None else holder.member_id
-    error = turn.check(member_id, leaver.instance_id)
+    error = group.check(member_id, leaver.instance_id)
     if error is ErrorCode.NONE:
-        turn.remove(member_id)
+        group.remove(member_id)
     return error
 
 
-def commit(turn: Turn, event: Commit) -> None:
-    error = _commit_refusal(turn, event)
+def commit(group: WorkingGroup, event: Commit) -> None:
+    error = _commit_refusal(group, event)
     if error is ErrorCode.NONE:
-        if turn.phase is Phase.EMPTY:
-            turn.known = True
-        elif not event.transactional and turn.phase in _COMMITS_ARE_HEARTBEATS:
-            turn.extend_session(turn.members[event.member_id])
-    turn.replies.append(CommitReply(token=event.token, error=error))
+        if group.phase is Phase.EMPTY:
+            group.known = True
+        elif not event.transactional and group.phase in _COMMITS_ARE_HEARTBEATS:
+            group.extend_session(group.members[event.member_id])
+    group.replies.append(CommitReply(token=event.token, error=error))
 
 
-def _commit_refusal(turn: Turn, event: Commit) -> ErrorCode:
+def _commit_refusal(group: WorkingGroup, event: Commit) -> ErrorCode:
     """Kafka's ClassicGroup.validateOffsetCommit, and what it says of groups that do not exist."""
     simple = event.generation < 0 and event.member_id == NO_MEMBER_ID and event.instance_id is None
-    if turn.phase is Phase.EMPTY:
+    if group.phase is Phase.EMPTY:
         if event.generation < 0:
             return ErrorCode.NONE  # a consumer that assigns itself, or an administrator
-        if not turn.known and not turn.pending:
+        if not group.known and not group.pending:
             missing = event.names_missing_groups
             return ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION
     if simple:
         return ErrorCode.NONE if event.transactional else ErrorCode.UNKNOWN_MEMBER_ID
-    error = turn.check(event.member_id, event.instance_id)
+    error = group.check(event.member_id, event.instance_id)
     if error is not ErrorCode.NONE:
         return error
-    if event.generation != turn.generation:
+    if event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    if turn.phase is Phase.COMPLETING_REBALANCE and not event.transactional:
+    if group.phase is Phase.COMPLETING_REBALANCE and not event.transactional:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
-def delete(turn: Turn, event: Delete) -> None:
+def delete(group: WorkingGroup, event: Delete) -> None:
     error = ErrorCode.NONE
-    if turn.members:
+    if group.members:
         error = ErrorCode.NON_EMPTY_GROUP
-    elif not turn.known and not turn.pending:
+    elif not group.known and not group.pending:
         error = ErrorCode.GROUP_ID_NOT_FOUND
     else:
-        turn.pending.clear()
-        turn.enter(Phase.DEAD)
-    turn.replies.append(DeleteReply(token=event.token, error=error))
+        group.pending.clear()
+        group.enter(Phase.DEAD)
+    group.replies.append(DeleteReply(token=event.token, error=error))
 
 
-def abandon(turn: Turn, event: Abandon) -> None:
+def abandon(group: WorkingGroup, event: Abandon) -> None:
     """The member stays for a session, in which it may ask again; its place in line is free."""
-    for member in [*turn.members.values()]:
+    for member in [*group.members.values()]:
         if member.joining == event.token:
-            turn.extend_session(replace(member, joining=None))
+            group.extend_session(replace(member, joining=None))
         elif member.syncing == event.token:
-            turn.extend_session(replace(member, syncing=None, must_sync=True))
+            group.extend_session(replace(member, syncing=None, must_sync=True))
 
 
-def refuse(turn: Turn, event: Event) -> None:
+def refuse(group: WorkingGroup, event: Event) -> None:
     """The group is Dead: its id is to be looked up again, or is free for a new group."""
     error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     match event:
         case Join():
-            turn.replies.append(JoinReply(token=event.token, error=error, member_id=event.member_id))
+            group.replies.append(JoinReply(token=event.token, error=error, member_id=event.member_id))
         case Sync():
-            turn.replies.append(SyncReply(token=event.token, error=error))
+            group.replies.append(SyncReply(token=event.token, error=error))
         case Heartbeat():
-            turn.replies.append(HeartbeatReply(token=event.token, error=error))
+            group.replies.append(HeartbeatReply(token=event.token, error=error))
         case Leave():
-            turn.replies.append(LeaveReply(token=event.token, error=error))
+            group.replies.append(LeaveReply(token=event.token, error=error))
         case Commit():
-            turn.replies.append(CommitReply(token=event.token, error=error))
+            group.replies.append(CommitReply(token=event.token, error=error))
         case Delete():
-            turn.replies.append(DeleteReply(token=event.token, error=ErrorCode.GROUP_ID_NOT_FOUND))
+            group.replies.append(DeleteReply(token=event.token, error=ErrorCode.GROUP_ID_NOT_FOUND))
         case Abandon() | Tick():
             pass
         case _:

@@ -52,17 +52,17 @@ class DescribedGroup:
 
 
 def describe(group: Group, rules: Rules) -> DescribedGroup:
-    saved = group.saved
+    persisted = group.persisted
     names = {topic.topic_id: name for name, topic in group.topics.items()}
     return DescribedGroup(
-        group_id=saved.group_id,
-        state=state_of(saved),
-        group_epoch=saved.epoch,
-        assignment_epoch=saved.target_epoch,
-        assignor_name=preferred_assignor(saved, rules).value,
+        group_id=persisted.group_id,
+        state=state_of(persisted),
+        group_epoch=persisted.epoch,
+        assignment_epoch=persisted.target_epoch,
+        assignor_name=preferred_assignor(persisted, rules).value,
         members=tuple(
-            _member(member, saved.target.get(member_id, NOTHING), names)
-            for member_id, member in sorted(saved.members.items())
+            _member(member, persisted.target.get(member_id, NOTHING), names)
+            for member_id, member in sorted(persisted.members.items())
         ),
     )
 

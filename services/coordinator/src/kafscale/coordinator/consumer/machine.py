@@ -43,8 +43,8 @@ from kafscale.coordinator.consumer.model import (
     Member,
     MemberId,
     MemberState,
+    PersistedGroup,
     Rules,
-    Saved,
     Tick,
     Topics,
     TopicsChanged,
@@ -89,28 +89,28 @@ def next_deadline(group: Group) -> int | None:
     return group.due_ms if group.deadlines and group.due_ms is not None else _earliest(group)
 
 
-def durable(group: Group) -> Saved:
+def durable(group: Group) -> PersistedGroup:
     """What must survive. The same object as long as nothing of it changed."""
-    return group.saved
+    return group.persisted
 
 
-def restore(saved: Saved, now_ms: int, topics: Topics, rules: Rules) -> Group:
+def restore(persisted: PersistedGroup, now_ms: int, topics: Topics, rules: Rules) -> Group:
     """The group with full sessions again, and in a new epoch if its topics changed meanwhile.
 
-    `restore(Saved(group_id=…), …)` is a group that does not exist yet.
+    `restore(PersistedGroup(group_id=…), …)` is a group that does not exist yet.
     """
-    deadlines = {member.member_id: _deadlines(member, now_ms, rules) for member in saved.members.values()}
-    return _with_topics(Group(saved=saved, deadlines=deadlines), topics)
+    deadlines = {member.member_id: _deadlines(member, now_ms, rules) for member in persisted.members.values()}
+    return _with_topics(Group(persisted=persisted, deadlines=deadlines), topics)
 
 
-def state_of(saved: Saved) -> GroupState:
-    if saved.epoch == 0:
+def state_of(persisted: PersistedGroup) -> GroupState:
+    if persisted.epoch == 0:
         return GroupState.DEAD
-    if not saved.members:
+    if not persisted.members:
         return GroupState.EMPTY
-    if saved.epoch > saved.target_epoch:
+    if persisted.epoch > persisted.target_epoch:
         return GroupState.ASSIGNING
-    if all(is_reconciled(member, saved.target_epoch) for member in saved.members.values()):
+    if all(is_reconciled(member, persisted.target_epoch) for member in persisted.members.values()):
         return GroupState.STABLE
     return GroupState.RECONCILING
 
@@ -119,7 +119,7 @@ def state_of(saved: Saved) -> GroupState:
 
 
 def _heartbeat(group: Group, request: Heartbeat, now_ms: int, rules: Rules) -> Transition:
-    refused = refusal_of(group.saved.group_id, request, rules)
+    refused = refusal_of(group.persisted.group_id, request, rules)
     if refused is not None:
         return _refuse(group, request, refused)
     if request.member_epoch < JOIN_EPOCH:
@@ -134,7 +134,7 @@ def _heartbeat(group: Group, request: Heartbeat, now_ms: int, rules: Rules) -> T
         return _refuse(group, request, refused)
     group = _with_member(found.group, said)
     if found.makes_epoch or _subscribed_otherwise(found.member, said):
-        matches = subscriptions.all_matches(group.saved.members.values(), group.topics, group.matches)
+        matches = subscriptions.all_matches(group.persisted.members.values(), group.topics, group.matches)
         group = bumped(replace(group, matches=matches))
     group = _with_target(group, rules)
     member = _reconciled(group, said, request)
@@ -195,38 +195,38 @@ def _subscribed_otherwise(before: Member, said: Member) -> bool:
 
 def _with_target(group: Group, rules: Rules) -> Group:
     """With the target of the group's epoch."""
-    saved = group.saved
-    if saved.target_epoch == saved.epoch:
+    persisted = group.persisted
+    if persisted.target_epoch == persisted.epoch:
         return group
     subscribed = subscriptions.topic_ids_by_member(group)
     wanted = frozenset().union(*subscribed.values())
     sizes = {topic_id: size for topic_id, size in group.topics.values() if topic_id in wanted}
     candidates = {
         member_id: Candidate(
-            instance_id=saved.members[member_id].instance_id,
+            instance_id=persisted.members[member_id].instance_id,
             subscribed=topic_ids,
-            target=saved.target.get(member_id, NOTHING),
+            target=persisted.target.get(member_id, NOTHING),
         )
         for member_id, topic_ids in subscribed.items()
     }
-    target: Target = assign(preferred_assignor(saved, rules), candidates, sizes)
-    return replace(group, saved=replace(saved, target=target, target_epoch=saved.epoch))
+    target: Target = assign(preferred_assignor(persisted, rules), candidates, sizes)
+    return replace(group, persisted=replace(persisted, target=target, target_epoch=persisted.epoch))
 
 
-def preferred_assignor(saved: Saved, rules: Rules) -> Assignor:
+def preferred_assignor(persisted: PersistedGroup, rules: Rules) -> Assignor:
     """The one that most members ask for; among equals the default, then the first by name."""
-    votes = Counter(member.assignor for member in saved.members.values() if member.assignor is not None)
+    votes = Counter(member.assignor for member in persisted.members.values() if member.assignor is not None)
     default = rules.default_assignor
     return min(votes, key=lambda one: (-votes[one], one is not default, one.value), default=default)
 
 
 def _reconciled(group: Group, member: Member, request: Heartbeat) -> Member:
     def held_by_others(topic_id: TopicId, wanted: frozenset[int]) -> frozenset[int]:
-        others = (other for other in group.saved.members.values() if other.member_id != member.member_id)
+        others = (other for other in group.persisted.members.values() if other.member_id != member.member_id)
         return wanted & frozenset().union(*(other.holds(topic_id) for other in others))
 
-    target = group.saved.target.get(member.member_id, NOTHING)
-    return reconcile(member, group.saved.target_epoch, target, held_by_others, request.owned)
+    target = group.persisted.target.get(member.member_id, NOTHING)
+    return reconcile(member, group.persisted.target_epoch, target, held_by_others, request.owned)
 
 
 def _answer(request: Heartbeat, before: Member, member: Member, rules: Rules) -> HeartbeatReply:
@@ -251,14 +251,14 @@ def _answer(request: Heartbeat, before: Member, member: Member, rules: Rules) ->
 
 
 def _commit_error(group: Group, request: Commit) -> ErrorCode:
-    saved = group.saved
-    if request.member_epoch < 0 and not saved.members:
+    persisted = group.persisted
+    if request.member_epoch < 0 and not persisted.members:
         return ErrorCode.NONE  # an admin client, or a consumer without a group
     if request.transactional and not request.member_id and request.member_epoch == NO_EPOCH:
         return ErrorCode.NONE  # a producer from before KIP-447; its transaction fences it
-    if saved.epoch == 0:
+    if persisted.epoch == 0:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    error = _epoch_error(saved, request.member_id, request.member_epoch)
+    error = _epoch_error(persisted, request.member_id, request.member_epoch)
     known_version = request.transactional or request.version >= MEMBER_EPOCH_COMMIT_VERSION
     if error is ErrorCode.UNKNOWN_MEMBER_ID or known_version:
         return error
@@ -268,13 +268,13 @@ def _commit_error(group: Group, request: Commit) -> ErrorCode:
 def _fetch_error(group: Group, request: Fetch) -> ErrorCode:
     if request.member_id is None and request.member_epoch < 0:
         return ErrorCode.NONE
-    if group.saved.epoch == 0:
+    if group.persisted.epoch == 0:
         return ErrorCode.NONE  # as of any group that nobody knows: there is no offset, and that is no error
-    return _epoch_error(group.saved, request.member_id or "", request.member_epoch)
+    return _epoch_error(group.persisted, request.member_id or "", request.member_epoch)
 
 
-def _epoch_error(saved: Saved, member_id: str, member_epoch: int) -> ErrorCode:
-    member = saved.members.get(MemberId(member_id))
+def _epoch_error(persisted: PersistedGroup, member_id: str, member_epoch: int) -> ErrorCode:
+    member = persisted.members.get(MemberId(member_id))
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.NONE if member.epoch == member_epoch else ErrorCode.STALE_MEMBER_EPOCH
@@ -282,19 +282,19 @@ def _epoch_error(saved: Saved, member_id: str, member_epoch: int) -> ErrorCode:
 
 def _with_topics(group: Group, topics: Topics) -> Group:
     """A new group epoch if what the members are subscribed to changed."""
-    matches = subscriptions.all_matches(group.saved.members.values(), topics)
+    matches = subscriptions.all_matches(group.persisted.members.values(), topics)
     group = replace(group, topics=topics, matches=matches)
-    if group.saved.members and subscriptions.metadata_hash(group) != group.saved.metadata_hash:
+    if group.persisted.members and subscriptions.metadata_hash(group) != group.persisted.metadata_hash:
         group = bumped(group)
     return group
 
 
 def _delete(group: Group, request: Delete) -> Transition:
-    match state_of(group.saved):
+    match state_of(group.persisted):
         case GroupState.DEAD:
             return Transition(group, (DeleteReply(token=request.token, error=ErrorCode.GROUP_ID_NOT_FOUND),))
         case GroupState.EMPTY:
-            gone = replace(group, saved=Saved(group_id=group.saved.group_id), matches={})
+            gone = replace(group, persisted=PersistedGroup(group_id=group.persisted.group_id), matches={})
             return Transition(gone, (DeleteReply(token=request.token),))
         case GroupState.ASSIGNING | GroupState.RECONCILING | GroupState.STABLE:
             return Transition(group, (DeleteReply(token=request.token, error=ErrorCode.NON_EMPTY_GROUP),))
@@ -330,7 +330,7 @@ def _earliest(group: Group) -> int | None:
 
 
 def _with_member(group: Group, member: Member) -> Group:
-    members = group.saved.members
+    members = group.persisted.members
     if members.get(member.member_id) is member:
         return group
-    return replace(group, saved=replace(group.saved, members={**members, member.member_id: member}))
+    return replace(group, persisted=replace(group.persisted, members={**members, member.member_id: member}))

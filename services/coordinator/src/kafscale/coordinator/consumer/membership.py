@@ -58,9 +58,9 @@ def find(group: Group, request: Heartbeat, rules: Rules) -> Found | Refusal:
 
 def named(group: Group, request: Heartbeat) -> Member | Refusal:
     """The existing member that the request names, by member id or by both ids."""
-    members = group.saved.members
-    if group.saved.epoch == 0:
-        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.saved.group_id} not found.")
+    members = group.persisted.members
+    if group.persisted.epoch == 0:
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.persisted.group_id} not found.")
     if request.instance_id is None:
         return members.get(MemberId(request.member_id)) or unknown(request.member_id)
     member = member_of_instance(members, request.instance_id)
@@ -91,7 +91,7 @@ def _wrong_epoch(member: Member, request: Heartbeat) -> Refusal | None:
 
 
 def _joining(group: Group, request: Heartbeat, rules: Rules) -> Found | Refusal:
-    members = group.saved.members
+    members = group.persisted.members
     member_id = MemberId(request.member_id or request.fresh_id)
     before = member_of_instance(members, request.instance_id) if request.instance_id is not None else None
     if before is not None and before.member_id != member_id:
@@ -121,12 +121,12 @@ def _take_over(group: Group, before: Member, member_id: MemberId) -> Found:
 
     Unless it was a member in its own right before: that one is gone, and what it had is free.
     """
-    makes_epoch = member_id in group.saved.members
-    inherited = group.saved.target.get(before.member_id, NOTHING)
+    makes_epoch = member_id in group.persisted.members
+    inherited = group.persisted.target.get(before.member_id, NOTHING)
     group = without(group, {before.member_id, member_id})
     heir = replace(before, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
-    saved = replace(group.saved, target={**group.saved.target, member_id: inherited})
-    return Found(replace(group, saved=saved), heir, makes_epoch)
+    persisted = replace(group.persisted, target={**group.persisted.target, member_id: inherited})
+    return Found(replace(group, persisted=persisted), heir, makes_epoch)
 
 
 def static_leave(group: Group, member: Member) -> Group:
@@ -138,7 +138,7 @@ def static_leave(group: Group, member: Member) -> Group:
     deadlines = group.deadlines[member.member_id]
     return replace(
         group,
-        saved=replace(group.saved, members={**group.saved.members, member.member_id: gone}),
+        persisted=replace(group.persisted, members={**group.persisted.members, member.member_id: gone}),
         deadlines={**group.deadlines, member.member_id: Deadlines(deadlines.session_ms, None)},
     )
 
@@ -149,16 +149,16 @@ def fence(group: Group, member_ids: Collection[MemberId]) -> Group:
 
 
 def without(group: Group, member_ids: Collection[MemberId]) -> Group:
-    saved = replace(
-        group.saved,
-        members={name: member for name, member in group.saved.members.items() if name not in member_ids},
-        target={name: target for name, target in group.saved.target.items() if name not in member_ids},
+    persisted = replace(
+        group.persisted,
+        members={name: member for name, member in group.persisted.members.items() if name not in member_ids},
+        target={name: target for name, target in group.persisted.target.items() if name not in member_ids},
     )
     deadlines = {name: value for name, value in group.deadlines.items() if name not in member_ids}
-    return replace(group, saved=saved, deadlines=deadlines)
+    return replace(group, persisted=persisted, deadlines=deadlines)
 
 
 def bumped(group: Group) -> Group:
     """In the next group epoch. The target follows with the next heartbeat."""
-    saved = replace(group.saved, epoch=group.saved.epoch + 1, metadata_hash=metadata_hash(group))
-    return replace(group, saved=saved)
+    persisted = replace(group.persisted, epoch=group.persisted.epoch + 1, metadata_hash=metadata_hash(group))
+    return replace(group, persisted=persisted)

@@ -1,12 +1,12 @@
 """What comes into a consumer group, what it holds, what goes out: values only (KIP-848).
 
-A group is two things. `Saved` is what must survive the process (raft's HardState): the shell writes
+A group is two things. `PersistedGroup` is what must survive the process (raft's HardState): the shell writes
 it before any reply leaves. The rest of `Group` is soft: the topics as they are known here, what the
 expressions match among them, and the members' deadlines. So a plain heartbeat moves a deadline, and
-`Saved` stays the same object.
+`PersistedGroup` stays the same object.
 
 Epochs, in Kafka's words. The *group epoch* counts changes of membership, subscription and topics.
-The *target assignment epoch* is the group epoch for which `Saved.target` was computed. A *member
+The *target assignment epoch* is the group epoch for which `PersistedGroup.target` was computed. A *member
 epoch* is the target assignment epoch that the member has been told of; members get there one by one.
 """
 
@@ -182,7 +182,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class PersistedGroup:
     """What must be durable before a reply leaves. Epoch 0: there is no such group, and no key."""
 
     group_id: str
@@ -202,7 +202,7 @@ class Deadlines(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    saved: Saved
+    persisted: PersistedGroup
     topics: Topics = field(default_factory=dict)
     matches: Mapping[str, frozenset[str]] = field(default_factory=dict)  # expression -> existing topics
     deadlines: Mapping[MemberId, Deadlines] = field(default_factory=dict)

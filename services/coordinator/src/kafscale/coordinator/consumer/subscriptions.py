@@ -65,7 +65,7 @@ def topic_ids_by_member(group: Group) -> dict[MemberId, frozenset[TopicId]]:
     """`topic_ids_of` each; members of equal subscription share one set."""
     distinct: dict[tuple[frozenset[str], str | None], frozenset[TopicId]] = {}
     found = {}
-    for member_id, member in group.saved.members.items():
+    for member_id, member in group.persisted.members.items():
         key = (member.names, member.regex)
         if key not in distinct:
             distinct[key] = topic_ids_of(member, group)
@@ -75,7 +75,7 @@ def topic_ids_by_member(group: Group) -> dict[MemberId, frozenset[TopicId]]:
 
 def subscribed_topics(group: Group) -> frozenset[str]:
     """What some member is subscribed to. OffsetDelete refuses these: GROUP_SUBSCRIBED_TO_TOPIC."""
-    distinct = {(member.names, member.regex): member for member in group.saved.members.values()}
+    distinct = {(member.names, member.regex): member for member in group.persisted.members.values()}
     return frozenset().union(*(names_of(member, group.matches) for member in distinct.values()))
 
 

@@ -1,13 +1,16 @@
-"""One live group: feeds its machine, has written what must survive, and only then lets replies go.
+"""One live group: steps its machine, writes the state that must survive, and only then releases the replies.
 
-The laws. A reply leaves after the write of the hard state of its step (persist, then reply). While a
-write is under way events wait in a bounded inbox and are then stepped together, so that a storm of
-requests costs few writes. Members whose heartbeats wait behind a write are not silent: a write that takes
-long is time that the group has not lived through, as a pause of the process is (`running_clock`). A write
-that another claim has fenced ends the actor: everyone who waits hears it, and nothing the actor held is
-true any more. One that etcd refused (a record too large) was certainly not made: everyone who waits is told
-to try again, and the group is what was written last. A change that takes several transactions (`writes`) is
-made when the last of them is; when etcd refuses one in between, the slot is read again.
+The laws:
+
+- A reply leaves after the persisted state of its step is written (persist, then reply).
+- During a write, events wait in a bounded inbox. They are then stepped together, so many requests cost few writes.
+- A heartbeat that waits behind a write does not count as missing: the time of a long write is not part of the group's
+  time, like a pause of the process (`running_clock`).
+- If a write is fenced by another claim, the actor ends. Every waiting request fails, and the actor's state is invalid.
+- If etcd refuses a write (the record is too large), nothing was written. Every waiting request fails with a retriable
+  error, and the group returns to its last written state.
+- A change of several transactions (`group_txns`) takes effect with the last of them. If etcd refuses an earlier one,
+  the slot is read again.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
-from kafscale.coordinator.groups import writes
+from kafscale.coordinator.groups import group_txns
+from kafscale.coordinator.groups.group_txns import GroupChange, GroupKey, GroupTxn
 from kafscale.coordinator.groups.running_clock import GAP_MS, RunningClock
-from kafscale.coordinator.groups.writes import Change, Record, Step
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.storage.claims import range_at
@@ -36,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 INBOX_MAX = 10_000
 PARTS_TOGETHER_MAX = 90
-"""Keys of members that one write changes, unless a single event changes more."""
+"""Member keys that one write may change, unless a single event changes more."""
 
 G = TypeVar("G")
 E = TypeVar("E")
@@ -44,7 +47,7 @@ D = TypeVar("D")
 
 
 class GroupFailed(Exception):
-    """The group cannot answer; `error` is what the client is told."""
+    """The group cannot answer; `error` goes to the client."""
 
     def __init__(self, error: ErrorCode) -> None:
         super().__init__(error.name)
@@ -56,35 +59,35 @@ class Reply(Protocol):
     def token(self) -> int: ...
 
 
-class Kind(Protocol[G, E, D]):
-    """A group machine as the actor drives it."""
+class GroupType(Protocol[G, E, D]):
+    """A group type (classic or consumer): its machine as the actor drives it."""
 
     def step(self, group: G, event: E, now_ms: int) -> tuple[G, Sequence[Reply]]: ...
 
     def next_deadline(self, group: G) -> int | None: ...
 
     def must_save(self, before: G, after: G) -> bool:
-        """Whether what must survive differs. Asked after every heartbeat, so it has to be cheap."""
+        """Whether the persisted state differs. Called after every heartbeat, so it must be cheap."""
 
     def durable(self, group: G) -> D:
-        """What must survive."""
+        """The state that must survive the process."""
 
     def parts_changed(self, stored: D | None, group: G) -> int:
-        """How many keys beneath the group's a write would change, of a group that etcd has as `stored`."""
+        """How many keys below the group's key a write would change, if etcd has the group as `stored`."""
 
-    def change(self, name: str, stored: D | None, group: G, empty_since_ms: int) -> Change:
-        """What that write is."""
+    def change(self, name: str, stored: D | None, group: G, empty_since_ms: int) -> GroupChange:
+        """The write from `stored` to the group's persisted state."""
 
     def restored(self, stored: D, now_ms: int) -> G:
-        """The group as etcd has it, with full sessions, and with the topics of now."""
+        """The group as etcd has it, with full sessions and the present topics."""
 
     def reborn(self, name: str, group: G, now_ms: int) -> G:
-        """The group as the next coordinator would have it: nobody waits, sessions are full."""
+        """The group as a new coordinator would load it: no request waits, and sessions are full."""
 
     def tick(self) -> E: ...
 
     def abandon(self, token: int) -> E | None:
-        """The event that nobody waits for `token` any more, if this machine parks requests."""
+        """The event that the client of `token` has left, if this machine parks requests."""
 
     def exists(self, group: G) -> bool: ...
 
@@ -92,12 +95,12 @@ class Kind(Protocol[G, E, D]):
         """A new number for each rebalance."""
 
     def is_empty(self, group: G) -> bool:
-        """Without members; only its offsets are left of it."""
+        """Whether the group has no members. It may still have offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
-    """What all actors share. `fenced`, `rebalanced` and `forget` are the host's."""
+class Shared:
+    """What all actors share. `fenced`, `rebalanced` and `forget` are callbacks of the registry."""
 
     committer: Committer
     keyspace: Keyspace
@@ -108,39 +111,40 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What etcd has of a group. `revision` is its key's mod_revision, 0 while there is none."""
+class EtcdState:
+    """What etcd has of a group. `revision`: the mod_revision of its key, 0 if there is no key."""
 
     revision: int = 0
-    stored: Any = None  # None: nothing of this type, or all of it in a record of old
-    is_behind: bool = False  # the group is not what is stored
-    is_littered: bool = False  # beneath the group's key stands what no group of this type has written
+    stored: Any = None  # None: no group of this type, or a record of the old format
+    needs_write: bool = False  # the group differs from what is stored
+    has_leftovers: bool = False  # there are keys below the group's key that no group of this type wrote
     empty_since_ms: int = NOT_EMPTY  # wall time
 
 
 class Actor(Generic[G, E, D]):
-    """See the module's law. `before` is the empty group of the other type that this one takes the place of; it
-    stands until this one is written."""
+    """See the module's laws. `before`: the empty group of the other type that this one replaces with its first
+    write.
+    """
 
     def __init__(
         self,
         name: str,
         held: Held,
-        kind: Kind[G, E, D],
+        group_type: GroupType[G, E, D],
         group: G,
-        tools: Tools,
+        shared: Shared,
         *,
-        kept: Kept,
+        in_etcd: EtcdState,
         before: Actor[Any, Any, Any] | None = None,
     ) -> None:
         self.name = name
         self.held = held
-        self.kind = kind
+        self.type = group_type
         self.group = group
-        self.kept = kept
+        self.in_etcd = in_etcd
         self.before = before
-        self._tools = tools
-        self._key = tools.keyspace.group(held.slot_id, name)
+        self._shared = shared
+        self._key = shared.keyspace.group(held.slot_id, name)
         self._inbox: deque[E] = deque()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._token = 0
@@ -156,7 +160,7 @@ class Actor(Generic[G, E, D]):
         return not (self._waiting or self._inbox or self._writing)
 
     def ask(self, event_of: Callable[[int], E]) -> asyncio.Future[Any]:
-        """The reply to the event, or `GroupFailed`. To cancel the future is to abandon the request."""
+        """The reply to the event, or `GroupFailed`. Cancelling the future abandons the request."""
         if self._ended:
             raise GroupFailed(ErrorCode.NOT_COORDINATOR)
         if len(self._inbox) >= INBOX_MAX:
@@ -169,13 +173,13 @@ class Actor(Generic[G, E, D]):
         return answer
 
     def tell(self, event: E) -> None:
-        """An event that nobody waits for."""
+        """Steps an event without a reply."""
         self._inbox.append(event)
         if not self._writing:
-            self._turn()
+            self._step_inbox()
 
     def end(self, error: ErrorCode) -> None:
-        """The group is not coordinated here any more."""
+        """Ends the actor: this process no longer coordinates the group. Waiting requests fail with `error`."""
         if self._ended:
             return
         self._ended = True
@@ -191,24 +195,24 @@ class Actor(Generic[G, E, D]):
 
     def _abandoned(self, token: int) -> None:
         if self._waiting.pop(token, None) is not None and not self._ended:
-            event = self.kind.abandon(token)
+            event = self.type.abandon(token)
             if event is not None:
                 self.tell(event)
 
-    # -- turns ----------------------------------------------------------------------------------
+    # -- steps ----------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
-        """Step what has come, as far as it fits into one write."""
+    def _step_inbox(self) -> None:
+        """Steps the waiting events, as many as fit into one write."""
         replies: list[Reply] = []
         group = self.group
         now_ms = self._now_ms()
         while self._inbox:
-            stepped, answered = self.kind.step(group, self._inbox[0], now_ms)
+            stepped, answered = self.type.step(group, self._inbox[0], now_ms)
             if (
                 self._must_save(group)
-                and self.kind.parts_changed(self.kept.stored, stepped) > PARTS_TOGETHER_MAX
+                and self.type.parts_changed(self.in_etcd.stored, stepped) > PARTS_TOGETHER_MAX
             ):
-                break  # it is stepped again, after what came before it is written
+                break  # it is stepped again, after the earlier events are written
             self._inbox.popleft()
             group = stepped
             replies += answered
@@ -218,132 +222,136 @@ class Actor(Generic[G, E, D]):
             self._settle(group, replies)
 
     def _must_save(self, group: G) -> bool:
-        return self.kept.is_behind or (group is not self.group and self.kind.must_save(self.group, group))
+        return self.in_etcd.needs_write or (
+            group is not self.group and self.type.must_save(self.group, group)
+        )
 
     def _settle(self, group: G, replies: Sequence[Reply]) -> None:
-        if self.kind.generation(group) != self.kind.generation(self.group):
-            self._tools.rebalanced()
+        if self.type.generation(group) != self.type.generation(self.group):
+            self._shared.rebalanced()
         self.group = group
         for reply in replies:
             answer = self._waiting.pop(reply.token, None)
             if answer is not None and not answer.done():
                 answer.set_result(reply)
         self._arm()
-        if not self.kind.exists(group) and self.idle:
-            self._tools.forget(self)
+        if not self.type.exists(group) and self.idle:
+            self._shared.forget(self)
 
     def _write(self, group: G, replies: Sequence[Reply]) -> None:
-        kept = self.kept
+        known = self.in_etcd
         since_ms = self._empty_since_ms(group)
-        change = self.kind.change(self.name, kept.stored, group, since_ms)
-        steps = writes.steps(
+        change = self.type.change(self.name, known.stored, group, since_ms)
+        txns = group_txns.txns_of(
             change,
-            self._tools.keyspace,
+            self._shared.keyspace,
             self._key,
-            littered=kept.is_littered,
-            ops_max=writes.OPS_PER_TXN_MAX,
+            leftovers=known.has_leftovers,
+            ops_max=group_txns.OPS_PER_TXN_MAX,
         )
-        largest = max(step.bytes for step in steps)
-        if largest > writes.TXN_BYTES_MAX:
-            log.error("a group is too large to be written", group=self.name, bytes=largest)
+        largest = max(txn.bytes for txn in txns)
+        if largest > group_txns.TXN_BYTES_MAX:
+            log.error("group record too large", group=self.name, bytes=largest)
             self._undo()
             return
         self._writing = True
-        began_ms = self._tools.clock.now_ms()
+        began_ms = self._shared.clock.now_ms()
 
         def made(revision: int) -> None:
-            took_ms = self._tools.clock.now_ms() - began_ms
+            took_ms = self._shared.clock.now_ms() - began_ms
             self._missed_ms += took_ms if took_ms > GAP_MS else 0
             self._writing = False
-            stored = None if change.record is None else self.kind.durable(group)
-            self.kept = Kept(revision=revision, stored=stored, empty_since_ms=since_ms)
+            stored = None if change.record is None else self.type.durable(group)
+            self.in_etcd = EtcdState(revision=revision, stored=stored, empty_since_ms=since_ms)
             self.before = None
             self._settle(group, replies)
             if self._inbox and not self._ended:
-                self._turn()
+                self._step_inbox()
 
-        self._send(steps, kept.revision, made)
+        self._send(txns, known.revision, made)
 
-    def _send(self, steps: list[Step], revision: int, made: Callable[[int], None], at: int = 0) -> None:
-        """One after another. `made` is told the revision of the group's key after the last."""
-        step, tools, held = steps[at], self._tools, self.held
+    def _send(self, txns: list[GroupTxn], revision: int, made: Callable[[int], None], at: int = 0) -> None:
+        """Sends the transactions one after another. `made` gets the revision of the group's key after the last."""
+        part, shared, held = txns[at], self._shared, self.held
         txn = Txn(
             compare=(
-                slot_fence(tools.keyspace, held.slot_id, held.revision),
+                slot_fence(shared.keyspace, held.slot_id, held.revision),
                 Compare(self._key, "mod", "=", revision),
             ),
-            success=step.ops,
-            failure=(Range(tools.keyspace.slot_claim(held.slot_id), keys_only=True), Range(self._key)),
+            success=part.ops,
+            failure=(Range(shared.keyspace.slot_claim(held.slot_id), keys_only=True), Range(self._key)),
         )
 
         def done(answer: Answer) -> None:
             if self._ended:
                 return
-            after = self._written(answer, step, revision, begun=at > 0)
+            after = self._written(answer, part, revision, begun=at > 0)
             if after is None:
                 return
-            if at + 1 < len(steps):
-                self._send(steps, after, made, at + 1)
+            if at + 1 < len(txns):
+                self._send(txns, after, made, at + 1)
             else:
                 made(after)
 
-        tools.committer.submit(txn, done, key=self._key)
+        shared.committer.submit(txn, done, key=self._key)
 
     def _empty_since_ms(self, group: G) -> int:
-        if not self.kind.is_empty(group):
+        if not self.type.is_empty(group):
             return NOT_EMPTY
-        since_ms = self.kept.empty_since_ms
-        return self._tools.clock.wall_ms() if since_ms == NOT_EMPTY else since_ms
+        since_ms = self.in_etcd.empty_since_ms
+        return self._shared.clock.wall_ms() if since_ms == NOT_EMPTY else since_ms
 
-    def _written(self, answer: Answer, step: Step, revision: int, *, begun: bool) -> int | None:
-        """The revision of the group's key, or None: nothing came of it. `begun`: steps before this one were made."""
+    def _written(self, answer: Answer, txn: GroupTxn, revision: int, *, begun: bool) -> int | None:
+        """The revision of the group's key, or None if the write failed. `begun`: earlier transactions of the change
+        were made.
+        """
         if not isinstance(answer, Settled):
-            log.error("etcd refused a group's record", group=self.name, why=answer.reason)
+            log.error("group record refused by etcd", group=self.name, why=answer.reason)
             if begun:
-                self._tools.fenced(self.held)
+                self._shared.fenced(self.held)
             else:
                 self._writing = False
                 self._undo()
             return None
         if answer.result.succeeded:
-            if step.record is Record.UNTOUCHED:
+            if txn.record is GroupKey.UNTOUCHED:
                 return revision
-            return 0 if step.record is None else answer.revision
+            return 0 if txn.record is None else answer.revision
         slot_revision, record, found = _seen(answer.result)
-        if slot_revision == self.held.revision and answer.ambiguous and record == step.record:
+        if slot_revision == self.held.revision and answer.ambiguous and record == txn.record:
             return found  # an earlier try of the same bytes was applied
         if slot_revision == self.held.revision:
-            log.error("a group's record changed under its coordinator", group=self.name)
-        self._tools.fenced(self.held)
+            log.error("group record changed by another writer", group=self.name)
+        self._shared.fenced(self.held)
         return None
 
     def _undo(self) -> None:
-        """Nothing of the last turn happened, nor of what waited behind it; who was parked asks again."""
-        self.group = self.kind.reborn(self.name, self.group, self._now_ms())
+        """Returns to the last written state. Parked requests and events in the inbox fail with a retriable error."""
+        self.group = self.type.reborn(self.name, self.group, self._now_ms())
         self._inbox.clear()
         self._fail_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._arm()
-        if not self.kind.exists(self.group):
-            self._tools.forget(self)
+        if not self.type.exists(self.group):
+            self._shared.forget(self)
 
     # -- time -----------------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
-        """Monotonic, in the group's own time."""
-        return self._tools.clock.now_ms() - self._missed_ms
+        """Monotonic time of the group: without long writes."""
+        return self._shared.clock.now_ms() - self._missed_ms
 
     def _arm(self) -> None:
-        due_ms = self.kind.next_deadline(self.group)
+        due_ms = self.type.next_deadline(self.group)
         if due_ms is None:
             self._disarm()
             return
         if self._timer is not None:
             if self._due_ms <= due_ms:
-                return  # it fires early, looks again, and is armed for the right time
+                return  # it fires early, and is then armed for the right time
             self._timer.cancel()
         self._due_ms = due_ms
         delay_s = max(0, due_ms - self._now_ms()) / 1000
-        # In no request's context: whoever armed it is not who the group then works for.
+        # With an empty context: the timer does not belong to the request that armed it.
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired, context=Context())
 
     def _disarm(self) -> None:
@@ -354,16 +362,16 @@ class Actor(Generic[G, E, D]):
     def _fired(self) -> None:
         self._timer = None
         if self._ended or self._writing:
-            return  # after the write it is armed again
-        due_ms = self.kind.next_deadline(self.group)
+            return  # the timer is armed again after the write
+        due_ms = self.type.next_deadline(self.group)
         if due_ms is not None and due_ms <= self._now_ms():
-            self.tell(self.kind.tick())
+            self.tell(self.type.tick())
         else:
             self._arm()
 
 
 def _seen(result: TxnResult) -> tuple[int, bytes | None, int]:
-    """What a refused write found: the slot's revision, the record and its revision."""
+    """What the failure branch of a write has read: the slot's revision, the record and its revision."""
     slots, records = range_at(result, 0).kvs, range_at(result, 1).kvs
     slot_revision = slots[0].mod_revision if slots else 0
     return (slot_revision, records[0].value, records[0].mod_revision) if records else (slot_revision, None, 0)

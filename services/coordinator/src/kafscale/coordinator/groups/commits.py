@@ -42,7 +42,7 @@ OFFSETS_PER_PAGE = 500
 UNREADABLE_TOLD_MAX = 1_000
 
 TopicPartition = tuple[TopicId, int]
-Change = Put | Delete
+Write = Put | Delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Page(NamedTuple):
 
 class _Waiter(NamedTuple):
     answer: asyncio.Future[ErrorCode]
-    changes: Mapping[bytes, Change]
+    changes: Mapping[bytes, Write]
 
 
 @dataclass(slots=True)
@@ -95,16 +95,16 @@ class Commits:
         self._told: set[tuple[bytes, int]] = set()
         self.unreadable_met = 0
         """Times that an offset was read and could not be decoded."""
-        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._order_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
-    def turn(self, group: str) -> asyncio.Lock:
+    def order_lock(self, group: str) -> asyncio.Lock:
         """Held from a commit's arrival until it is in line, so that none overtakes another that has to look
         a topic up first. Whoever deletes a group holds it from the question whether it is empty until its
         offsets are in line to go: a commit that the group let in is deleted with it, and one that comes later
         makes the group anew. None is left without its group."""
-        lock = self._turns.get(group)
+        lock = self._order_locks.get(group)
         if lock is None:
-            lock = self._turns[group] = asyncio.Lock()
+            lock = self._order_locks[group] = asyncio.Lock()
         return lock
 
     def is_writing(self, held: Held, group: str) -> bool:
@@ -157,7 +157,7 @@ class Commits:
 
     async def settled(self, held: Held, group: str) -> None:
         """Returns once each commit of the group that has come by now is in etcd, or was refused."""
-        async with self.turn(group):
+        async with self.order_lock(group):
             line = self._lines.get((held, group))
             if line is None:
                 return
@@ -226,11 +226,11 @@ class Commits:
             if len(self._told) >= UNREADABLE_TOLD_MAX:
                 self._told.clear()
             self._told.add(told)
-            log.error("a committed offset cannot be read", key=repr(kv.key), why=str(error))
+            log.error("committed offset unreadable", key=repr(kv.key), why=str(error))
 
     # -- writing in order -----------------------------------------------------------------------
 
-    def _change(self, held: Held, group: str, changes: Mapping[bytes, Change]) -> asyncio.Future[ErrorCode]:
+    def _change(self, held: Held, group: str, changes: Mapping[bytes, Write]) -> asyncio.Future[ErrorCode]:
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         if not changes:
             answer.set_result(ErrorCode.NONE)
@@ -253,7 +253,7 @@ class Commits:
         line = self._lines[(held, group)]
         wanted = [waiter for waiter in line.waiting if not waiter.answer.done()]
         line.waiting, line.keys = [], 0
-        changes: dict[bytes, Change] = {}
+        changes: dict[bytes, Write] = {}
         for waiter in wanted:
             for key, change in waiter.changes.items():
                 changes.pop(key, None)  # what is written last goes last
@@ -266,7 +266,7 @@ class Commits:
         self._send_from(held, group, list(changes.values()), [waiter.answer for waiter in wanted])
 
     def _send_from(
-        self, held: Held, group: str, changes: list[Change], waiting: list[asyncio.Future[ErrorCode]]
+        self, held: Held, group: str, changes: list[Write], waiting: list[asyncio.Future[ErrorCode]]
     ) -> None:
         size = _together(changes)
         now, rest = changes[:size], changes[size:]
@@ -293,7 +293,7 @@ class Commits:
         return ErrorCode.NOT_COORDINATOR
 
 
-def _together(changes: list[Change]) -> int:
+def _together(changes: list[Write]) -> int:
     """How many of the first changes may share a transaction; etcd wants a deleted range to be alone."""
     room = CHANGES_BYTES_MAX
     for number, change in enumerate(changes[:CHANGES_PER_TXN_MAX]):

@@ -49,7 +49,7 @@ def _group(
         actor = context.groups.find(name)
     except GroupFailed as failed:
         return _refused(name, failed.error, failed.error.message)
-    if actor is None or not actor.kind.exists(actor.group):
+    if actor is None or not actor.type.exists(actor.group):
         return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
     if context.groups.is_classic(actor):
         return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")

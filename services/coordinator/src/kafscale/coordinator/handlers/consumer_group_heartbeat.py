@@ -11,9 +11,8 @@ import uuid
 from collections.abc import Sequence
 
 from kafscale.coordinator.consumer.model import Heartbeat, HeartbeatReply, Partitions
-from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.groups.peers import client_host
 from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.frame import RequestMeta
@@ -39,7 +38,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         try:
             if request.member_epoch == JOINING:
                 context.groups.need_room(Use.KNOWN, sum(map(len, request.subscribed_topic_names or ())))
-            actor = context.groups.consumer(request.group_id)
+            actor = context.groups.consumer_group(request.group_id)
             reply = await actor.ask(lambda token: event(request, inbound.meta, token))
         except GroupFailed as failed:
             reply = HeartbeatReply(token=0, error=failed.error, member_id=request.member_id)

@@ -1,7 +1,7 @@
 """DeleteGroups (42): v0-2.
 
 NON_EMPTY_GROUP (68) while it has members, GROUP_ID_NOT_FOUND (69) when there is none. The group goes first:
-it alone can say that nobody is in it, and nobody's offsets may go. Commits wait meanwhile (`Commits.turn`).
+it alone can say that nobody is in it, and nobody's offsets may go. Commits wait meanwhile (`Commits.order_lock`).
 Offsets of a group that is not there go as well, so that a deletion which was cut short can be asked for again.
 """
 
@@ -37,7 +37,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
 
 
 async def delete(context: CoordinatorContext, name: str) -> ErrorCode:
-    async with context.commits.turn(name):
+    async with context.commits.order_lock(name):
         error, going = await _begin(context, name)
     gone = ErrorCode.NONE if going is None else await going
     return error if gone is ErrorCode.NONE else gone

@@ -53,7 +53,7 @@ def _group(
         actor = context.groups.find(name)
     except GroupFailed as failed:
         return _refused(name, failed.error, failed.error.message)
-    if actor is None or not context.groups.is_classic(actor) or not actor.kind.exists(actor.group):
+    if actor is None or not context.groups.is_classic(actor) or not actor.type.exists(actor.group):
         told = version >= NOT_FOUND_IS_TOLD_FROM
         return DescribeGroupsResponseDescribedGroup(
             group_id=name,

@@ -25,7 +25,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
     async def heartbeat(inbound: InboundRequest) -> Sequence[Buffer]:
         request = decode_request(inbound.body, inbound.meta.api_version)
         try:
-            actor = context.groups.classic(request.group_id)
+            actor = context.groups.classic_group(request.group_id)
             error = (await actor.ask(lambda token: event(request, Token(token)))).error
         except GroupFailed as failed:
             error = failed.error

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import structlog
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.coordinator.producer_ids import TooContended
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.etcd.client import EtcdError
+from kafscale.storage.etcd.swap import TooContended
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -42,5 +42,5 @@ async def _fresh(context: CoordinatorContext) -> InitProducerIdResponse:
     try:
         return InitProducerIdResponse(producer_id=await context.producer_ids.draw(), producer_epoch=0)
     except (EtcdError, TooContended, UnreadableValue) as trouble:
-        log.warning("no producer id to hand out", reason=str(trouble))
+        log.warning("producer id unavailable", reason=str(trouble))
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)

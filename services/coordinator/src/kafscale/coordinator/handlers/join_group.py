@@ -10,9 +10,8 @@ import uuid
 from collections.abc import Sequence
 
 from kafscale.coordinator.classic.model import NO_MEMBER_ID, InstanceId, Join, JoinReply, MemberId, Token
-from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.groups.peers import client_host
 from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.frame import RequestMeta

@@ -30,7 +30,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         request = decode_request(inbound.body, version)
         leaving = leavers(request, version)
         try:
-            actor = context.groups.classic(request.group_id)
+            actor = context.groups.classic_group(request.group_id)
             reply = await actor.ask(lambda token: Leave(token=Token(token), leavers=leaving))
         except GroupFailed as failed:
             reply = LeaveReply(token=Token(0), error=failed.error)

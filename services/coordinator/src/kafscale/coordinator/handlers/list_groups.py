@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from kafscale.coordinator.classic.queries import describe
 from kafscale.coordinator.consumer.machine import state_of
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.coordinator.groups.host import AnyActor
+from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
@@ -45,7 +45,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             return answered(inbound, answer, encode_response)
         states = {state.lower() for state in request.states_filter}
         types = {type_.lower() for type_ in request.types_filter}
-        listed = [_listed(context, actor) for actor in context.groups.all() if actor.kind.exists(actor.group)]
+        listed = [_listed(context, actor) for actor in context.groups.all() if actor.type.exists(actor.group)]
         listed += map(_unreadable, context.groups.unreadable())
         groups = [
             group
@@ -80,6 +80,6 @@ def _listed(context: CoordinatorContext, actor: AnyActor) -> ListGroupsResponseL
     return ListGroupsResponseListedGroup(
         group_id=actor.name,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
-        group_state=state_of(actor.group.saved).value,
+        group_state=state_of(actor.group.persisted).value,
         group_type=CONSUMER,
     )

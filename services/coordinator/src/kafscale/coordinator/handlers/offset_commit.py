@@ -25,7 +25,7 @@ from kafscale.coordinator.consumer.model import Commit as ConsumerCommit
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
-from kafscale.coordinator.groups.topics import TopicLookup
+from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
@@ -56,7 +56,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
     async def offset_commit(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        async with context.commits.turn(request.group_id):
+        async with context.commits.order_lock(request.group_id):
             answer, offsets = await _judged(context, request, version)
             written = await _let_in(context, inbound, request, offsets)
         error = written if isinstance(written, ErrorCode) else await written

@@ -13,8 +13,8 @@ from kafscale.coordinator.consumer import subscriptions as consumer
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
-from kafscale.coordinator.groups.host import AnyActor
-from kafscale.coordinator.groups.topics import TopicLookup
+from kafscale.coordinator.groups.registry import AnyActor
+from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
@@ -43,7 +43,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
 
 async def _delete(context: CoordinatorContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     actor = context.groups.find(request.group_id)
-    if actor is None or not actor.kind.exists(actor.group):
+    if actor is None or not actor.type.exists(actor.group):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     if context.groups.is_classic(actor):
         refusal = classic.offset_delete_refusal(actor.group)

@@ -22,7 +22,7 @@ from kafscale.coordinator.consumer.model import Fetch
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
-from kafscale.coordinator.groups.topics import TopicLookup
+from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest

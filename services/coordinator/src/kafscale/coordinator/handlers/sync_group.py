@@ -26,7 +26,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
     async def sync_group(inbound: InboundRequest) -> Sequence[Buffer]:
         request = decode_request(inbound.body, inbound.meta.api_version)
         try:
-            actor = context.groups.classic(request.group_id)
+            actor = context.groups.classic_group(request.group_id)
             reply = await actor.ask(lambda token: event(request, Token(token)))
         except GroupFailed as failed:
             reply = SyncReply(token=Token(0), error=failed.error)

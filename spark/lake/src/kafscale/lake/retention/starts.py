@@ -18,9 +18,10 @@ from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.plan import Walk, Whole
 from kafscale.lake.retention.together import together
 from kafscale.storage.etcd.client import Txn, TxnResult
+from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.heads import Seg
 from kafscale.storage.log_starts import LogBounds, build_move
-from kafscale.storage.meta_swap import TRIES_MAX, Overtaken, send
+from kafscale.storage.meta_swap import Overtaken, send
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic

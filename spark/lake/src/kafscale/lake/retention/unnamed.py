@@ -15,9 +15,10 @@ from kafscale.lake.listing import Manifests
 from kafscale.lake.places import Place
 from kafscale.lake.walk import Walk
 from kafscale.storage.etcd.client import Range, RangeResult, TxnResult
+from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.heads import check_meta, decode_head
 from kafscale.storage.keys import OWN_TREE, index_beside
-from kafscale.storage.meta_swap import TRIES_MAX, Draft, Overtaken, build_swap, swap
+from kafscale.storage.meta_swap import Draft, Overtaken, build_swap, swap
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound
 
 LISTED_MAX: Final = 100_000

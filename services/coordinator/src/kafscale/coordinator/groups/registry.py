@@ -1,11 +1,14 @@
-"""The live groups of this instance, by slot: found, made, turned from one type into the other, and lost.
+"""The live groups of this instance, by slot: finds, creates, converts and drops them.
 
-The laws. A group is here exactly while its slot is ours and its record was read; who asks for another gets
-NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS while the slot is being read. Answers from memory are given
-only while nobody can have taken our lease for expired. A group id is of one type at a time; an empty group
-takes the type of who comes. A group whose record this version cannot read is not served and its record not
-touched, for a newer version may own it; the others of its slot do not notice. A group is made only while
-etcd has room for new ones and fewer than `groups_max` are here.
+The laws:
+
+- A group is here exactly while this instance owns its slot and has read its record. A request for another group gets
+  NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS while the slot is being read.
+- Answers from memory are given only while no other process can consider our lease expired.
+- A group id has one type at a time. An empty group takes the type of the next member.
+- If this version cannot read a group's record, it does not serve the group and does not change the record, because a
+  newer version may own it. The other groups of the slot are served.
+- A group is created only while etcd has room for new groups, and fewer than `groups_max` groups are here.
 """
 
 from __future__ import annotations
@@ -15,23 +18,15 @@ from dataclasses import replace
 from typing import Any
 
 import structlog
-from kafscale.coordinator.classic.model import Delete as ClassicDelete
-from kafscale.coordinator.classic.model import Event as ClassicEvent
-from kafscale.coordinator.classic.model import Group as ClassicState
-from kafscale.coordinator.classic.model import Phase as ClassicPhase
-from kafscale.coordinator.classic.model import Token
+from kafscale.coordinator.classic import model as classic
 from kafscale.coordinator.classic.queries import describe
+from kafscale.coordinator.consumer import model as consumer
 from kafscale.coordinator.consumer.machine import state_of as consumer_state
-from kafscale.coordinator.consumer.model import Delete as ConsumerDelete
-from kafscale.coordinator.consumer.model import Event as ConsumerEvent
-from kafscale.coordinator.consumer.model import Group as ConsumerState
-from kafscale.coordinator.consumer.model import GroupState as ConsumerPhase
-from kafscale.coordinator.consumer.model import Topics, TopicsChanged
-from kafscale.coordinator.groups.actor import Actor, GroupFailed, Kept, Kind, Tools
-from kafscale.coordinator.groups.classic_kind import ClassicKind
-from kafscale.coordinator.groups.classic_kind import saved_of as classic_saved
-from kafscale.coordinator.groups.consumer_kind import ConsumerKind
-from kafscale.coordinator.groups.consumer_kind import saved_of as consumer_saved
+from kafscale.coordinator.groups.actor import Actor, EtcdState, GroupFailed, GroupType, Shared
+from kafscale.coordinator.groups.classic_type import ClassicGroupType
+from kafscale.coordinator.groups.classic_type import persisted_of as classic_persisted
+from kafscale.coordinator.groups.consumer_type import ConsumerGroupType
+from kafscale.coordinator.groups.consumer_type import persisted_of as consumer_persisted
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Committer
@@ -46,20 +41,20 @@ from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
-ClassicActor = Actor[ClassicState, ClassicEvent, Any]
-ConsumerActor = Actor[ConsumerState, ConsumerEvent, Any]
+ClassicActor = Actor[classic.Group, classic.Event, Any]
+ConsumerActor = Actor[consumer.Group, consumer.Event, Any]
 AnyActor = Actor[Any, Any, Any]
-AnyKind = Kind[Any, Any, Any]
+AnyGroupType = GroupType[Any, Any, Any]
 GROUP_ID_BYTES_MAX = 1_024
-"""Longer ids do not fit into a key with all that follows."""
-GROUP_STATES = tuple(dict.fromkeys(state.value for state in (*ClassicPhase, *ConsumerPhase)))
-"""Every name that `Groups.state_of` gives."""
+"""A longer id would not fit into the keys of offsets."""
+GROUP_STATES = tuple(dict.fromkeys(state.value for state in (*classic.Phase, *consumer.GroupState)))
+"""Every value of `Groups.state_of`."""
 UNREADABLE = (UnreadableValue, ValueError)
-"""ValueError: what has a number or a name that this version does not know, such as an assignor."""
+"""ValueError: a number or a name that this version does not know, such as an assignor."""
 
 
 class Groups:
-    """See the module's law. `Slots` loads it and takes slots away (`slots.Tenant`)."""
+    """See the module's laws. `Slots` calls `load` and `lose` (`slots.Tenant`)."""
 
     def __init__(
         self,
@@ -67,8 +62,8 @@ class Groups:
         keyspace: Keyspace,
         committer: Committer,
         clock: RunningClock,
-        classic_kind: ClassicKind,
-        consumer_kind: ConsumerKind,
+        classic_type: ClassicGroupType,
+        consumer_type: ConsumerGroupType,
         held: Callable[[SlotId], Held | None],
         fenced: Callable[[Held], None],
         is_fresh: Callable[[], bool],
@@ -77,17 +72,17 @@ class Groups:
     ) -> None:
         self._keyspace = keyspace
         self._clock = clock
-        self._classic = classic_kind
-        self._consumer = consumer_kind
+        self._classic = classic_type
+        self._consumer = consumer_type
         self._held = held
         self._is_fresh = is_fresh
         self._space = space
         self._groups_max = groups_max
         self._actors: dict[SlotId, dict[str, AnyActor]] = {}
         self._unreadable: dict[SlotId, set[str]] = {}
-        self._littered: dict[SlotId, set[str]] = {}  # without a group's key, and with keys beneath it
+        self._leftovers: dict[SlotId, set[str]] = {}  # groups without a group key, but with keys below it
         self.rebalances = 0
-        self._tools = Tools(
+        self._shared = Shared(
             committer=committer,
             keyspace=keyspace,
             clock=clock,
@@ -101,48 +96,48 @@ class Groups:
     def load(self, held: Held, states: tuple[KeyValue, ...]) -> None:
         actors = self._actors[held.slot_id] = {}
         unreadable = self._unreadable[held.slot_id] = set()
-        littered = self._littered[held.slot_id] = set()
+        leftovers = self._leftovers[held.slot_id] = set()
         for name, found in stored_groups(self._keyspace, states, _not_a_group).items():
             if found.record is None:
-                littered.add(name)
+                leftovers.add(name)
                 continue
             try:
                 actors[name] = self._restored(held, name, found.record, found)
             except UNREADABLE as error:
                 unreadable.add(name)
-                log.error("a group cannot be read and is not served", group=name, why=str(error))
+                log.error("group record unreadable", group=name, why=str(error))
 
     def _restored(self, held: Held, name: str, record: KeyValue, found: StoredGroup) -> AnyActor:
         whole, is_whole = found.assembled(), found.is_of_one_value
         now_ms = self._clock.now_ms()
-        kind: AnyKind
+        group_type: AnyGroupType
         stored: Any
         if isinstance(whole.state, ClassicGroup):
-            kind, stored = self._classic, classic_saved(whole.state)
+            group_type, stored = self._classic, classic_persisted(whole.state)
         else:
-            kind, stored = self._consumer, consumer_saved(name, whole.state)
-        group: Any = kind.restored(stored, now_ms)
-        is_old = is_whole and kind is self._consumer
-        topics_changed = kind.durable(group) != stored
-        tells_no_time = kind.is_empty(group) and whole.empty_since_ms == NOT_EMPTY
-        kept = Kept(
+            group_type, stored = self._consumer, consumer_persisted(name, whole.state)
+        group: Any = group_type.restored(stored, now_ms)
+        is_old = is_whole and group_type is self._consumer
+        topics_changed = group_type.durable(group) != stored
+        lacks_empty_time = group_type.is_empty(group) and whole.empty_since_ms == NOT_EMPTY
+        in_etcd = EtcdState(
             revision=record.mod_revision,
             stored=None if is_old else stored,
-            is_behind=is_old or topics_changed or tells_no_time,
-            is_littered=is_whole and bool(found.parts),
+            needs_write=is_old or topics_changed or lacks_empty_time,
+            has_leftovers=is_whole and bool(found.parts),
             empty_since_ms=whole.empty_since_ms,
         )
-        return Actor(name, held, kind, group, self._tools, kept=kept)
+        return Actor(name, held, group_type, group, self._shared, in_etcd=in_etcd)
 
-    def _new(self, name: str, kind: AnyKind, group: Any) -> AnyActor:
-        """A group that etcd does not have."""
+    def _new(self, name: str, group_type: AnyGroupType, group: Any) -> AnyActor:
+        """An actor of a group that etcd does not have."""
         held = self.slot(name)
-        kept = Kept(is_littered=name in self._littered[held.slot_id])
-        return Actor(name, held, kind, group, self._tools, kept=kept)
+        in_etcd = EtcdState(has_leftovers=name in self._leftovers[held.slot_id])
+        return Actor(name, held, group_type, group, self._shared, in_etcd=in_etcd)
 
     def lose(self, slot_id: SlotId) -> None:
         self._unreadable.pop(slot_id, None)
-        self._littered.pop(slot_id, None)
+        self._leftovers.pop(slot_id, None)
         for actor in self._actors.pop(slot_id, {}).values():
             actor.end(ErrorCode.NOT_COORDINATOR)
 
@@ -155,15 +150,17 @@ class Groups:
             return
         if actor.before is None:
             del actors[actor.name]
-        else:  # nobody came in: the group is what its record still says
+        else:  # no member joined: the group is still what its record says
             old = actor.before
-            actors[actor.name] = Actor(old.name, old.held, old.kind, old.group, self._tools, kept=old.kept)
+            actors[actor.name] = Actor(
+                old.name, old.held, old.type, old.group, self._shared, in_etcd=old.in_etcd
+            )
         actor.end(ErrorCode.NOT_COORDINATOR)
 
     # -- groups ----------------------------------------------------------------------------------
 
     def slot(self, name: str) -> Held:
-        """The claim under which the group is coordinated here. Raises `GroupFailed`."""
+        """The claim of the group's slot. Raises `GroupFailed` if this instance does not coordinate the group."""
         if len(name.encode()) > GROUP_ID_BYTES_MAX:
             raise GroupFailed(ErrorCode.INVALID_GROUP_ID)
         held = self._held(slot_of(name))
@@ -175,14 +172,14 @@ class Groups:
 
     @property
     def is_fresh(self) -> bool:
-        """Nobody can have taken our lease for expired: what is in memory may be told."""
+        """No other process can consider our lease expired, so answers from memory are valid."""
         return self._is_fresh()
 
     def find(self, name: str) -> AnyActor | None:
-        """The group, if there is one. Raises `GroupFailed` when that cannot be told here.
+        """The group, or None if it does not exist. Raises `GroupFailed` if this instance does not coordinate it.
 
-        COORDINATOR_NOT_AVAILABLE for one that cannot be read: every client takes it for a reason to wait, while
-        any other refusal would end consumers whose group is intact and may be served by a newer version soon.
+        COORDINATOR_NOT_AVAILABLE for a group that cannot be read: every client then waits and retries. Any other error
+        would end consumers, although their group is intact and a newer version may serve it soon.
         """
         held = self.slot(name)
         if name in self._unreadable[held.slot_id]:
@@ -196,46 +193,46 @@ class Groups:
         for names in self._unreadable.values():
             yield from names
 
-    def classic(self, name: str) -> ClassicActor:
-        """The group for a request of a member. Without one: a group that nobody has heard of, and forgets."""
+    def classic_group(self, name: str) -> ClassicActor:
+        """The classic group for a member's request. If it does not exist, an empty one that is not kept."""
         actor = self._find_named(name)
-        if actor is not None and actor.kind is self._classic:
+        if actor is not None and actor.type is self._classic:
             return actor
         return self._new(name, self._classic, self._classic.fresh())
 
     def joined(self, name: str) -> ClassicActor:
-        """The group for who wants to be in it, made if there is none.
+        """The classic group for a JoinGroup; creates it if it does not exist.
 
         INCONSISTENT_GROUP_PROTOCOL while it has members of the other protocol.
         """
         actor = self._find_named(name)
-        if actor is not None and actor.kind is self._classic:
+        if actor is not None and actor.type is self._classic:
             return actor
         if actor is None:
             return self._new_classic(name)
-        if not actor.kind.is_empty(actor.group):
+        if not actor.type.is_empty(actor.group):
             raise GroupFailed(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        return self._add(self._turned(actor, self._classic, ClassicState(known=True), is_behind=True))
+        return self._add(self._converted(actor, self._classic, classic.Group(known=True), needs_write=True))
 
     def committing(self, name: str) -> AnyActor:
-        """The group for an OffsetCommit, of whichever type it is; who only commits makes a classic one.
+        """The group for an OffsetCommit, of either type. If it does not exist, creates a classic one.
 
-        The group without a name may have offsets, as in Kafka, but no members.
+        The group with an empty id may have offsets, as in Kafka, but no members.
         """
         actor = self.find(name)
         return self._new_classic(name) if actor is None else actor
 
-    def consumer(self, name: str) -> ConsumerActor:
-        """The group for a member of the new protocol. GROUP_ID_NOT_FOUND while it has classic members."""
+    def consumer_group(self, name: str) -> ConsumerActor:
+        """The consumer group for a ConsumerGroupHeartbeat. GROUP_ID_NOT_FOUND while it has classic members."""
         actor = self._find_named(name)
-        if actor is not None and actor.kind is self._consumer:
+        if actor is not None and actor.type is self._consumer:
             return actor
         fresh = self._consumer.fresh(name, self._clock.now_ms())
         if actor is None:
             return self._add_new(self._new(name, self._consumer, fresh))
-        if not actor.kind.is_empty(actor.group):
+        if not actor.type.is_empty(actor.group):
             raise GroupFailed(ErrorCode.GROUP_ID_NOT_FOUND)
-        return self._add(self._turned(actor, self._consumer, fresh, is_behind=False))
+        return self._add(self._converted(actor, self._consumer, fresh, needs_write=False))
 
     def _find_named(self, name: str) -> AnyActor | None:
         if not name:
@@ -246,27 +243,29 @@ class Groups:
         return self._add_new(self._new(name, self._classic, self._classic.fresh()))
 
     def _add_new(self, actor: AnyActor) -> AnyActor:
-        """COORDINATOR_NOT_AVAILABLE when there are too many, or etcd is too full: clients ask again."""
+        """COORDINATOR_NOT_AVAILABLE if there are too many groups, or etcd is too full: clients retry."""
         if sum(map(len, self._actors.values())) >= self._groups_max:
             raise GroupFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.need_room(Use.NEW, len(actor.name.encode()))
         return self._add(actor)
 
     def need_room(self, use: Use, size: int, keys: int = 1) -> None:
-        """Raises `GroupFailed` while etcd is too full for so many bytes in so many keys."""
+        """Raises `GroupFailed` while etcd is too full for `size` bytes in `keys` keys."""
         if not self._space.admits(use, size, keys):
             raise GroupFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def _turned(self, actor: AnyActor, kind: AnyKind, group: Any, *, is_behind: bool) -> AnyActor:
-        """An empty group of the other type, which takes over the record with its first change.
+    def _converted(
+        self, actor: AnyActor, group_type: AnyGroupType, group: Any, *, needs_write: bool
+    ) -> AnyActor:
+        """An empty group of the other type, which replaces the record with its first write.
 
-        COORDINATOR_LOAD_IN_PROGRESS while the old one is busy: both types' own refusals end a consumer.
+        COORDINATOR_LOAD_IN_PROGRESS while the old group is busy: both types' own errors would end a consumer.
         """
         if not actor.idle:
             raise GroupFailed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        kept = replace(actor.kept, stored=None, is_behind=is_behind)
-        before = actor if kept.revision else None
-        return Actor(actor.name, actor.held, kind, group, self._tools, kept=kept, before=before)
+        in_etcd = replace(actor.in_etcd, stored=None, needs_write=needs_write)
+        before = actor if in_etcd.revision else None
+        return Actor(actor.name, actor.held, group_type, group, self._shared, in_etcd=in_etcd, before=before)
 
     def _add(self, actor: AnyActor) -> AnyActor:
         actors = self._actors[actor.held.slot_id]
@@ -281,10 +280,10 @@ class Groups:
             yield from actors.values()
 
     def state_of(self, actor: AnyActor) -> str:
-        """As Kafka prints it, whichever type the group is of."""
-        if actor.kind is self._classic:
+        """The state of a group of either type, as Kafka prints it."""
+        if actor.type is self._classic:
             return describe(actor.group).state
-        return consumer_state(actor.group.saved).value
+        return consumer_state(actor.group.persisted).value
 
     @property
     def unreadable_count(self) -> int:
@@ -294,29 +293,29 @@ class Groups:
         return list(self._actors.get(slot_id, {}).values())
 
     def is_classic(self, actor: AnyActor) -> bool:
-        return actor.kind is self._classic
+        return actor.type is self._classic
 
     def empty_since_ms(self, actor: AnyActor) -> int | None:
-        """Wall time; None while it has members, something is under way, or nothing was written yet."""
-        kept = actor.kept
-        if not kept.revision or not actor.idle or not actor.kind.is_empty(actor.group):
+        """Wall time; None while the group has members, is busy, or was never written."""
+        in_etcd = actor.in_etcd
+        if not in_etcd.revision or not actor.idle or not actor.type.is_empty(actor.group):
             return None
-        return None if kept.empty_since_ms == NOT_EMPTY else kept.empty_since_ms
+        return None if in_etcd.empty_since_ms == NOT_EMPTY else in_etcd.empty_since_ms
 
     async def delete(self, actor: AnyActor) -> ErrorCode:
-        """DeleteGroups: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or it is gone; its offsets are the caller's."""
-        if actor.kind is self._classic:
-            reply = await actor.ask(lambda token: ClassicDelete(token=Token(token)))
+        """DeleteGroups: NONE, NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND. The caller deletes the group's offsets."""
+        if actor.type is self._classic:
+            reply = await actor.ask(lambda token: classic.Delete(token=classic.Token(token)))
         else:
-            reply = await actor.ask(lambda token: ConsumerDelete(token=token))
+            reply = await actor.ask(lambda token: consumer.Delete(token=token))
         error: ErrorCode = reply.error
         return error
 
-    def topics_changed(self, topics: Topics) -> None:
+    def topics_changed(self, topics: consumer.Topics) -> None:
         for actor in list(self.all()):
-            if actor.kind is self._consumer:
-                actor.tell(TopicsChanged(topics=topics))
+            if actor.type is self._consumer:
+                actor.tell(consumer.TopicsChanged(topics=topics))
 
 
 def _not_a_group(kv: KeyValue, error: Exception) -> None:
-    log.error("not the key of a group", key=repr(kv.key), why=str(error))
+    log.error("unknown group key", key=repr(kv.key), why=str(error))

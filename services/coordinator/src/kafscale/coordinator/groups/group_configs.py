@@ -19,7 +19,7 @@ from kafscale.storage.views import PrefixView
 log = structlog.get_logger(__name__)
 
 
-class GroupRules:
+class GroupConfigView:
     """`view` is to be run, and ready before groups are served."""
 
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace, rules: Rules) -> None:
@@ -35,9 +35,7 @@ class GroupRules:
         try:
             configs = decode_group_configs(self._keyspace.parse_group_config(kv.key), kv.value)
         except (UnreadableValue, ValueError) as error:
-            log.error(
-                "the configs of a group cannot be read and do not count", key=repr(kv.key), why=str(error)
-            )
+            log.error("group configs unreadable", key=repr(kv.key), why=str(error))
             return None
         session_ms, heartbeat_ms = configs.session_timeout_ms, configs.heartbeat_interval_ms
         return replace(

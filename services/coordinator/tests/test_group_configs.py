@@ -33,7 +33,7 @@ async def configure(one: Coordinator, group: str, **values: int) -> None:
     names = {"session_ms": SESSION_TIMEOUT_MS, "heartbeat_ms": HEARTBEAT_INTERVAL_MS}
     configs = GroupConfigs(group=group, values={names[name]: str(value) for name, value in values.items()})
     await one.etcd.put(one.keys.group_config(group), encode_group_configs(configs))
-    await one.parts.group_rules.view.refresh()
+    await one.parts.group_configs.view.refresh()
 
 
 async def interval_ms(one: Coordinator, group: str, epoch: int = 0) -> int:
@@ -49,7 +49,7 @@ async def test_the_heartbeat_interval_is_the_groups_own(one: Coordinator) -> Non
     assert await interval_ms(one, "g", epoch=1) == 7_000
     assert await interval_ms(one, "other") == DEFAULT_INTERVAL_MS
     await one.etcd.delete(one.keys.group_config("g"))
-    await one.parts.group_rules.view.refresh()
+    await one.parts.group_configs.view.refresh()
     assert await interval_ms(one, "g", epoch=1) == DEFAULT_INTERVAL_MS
 
 
@@ -64,8 +64,8 @@ async def test_the_session_timeout_is_the_groups_own(one: Coordinator, session_s
     for group in ("g", "other"):
         one.actor(group).tell(Tick())
     await until(lambda: one.actor("g").idle and one.actor("other").idle)
-    assert bool(one.actor("g").group.saved.members) is stays
-    assert bool(one.actor("other").group.saved.members) is not stays
+    assert bool(one.actor("g").group.persisted.members) is stays
+    assert bool(one.actor("other").group.persisted.members) is not stays
 
 
 async def test_configs_count_after_a_restart_and_damaged_ones_harm_no_other_group(

@@ -7,10 +7,11 @@ number has a limit, counted before a new one is made. Of admins that make the la
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from kafscale.admin.plan import Refused
-from kafscale.admin.topics import CAS_TRIES_MAX, TooContended
 from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, KeyValue, Put, Range, Txn
+from kafscale.storage.etcd.swap import swapped
 from kafscale.storage.group_configs import GroupConfigs, decode_group_configs, encode_group_configs
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.schema import UnreadableValue
@@ -46,7 +47,7 @@ def _decoded(group: str, record: KeyValue) -> GroupConfigs | Unreadable:
         return reason
 
 
-class GroupStore:
+class GroupConfigStore:
     """Every method raises EtcdError; `read` and `change` CorruptValue or UnknownSchema for an unreadable record."""
 
     def __init__(self, etcd: EtcdClient, keys: Keyspace, groups_max: int) -> None:
@@ -80,27 +81,32 @@ class GroupStore:
         return [self._keys.parse_group_config(kv.key) for kv in found.kvs]
 
     async def change(self, group: str, change: ChangeValues) -> GroupConfigs | Refused:
-        """Applies `change` to what is set now. A group of which nothing is set any more has no record."""
+        """Applies `change` to the configs that are set now. A group without configs has no record.
+
+        Raises TooContended.
+        """
+        return await swapped(
+            f"the config record of group '{group}'", partial(self._try_change, group, change)
+        )
+
+    async def _try_change(self, group: str, change: ChangeValues) -> GroupConfigs | Refused | None:
+        old = await self.read(group)
+        values = change(old.values)
+        if isinstance(values, Refused):
+            return values
+        if values == old.values:
+            return old
+        if not old.mod_revision and (full := await self._is_full()):
+            return full
         key = self._keys.group_config(group)
-        for _ in range(CAS_TRIES_MAX):
-            old = await self.read(group)
-            values = change(old.values)
-            if isinstance(values, Refused):
-                return values
-            if values == old.values:
-                return old
-            if not old.mod_revision and (full := await self._is_full()):
-                return full
-            new = GroupConfigs(group=group, values=values)
-            result = await self._etcd.txn(
-                Txn(
-                    compare=(Compare(key, "mod", "=", old.mod_revision),),
-                    success=(Put(key, encode_group_configs(new)) if values else Delete(key),),
-                )
+        new = GroupConfigs(group=group, values=values)
+        result = await self._etcd.txn(
+            Txn(
+                compare=(Compare(key, "mod", "=", old.mod_revision),),
+                success=(Put(key, encode_group_configs(new)) if values else Delete(key),),
             )
-            if result.succeeded:
-                return new
-        raise TooContended(f"the config record of group '{group}'")
+        )
+        return new if result.succeeded else None
 
     async def _is_full(self) -> Refused | None:
         prefix = self._keys.group_configs_prefix()

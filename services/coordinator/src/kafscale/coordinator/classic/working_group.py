@@ -28,7 +28,7 @@ from kafscale.wire.errors import ErrorCode
 
 
 @dataclass(slots=True, kw_only=True)
-class Turn:
+class WorkingGroup:
     """Mutable, and alive for one step only. The fields are the group's."""
 
     now_ms: int
@@ -48,7 +48,7 @@ class Turn:
     entered: list[Phase] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, group: Group, now_ms: int, rules: Rules) -> Turn:
+    def begin(cls, group: Group, now_ms: int, rules: Rules) -> WorkingGroup:
         return cls(
             now_ms=now_ms,
             rules=rules,

@@ -1,9 +1,10 @@
-"""The machine of KIP-848 as the actor drives it, and its keys in etcd: one of the group, and three of each member.
+"""The consumer group type (KIP-848): its machine as the actor drives it, and its keys in etcd. Pure.
 
-What a step writes is what it changed. A change too large for one transaction is safe in pieces, since it moves the
-group epoch past the target's: meanwhile the group's key says that the target is of an older epoch, and whoever reads
-the group then computes it anew. Only the member that the step is about may get partitions by it, and what that
-member has is written last.
+A group has one key, and up to three keys for each member. A step writes only the keys that it changed. A change too
+large for one transaction is safe in parts, because it raises the group epoch above the target's epoch. Until the last
+part is written, the group's key says that the target has an older epoch, and a coordinator that reads the group then
+computes the target again. Only the member that sent the heartbeat may get partitions in this step, and the partitions
+of that member are written last.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from kafscale.coordinator.consumer.model import (
     MemberId,
     MemberState,
     Partitions,
+    PersistedGroup,
     Reply,
     Rules,
-    Saved,
     Tick,
     Topics,
 )
-from kafscale.coordinator.groups.writes import Change
+from kafscale.coordinator.groups.group_txns import GroupChange
 from kafscale.storage import groups as records
 from kafscale.storage.consumer_groups import (
     Part,
@@ -42,21 +43,23 @@ _STATES = {state: records.ConsumerMemberState[state.name] for state in MemberSta
 _STATES_BACK = {there: here for here, there in _STATES.items()}
 
 
-class ConsumerKind:
-    """`Kind[Group, Event, Saved]`. `rules`: of a group; `topics` is the shell's one mapping of what exists."""
+class ConsumerGroupType:
+    """`GroupType[Group, Event, PersistedGroup]`. `rules`: of a group; `topics` is the shell's one mapping of what
+    exists.
+    """
 
     def __init__(self, rules: Callable[[str], Rules], topics: Callable[[], Topics]) -> None:
         self._rules = rules
         self._topics = topics
 
     def fresh(self, name: str, now_ms: int) -> Group:
-        return restore(Saved(group_id=name), now_ms, self._topics(), self._rules(name))
+        return restore(PersistedGroup(group_id=name), now_ms, self._topics(), self._rules(name))
 
-    def restored(self, saved: Saved, now_ms: int) -> Group:
-        return restore(saved, now_ms, self._topics(), self._rules(saved.group_id))
+    def restored(self, persisted: PersistedGroup, now_ms: int) -> Group:
+        return restore(persisted, now_ms, self._topics(), self._rules(persisted.group_id))
 
     def step(self, group: Group, event: Event, now_ms: int) -> tuple[Group, Sequence[Reply]]:
-        done = step(group, event, now_ms, self._rules(group.saved.group_id))
+        done = step(group, event, now_ms, self._rules(group.persisted.group_id))
         return done.group, done.replies
 
     def next_deadline(self, group: Group) -> int | None:
@@ -65,83 +68,86 @@ class ConsumerKind:
     def must_save(self, before: Group, after: Group) -> bool:
         return durable(before) != durable(after)
 
-    def durable(self, group: Group) -> Saved:
+    def durable(self, group: Group) -> PersistedGroup:
         return durable(group)
-
-    def is_kept(self, group: Group) -> bool:
-        return durable(group).epoch != 0
 
     def reborn(self, name: str, group: Group, now_ms: int) -> Group:
         return self.restored(durable(group), now_ms)
 
-    def parts_changed(self, stored: Saved | None, group: Group) -> int:
+    def parts_changed(self, stored: PersistedGroup | None, group: Group) -> int:
         return sum(1 for _ in _changed(stored, durable(group)))
 
-    def change(self, name: str, stored: Saved | None, group: Group, empty_since_ms: int) -> Change:
+    def change(
+        self, name: str, stored: PersistedGroup | None, group: Group, empty_since_ms: int
+    ) -> GroupChange:
         return change_of(name, stored, durable(group), empty_since_ms)
 
     def tick(self) -> Event:
         return Tick()
 
     def abandon(self, token: int) -> Event | None:
-        return None  # nothing is parked
+        return None  # this machine parks no request
 
     def exists(self, group: Group) -> bool:
-        return self.is_kept(group)
+        return group.persisted.epoch != 0
 
     def generation(self, group: Group) -> int:
-        return group.saved.epoch
+        return group.persisted.epoch
 
     def is_empty(self, group: Group) -> bool:
-        return not group.saved.members
+        return not group.persisted.members
 
 
-def change_of(name: str, stored: Saved | None, saved: Saved, empty_since_ms: int) -> Change:
-    """What makes of `stored`, which etcd has, `saved`. None: etcd has nothing, or all of it in one old record."""
-    if saved.epoch == 0:
-        return Change(record=None)
+def change_of(
+    name: str, stored: PersistedGroup | None, persisted: PersistedGroup, empty_since_ms: int
+) -> GroupChange:
+    """The change from `stored`, which etcd has, to `persisted`. None: etcd has no record, or one of the old format."""
+    if persisted.epoch == 0:
+        return GroupChange(record=None)
 
     def record(assignment_epoch: int) -> bytes:
         state = records.ConsumerGroupMetadata(
-            group_epoch=saved.epoch, assignment_epoch=assignment_epoch, metadata_hash=saved.metadata_hash
+            group_epoch=persisted.epoch,
+            assignment_epoch=assignment_epoch,
+            metadata_hash=persisted.metadata_hash,
         )
         return encode_group(records.GroupRecord(group=name, state=state, empty_since_ms=empty_since_ms))
 
-    parts = {part: _value(part, saved) for part in _changed(stored, saved)}
+    parts = {part: _value(part, persisted) for part in _changed(stored, persisted)}
     if stored is None:
-        return Change(record=record(saved.target_epoch), early=parts)
-    if saved.epoch == stored.target_epoch:
-        return Change(record=record(saved.target_epoch), late=parts)
+        return GroupChange(record=record(persisted.target_epoch), early=parts)
+    if persisted.epoch == stored.target_epoch:
+        return GroupChange(record=record(persisted.target_epoch), late=parts)
     late = {part: value for part, value in parts.items() if value is not None and _is_late(part, stored)}
-    return Change(
-        record=record(saved.target_epoch),
+    return GroupChange(
+        record=record(persisted.target_epoch),
         between=record(stored.target_epoch),
         early={part: value for part, value in parts.items() if part not in late},
         late=late,
     )
 
 
-def _is_late(part: Part, stored: Saved) -> bool:
-    """Of a member that is new, all; of others what they said and have."""
+def _is_late(part: Part, stored: PersistedGroup) -> bool:
+    """Of a new member, all its keys; of another, its metadata and its assignment."""
     return part.kind is not PartKind.TARGET or MemberId(part.member_id) not in stored.members
 
 
-def _changed(stored: Saved | None, saved: Saved) -> Iterator[Part]:
-    """By member. What is the same object is the same, and that is the rule."""
+def _changed(stored: PersistedGroup | None, persisted: PersistedGroup) -> Iterator[Part]:
+    """The changed keys, by member. Unchanged members are the same object, which makes this cheap."""
     before: Mapping[MemberId, Member] = {} if stored is None else stored.members
     targets: Mapping[MemberId, Partitions] = {} if stored is None else stored.target
-    for member_id, member in saved.members.items():
+    for member_id, member in persisted.members.items():
         old = before.get(member_id)
         if old is not member:
             if old is None or _said(old) != _said(member):
                 yield Part(PartKind.METADATA, member_id)
             if old is None or _has(old) != _has(member):
                 yield Part(PartKind.ASSIGNMENT, member_id)
-        target, old_target = saved.target.get(member_id, NOTHING), targets.get(member_id, NOTHING)
+        target, old_target = persisted.target.get(member_id, NOTHING), targets.get(member_id, NOTHING)
         if target is not old_target and target != old_target:
             yield Part(PartKind.TARGET, member_id)
     for member_id in before:
-        if member_id not in saved.members:
+        if member_id not in persisted.members:
             yield Part(PartKind.METADATA, member_id)
             yield Part(PartKind.ASSIGNMENT, member_id)
             if targets.get(member_id):
@@ -165,9 +171,9 @@ def _has(member: Member) -> tuple[object, ...]:
     return (member.epoch, member.previous_epoch, member.state, member.assigned, member.revoking)
 
 
-def _value(part: Part, saved: Saved) -> bytes | None:
+def _value(part: Part, persisted: PersistedGroup) -> bytes | None:
     member_id = MemberId(part.member_id)
-    member = saved.members.get(member_id)
+    member = persisted.members.get(member_id)
     if member is None:
         return None
     match part.kind:
@@ -176,7 +182,7 @@ def _value(part: Part, saved: Saved) -> bytes | None:
         case PartKind.ASSIGNMENT:
             return encode_member_assignment(_member_record(member))
         case PartKind.TARGET:
-            target = saved.target.get(member_id, NOTHING)
+            target = persisted.target.get(member_id, NOTHING)
             return encode_target(_listed(target)) if target else None
         case _:
             assert_never(part.kind)
@@ -201,8 +207,8 @@ def _member_record(member: Member) -> records.ConsumerMember:
     )
 
 
-def saved_of(name: str, record: records.ConsumerGroup) -> Saved:
-    return Saved(
+def persisted_of(name: str, record: records.ConsumerGroup) -> PersistedGroup:
+    return PersistedGroup(
         group_id=name,
         epoch=record.group_epoch,
         target_epoch=record.assignment_epoch,

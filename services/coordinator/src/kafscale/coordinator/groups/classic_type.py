@@ -1,4 +1,4 @@
-"""The classic machine as the actor drives it, and its record in etcd: one value, which changes with each generation."""
+"""The classic group type: its machine as the actor drives it, and its record in etcd, which is one value. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kafscale.coordinator.classic.model import (
     Group,
     InstanceId,
     MemberId,
+    PersistedGroup,
+    PersistedMember,
     Reply,
     Rules,
-    SavedGroup,
-    SavedMember,
     Tick,
     Token,
 )
-from kafscale.coordinator.groups.writes import Change
+from kafscale.coordinator.groups.group_txns import GroupChange
 from kafscale.storage.groups import (
     ClassicGroup,
     ClassicMember,
@@ -30,8 +30,8 @@ from kafscale.storage.groups import (
 )
 
 
-class ClassicKind:
-    """`Kind[Group, Event, SavedGroup | None]`."""
+class ClassicGroupType:
+    """`GroupType[Group, Event, PersistedGroup | None]`."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -39,8 +39,8 @@ class ClassicKind:
     def fresh(self) -> Group:
         return Group()
 
-    def restored(self, saved: SavedGroup, now_ms: int) -> Group:
-        return restore(saved, now_ms, self._rules)
+    def restored(self, persisted: PersistedGroup, now_ms: int) -> Group:
+        return restore(persisted, now_ms, self._rules)
 
     def step(self, group: Group, event: Event, now_ms: int) -> tuple[Group, Sequence[Reply]]:
         done = step(group, event, now_ms, self._rules)
@@ -52,25 +52,24 @@ class ClassicKind:
     def must_save(self, before: Group, after: Group) -> bool:
         return must_save(before, after)
 
-    def is_kept(self, group: Group) -> bool:
-        return durable(group) is not None
-
     def reborn(self, name: str, group: Group, now_ms: int) -> Group:
-        saved = durable(group)
-        return Group() if saved is None else restore(saved, now_ms, self._rules)
+        persisted = durable(group)
+        return Group() if persisted is None else restore(persisted, now_ms, self._rules)
 
-    def durable(self, group: Group) -> SavedGroup | None:
+    def durable(self, group: Group) -> PersistedGroup | None:
         return durable(group)
 
-    def parts_changed(self, stored: SavedGroup | None, group: Group) -> int:
+    def parts_changed(self, stored: PersistedGroup | None, group: Group) -> int:
         return 0
 
-    def change(self, name: str, stored: SavedGroup | None, group: Group, empty_since_ms: int) -> Change:
-        saved = durable(group)
-        if saved is None:
-            return Change(record=None)
-        state = GroupRecord(group=name, state=_to_record(saved), empty_since_ms=empty_since_ms)
-        return Change(record=encode_group(state))
+    def change(
+        self, name: str, stored: PersistedGroup | None, group: Group, empty_since_ms: int
+    ) -> GroupChange:
+        persisted = durable(group)
+        if persisted is None:
+            return GroupChange(record=None)
+        state = GroupRecord(group=name, state=_to_record(persisted), empty_since_ms=empty_since_ms)
+        return GroupChange(record=encode_group(state))
 
     def tick(self) -> Event:
         return Tick()
@@ -88,19 +87,19 @@ class ClassicKind:
         return not group.members
 
 
-def _to_record(saved: SavedGroup) -> ClassicGroup:
-    if not saved.members:
+def _to_record(persisted: PersistedGroup) -> ClassicGroup:
+    if not persisted.members:
         phase = ClassicPhase.EMPTY
-    elif saved.rebalancing:
+    elif persisted.rebalancing:
         phase = ClassicPhase.PREPARING_REBALANCE
     else:
         phase = ClassicPhase.STABLE
-    protocol = saved.protocol_name or ""
+    protocol = persisted.protocol_name or ""
     return ClassicGroup(
-        generation=saved.generation,
-        protocol_type=saved.protocol_type,
-        protocol=saved.protocol_name,
-        leader=saved.leader,
+        generation=persisted.generation,
+        protocol_type=persisted.protocol_type,
+        protocol=persisted.protocol_name,
+        leader=persisted.leader,
         phase=phase,
         members=tuple(
             ClassicMember(
@@ -113,20 +112,20 @@ def _to_record(saved: SavedGroup) -> ClassicGroup:
                 protocols=(ClassicProtocol(name=protocol, metadata=member.metadata),),
                 assignment=member.assignment,
             )
-            for member in saved.members
+            for member in persisted.members
         ),
     )
 
 
-def saved_of(record: ClassicGroup) -> SavedGroup:
-    return SavedGroup(
+def persisted_of(record: ClassicGroup) -> PersistedGroup:
+    return PersistedGroup(
         generation=Generation(record.generation),
         protocol_type=record.protocol_type,
         protocol_name=record.protocol,
         leader=None if record.leader is None else MemberId(record.leader),
         rebalancing=record.phase in (ClassicPhase.PREPARING_REBALANCE, ClassicPhase.COMPLETING_REBALANCE),
         members=tuple(
-            SavedMember(
+            PersistedMember(
                 member_id=MemberId(member.id),
                 instance_id=None if member.instance_id is None else InstanceId(member.instance_id),
                 client_id=member.client_id,

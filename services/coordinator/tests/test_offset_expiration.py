@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 import pytest_asyncio
 from kafscale.coordinator.groups import commits as commits_module
-from kafscale.coordinator.groups import upkeep as upkeep_module
+from kafscale.coordinator.groups import offset_expiration
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.handlers import offset_commit
 from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
@@ -52,17 +52,17 @@ async def kept(one: Coordinator, group: str = "g") -> int:
     return len(found)
 
 
-async def upkeep(one: Coordinator, group: str = "g") -> None:
-    await one.parts.upkeep.slot(one.parts.groups.slot(group))
+async def expire_offsets(one: Coordinator, group: str = "g") -> None:
+    await one.parts.offset_expiration.slot(one.parts.groups.slot(group))
 
 
 async def test_an_empty_group_is_forgotten_after_its_retention_and_not_before(one: Coordinator) -> None:
     await commit(one)
     one.clock.later_ms = WEEK_MS - 60_000
-    await upkeep(one)
+    await expire_offsets(one)
     assert await kept(one) == 1
     one.clock.later_ms = WEEK_MS + 1
-    await upkeep(one)
+    await expire_offsets(one)
     assert await kept(one) == 0
     assert await record(one) is None
     assert one.parts.groups.find("g") is None
@@ -72,20 +72,20 @@ async def test_retention_begins_when_the_last_member_has_gone(one: Coordinator) 
     await commit(one)
     member_id = await stable(one)
     one.clock.later_ms = 2 * WEEK_MS
-    await upkeep(one)
+    await expire_offsets(one)
     assert await kept(one) == 1  # it has a member
     assert await leave(one, member_id) == 0
-    await upkeep(one)
+    await expire_offsets(one)
     assert await kept(one) == 1
     one.clock.later_ms = 3 * WEEK_MS + 1
-    await upkeep(one)
+    await expire_offsets(one)
     assert await kept(one) == 0
 
 
 async def test_a_commit_may_ask_for_its_own_retention(one: Coordinator) -> None:
     await commit(one, retention_ms=1_000)
     one.clock.later_ms = 2_000
-    await upkeep(one)
+    await expire_offsets(one)
     assert await kept(one) == 0
     assert await record(one) is not None
 
@@ -97,7 +97,7 @@ async def test_offsets_of_a_deleted_topic_go_and_those_of_one_just_made_stay(one
     await one.etcd.delete(one.keys.topic("t"))
     await until(lambda: one.topics.by_name("t") is None)
     await make_topic(one.etcd, one.keys, "just-made")
-    await upkeep(one)
+    await expire_offsets(one)
     assert await kept(one) == 1
 
 
@@ -113,7 +113,7 @@ async def test_a_commit_that_crosses_the_upkeep_stays(one: Coordinator) -> None:
         return found
 
     commits.read_page = slow  # type: ignore[method-assign]
-    await upkeep(one)
+    await expire_offsets(one)
     commits.read_page = honest  # type: ignore[method-assign]
     assert await kept(one) == 1
     assert one.parts.groups.find("g") is not None
@@ -127,10 +127,10 @@ async def test_an_offset_without_a_group_goes_in_its_time(one: Coordinator) -> N
         (topic_id, 0): CommittedOffset(offset=1, commit_ms=now_ms)
     }
     await one.parts.commits.write(held, "stray", offset)
-    await upkeep(one, "stray")
+    await expire_offsets(one, "stray")
     assert await kept(one, "stray") == 1
     one.clock.later_ms = WEEK_MS + 1
-    await upkeep(one, "stray")
+    await expire_offsets(one, "stray")
     assert await kept(one, "stray") == 0
 
 
@@ -147,7 +147,7 @@ async def test_a_slot_that_goes_during_the_upkeep_ends_nothing_else(one: Coordin
         return True
 
     commits.expire = gone  # type: ignore[assignment,method-assign]
-    await one.parts.upkeep.slot(held)
+    await one.parts.offset_expiration.slot(held)
     commits.expire = honest  # type: ignore[method-assign]
     await one.has(64)
     assert await kept(one) == 1
@@ -167,11 +167,11 @@ async def test_a_group_larger_than_a_page_is_forgotten_with_all_its_offsets_or_n
         held, "g", {(topic_id, n): old for n in range(1, 8)} | {(topic_id, 0): last}
     )
     one.clock.later_ms = WEEK_MS + 1_000
-    await upkeep(one)
+    await expire_offsets(one)
     assert await kept(one) == 1
     assert await record(one) is not None
     one.clock.later_ms = 2 * WEEK_MS + 1_000
-    await upkeep(one)
+    await expire_offsets(one)
     assert await kept(one) == 0
     assert await record(one) is None
 
@@ -185,8 +185,8 @@ async def gone(one: Coordinator) -> None:
 async def test_the_loop_runs_soon_after_a_topic_went(
     one: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep_module, "SETTLE_S", 0.0)
-    monkeypatch.setattr(upkeep_module, "SLOT_PAUSE_S", 0.0)
+    monkeypatch.setattr(offset_expiration, "SETTLE_S", 0.0)
+    monkeypatch.setattr(offset_expiration, "SLOT_PAUSE_S", 0.0)
     await commit(one)
     await one.etcd.delete(one.keys.topic("t"))
     await gone(one)
@@ -195,9 +195,9 @@ async def test_the_loop_runs_soon_after_a_topic_went(
 async def test_the_loop_runs_again_and_again_as_time_goes_by(
     one: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep_module, "SLOT_PAUSE_S", 0.0)
+    monkeypatch.setattr(offset_expiration, "SLOT_PAUSE_S", 0.0)
     parts = one.parts
-    often = upkeep_module.Upkeep(
+    often = offset_expiration.OffsetExpiration(
         slots=parts.slots,
         groups=parts.groups,
         commits=parts.commits,
@@ -218,12 +218,12 @@ async def test_the_loop_runs_again_and_again_as_time_goes_by(
 async def test_what_the_upkeep_did_not_expect_ends_the_process_and_not_the_loop_alone(
     one: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep_module, "SETTLE_S", 0.0)
+    monkeypatch.setattr(offset_expiration, "SETTLE_S", 0.0)
 
     async def broken(_held: object) -> None:
         raise RuntimeError("a mistake of ours")
 
-    one.parts.upkeep.slot = broken  # type: ignore[method-assign]
+    one.parts.offset_expiration.slot = broken  # type: ignore[method-assign]
     await one.etcd.delete(one.keys.topic("t"))
     ended = await one.ended()
     assert isinstance(ended, ExceptionGroup)
@@ -252,7 +252,7 @@ async def test_a_group_whose_offset_came_when_its_last_one_went_is_not_forgotten
         return all_gone
 
     commits.expire = slow  # type: ignore[method-assign]
-    await one.parts.upkeep.slot(held)
+    await one.parts.offset_expiration.slot(held)
     await asyncio.gather(*crossing)
     assert await kept(one) == 1
     assert await record(one) is not None

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 PartitionKey = tuple[TopicId, int]
 
 
-class Sizes:
+class PartitionSizes:
     def __init__(self, etcd: EtcdClient, keys: Keyspace) -> None:
         self._etcd = etcd
         self._keys = keys
@@ -52,6 +52,6 @@ def _held(head: RangeResult, meta: RangeResult) -> int:
         committed = decode_head(head.kvs[0].value).bytes if head.kvs else 0
         freed = decode_meta(meta.kvs[0].value).freed if meta.kvs else 0
     except UnreadableValue as error:
-        log.error("a partition's size cannot be read", why=str(error))
+        log.error("partition size unreadable", why=str(error))
         return UNKNOWN
     return committed - freed

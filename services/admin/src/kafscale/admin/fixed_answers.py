@@ -1,6 +1,7 @@
-"""What the APIs of ACLs have in common: there is no authorizer, so nothing is kept and there is nothing to describe.
+"""Kafka APIs that read and write nothing here: the request alone determines the answer.
 
-The answer is SECURITY_DISABLED in every place that it has for an error, as a Kafka broker without one answers.
+The ACL APIs are among them. There is no authorizer, so they answer SECURITY_DISABLED in every field for an error, as a
+Kafka broker without an authorizer does.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ A = TypeVar("A", bound=msgspec.Struct)
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
-def disabled(
+def fixed_answer(
     decode: Callable[[Buffer, int], Q],
-    refuse: Callable[[Q], A],
+    answer: Callable[[Q], A],
     encode: Callable[[A, int], Sequence[Buffer]],
 ) -> AsyncHandler:
-    async def refused(inbound: InboundRequest) -> Sequence[Buffer]:
-        return answered(inbound, refuse(decode(inbound.body, inbound.meta.api_version)), encode)
+    async def handle(inbound: InboundRequest) -> Sequence[Buffer]:
+        return answered(inbound, answer(decode(inbound.body, inbound.meta.api_version)), encode)
 
-    return refused
+    return handle

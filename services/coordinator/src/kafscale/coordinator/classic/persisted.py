@@ -1,23 +1,23 @@
 """Hard and soft state (raft's HardState and SoftState): what of a group must survive, and its return.
 
-The law: a reply never claims more than what was saved with it. Members count once they are part of a
+The law: a reply never claims more than what was persisted with it. Members count once they are part of a
 generation; newcomers, ids given out, deadlines and parked requests are soft, so a group is written
 when a rebalance begins, when a generation is made, when it is assigned, and when somebody goes.
 """
 
 from __future__ import annotations
 
-from kafscale.coordinator.classic.model import Group, Member, Phase, Rules, SavedGroup, SavedMember
+from kafscale.coordinator.classic.model import Group, Member, PersistedGroup, PersistedMember, Phase, Rules
 
 
-def durable(group: Group) -> SavedGroup | None:
+def durable(group: Group) -> PersistedGroup | None:
     """None: there is nothing to keep (any more), the record may go."""
     if not group.known or group.phase is Phase.DEAD:
         return None
-    members = tuple(_saved(m, m.metadata) for m in group.members.values() if m.metadata is not None)
+    members = tuple(_persisted(m, m.metadata) for m in group.members.values() if m.metadata is not None)
     ids = [member.member_id for member in members]
     leader = group.leader if group.leader in ids else next(iter(ids), None)
-    return SavedGroup(
+    return PersistedGroup(
         generation=group.generation,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name if members else None,
@@ -48,13 +48,13 @@ def _hard(member: Member) -> tuple[object, ...]:
     return member.member_id, member.instance_id, *client, *timeouts, member.metadata, member.assignment
 
 
-def restore(saved: SavedGroup, now_ms: int, rules: Rules) -> Group:
+def restore(persisted: PersistedGroup, now_ms: int, rules: Rules) -> Group:
     """Everyone gets a full session. A half-made rebalance starts over: members keep their generation,
     and their next request tells them to join again."""
     del rules  # the bounds are checked where members come in; whoever is in, stays
-    members = {m.member_id: _restored(m, saved.protocol_name or "", now_ms) for m in saved.members}
+    members = {m.member_id: _restored(m, persisted.protocol_name or "", now_ms) for m in persisted.members}
     phase, deadline_ms = Phase.EMPTY, None
-    if members and saved.rebalancing:
+    if members and persisted.rebalancing:
         longest_ms = max(member.rebalance_timeout_ms for member in members.values())
         phase, deadline_ms = Phase.PREPARING_REBALANCE, now_ms + max(1, longest_ms)
     elif members:
@@ -62,17 +62,17 @@ def restore(saved: SavedGroup, now_ms: int, rules: Rules) -> Group:
     return Group(
         phase=phase,
         known=True,
-        generation=saved.generation,
-        protocol_type=saved.protocol_type,
-        protocol_name=saved.protocol_name,
-        leader=saved.leader,
+        generation=persisted.generation,
+        protocol_type=persisted.protocol_type,
+        protocol_name=persisted.protocol_name,
+        leader=persisted.leader,
         members=members,
         rebalance_deadline_ms=deadline_ms,
     )
 
 
-def _saved(member: Member, metadata: bytes) -> SavedMember:
-    return SavedMember(
+def _persisted(member: Member, metadata: bytes) -> PersistedMember:
+    return PersistedMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,
@@ -84,17 +84,17 @@ def _saved(member: Member, metadata: bytes) -> SavedMember:
     )
 
 
-def _restored(saved: SavedMember, protocol: str, now_ms: int) -> Member:
+def _restored(persisted: PersistedMember, protocol: str, now_ms: int) -> Member:
     """Of all that the member offered only the chosen protocol is known, as after a failover of Kafka."""
     return Member(
-        member_id=saved.member_id,
-        instance_id=saved.instance_id,
-        client_id=saved.client_id,
-        client_host=saved.client_host,
-        session_timeout_ms=saved.session_timeout_ms,
-        rebalance_timeout_ms=saved.rebalance_timeout_ms,
-        protocols=((protocol, saved.metadata),),
-        metadata=saved.metadata,
-        assignment=saved.assignment,
-        session_deadline_ms=now_ms + saved.session_timeout_ms,
+        member_id=persisted.member_id,
+        instance_id=persisted.instance_id,
+        client_id=persisted.client_id,
+        client_host=persisted.client_host,
+        session_timeout_ms=persisted.session_timeout_ms,
+        rebalance_timeout_ms=persisted.rebalance_timeout_ms,
+        protocols=((protocol, persisted.metadata),),
+        metadata=persisted.metadata,
+        assignment=persisted.assignment,
+        session_deadline_ms=now_ms + persisted.session_timeout_ms,
     )

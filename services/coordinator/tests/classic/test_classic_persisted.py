@@ -5,7 +5,7 @@ import struct
 import pytest
 from classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
 from kafscale.coordinator.classic.machine import durable, next_deadline, restore
-from kafscale.coordinator.classic.model import Phase, SavedGroup
+from kafscale.coordinator.classic.model import PersistedGroup, Phase
 from kafscale.coordinator.classic.queries import describe, offset_delete_refusal, subscribed_topics
 from kafscale.wire.errors import ErrorCode
 
@@ -17,7 +17,7 @@ def subscription(*topics: bytes, version: int = 3, rest: bytes = b"\xff\xff\xff\
     return struct.pack(">hi", version, len(topics)) + named + rest
 
 
-def saved(desk: Desk) -> SavedGroup:
+def persisted(desk: Desk) -> PersistedGroup:
     value = durable(desk.group)
     assert value is not None
     return value
@@ -76,15 +76,15 @@ def test_a_rebalance_that_starts_over_has_an_end() -> None:
 def test_newcomers_are_not_saved_before_their_generation() -> None:
     desk = Desk()
     desk.stable("a")
-    before = saved(desk)
+    before = persisted(desk)
     desk.join("b", v4=True)
-    assert saved(desk) == before
+    assert persisted(desk) == before
     desk.join("b", v4=True)
-    assert [m.member_id for m in saved(desk).members] == [desk.ids["a"]]
-    assert saved(desk).rebalancing
-    at_begin = saved(desk)
+    assert [m.member_id for m in persisted(desk).members] == [desk.ids["a"]]
+    assert persisted(desk).rebalancing
+    at_begin = persisted(desk)
     desk.join("c")
-    assert saved(desk) == at_begin, "each further one costs no write"
+    assert persisted(desk) == at_begin, "each further one costs no write"
 
 
 def test_a_first_rebalance_saves_nothing_until_it_is_done() -> None:
@@ -92,7 +92,7 @@ def test_a_first_rebalance_saves_nothing_until_it_is_done() -> None:
     desk.join("a")
     assert durable(desk.group) is None
     desk.wait(3_000)
-    assert saved(desk).generation == 1
+    assert persisted(desk).generation == 1
 
 
 def test_after_a_crash_a_group_that_was_left_is_empty_and_its_generation_goes_on() -> None:
@@ -119,7 +119,7 @@ def test_a_leader_that_was_never_saved_is_succeeded_after_a_crash() -> None:
 def test_restoring_knows_only_the_chosen_protocol() -> None:
     desk = Desk()
     desk.stable("a", a=(("range", b"r"), ("sticky", b"s")))
-    group = restore(saved(desk), 0, desk.judge.rules)
+    group = restore(persisted(desk), 0, desk.judge.rules)
     assert group.members[desk.ids["a"]].protocols == (("range", b"r"),)
 
 

@@ -14,7 +14,7 @@ import asyncio
 import structlog
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import Commits, Page, Stored, UnreadableOffset
-from kafscale.coordinator.groups.host import AnyActor, Groups
+from kafscale.coordinator.groups.registry import AnyActor, Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.slots import ALL_SLOTS, Held, Slots
 from kafscale.storage.etcd.client import EtcdError
@@ -34,7 +34,7 @@ NEVER_THERE_MS = 0
 """Of an offset without a group only its own age counts."""
 
 
-class Upkeep:
+class OffsetExpiration:
     """See the module's law. `run` it while slots are held."""
 
     def __init__(
@@ -131,10 +131,10 @@ class Upkeep:
 
     async def _forget(self, held: Held, actor: AnyActor) -> None:
         """In the turn of commits, after a last look: one may have come since the group's offsets were read."""
-        async with self._commits.turn(actor.name):
+        async with self._commits.order_lock(actor.name):
             if self._commits.is_writing(held, actor.name) or await self._commits.read(held, actor.name) != {}:
                 return
-            log.info("an empty group without offsets is forgotten", group=actor.name)
+            log.info("empty group removed", group=actor.name)
             await self._groups.delete(actor)
 
     def _is_due(self, stored: Stored, empty_since_ms: int | None) -> bool:

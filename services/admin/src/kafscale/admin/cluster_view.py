@@ -1,0 +1,85 @@
+"""The cluster as clients see it: its id, brokers, controller and leaders.
+
+Metadata, DescribeCluster and DescribeTopicPartitions use these functions, so their answers agree. The id is in etcd.
+The rest comes from watched views, and nothing of it is stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+
+import structlog
+from kafscale.admin.context import AdminContext
+from kafscale.storage.brokers import Broker, brokers_on
+from kafscale.storage.etcd.client import Compare, EtcdClient, Put, Range, RangeResult, Txn
+from kafscale.storage.heads import parse_value
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.topics import Topic, TopicState
+from kafscale.store.v1.store_pb2 import Cluster
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN_EPOCH = -1
+# Bit n is AclOperation n. Without an authorizer everything is allowed (KIP-430).
+TOPIC_OPERATIONS = 0b1101_1111_1000
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+
+
+async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int) -> str | None:
+    """The cluster's id, which the first admin creates: 16 random bytes in URL-safe base64, as Kafka's. Raises
+    EtcdError.
+
+    None if its record cannot be read. Clients then get no id, and everything else works.
+    """
+    key = keys.cluster()
+    drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    ours = Cluster(schema=1, cluster_id=drawn, created_ms=now_ms)
+    result = await etcd.txn(
+        Txn(
+            compare=(Compare(key, "version", "=", 0),),
+            success=(Put(key, ours.SerializeToString()),),
+            failure=(Range(key),),
+        )
+    )
+    if result.succeeded:
+        return ours.cluster_id
+    held = result.responses[0]
+    assert isinstance(held, RangeResult)
+    record = Cluster()
+    try:
+        parse_value(record, held.kvs[0].value, "cluster record")
+    except UnreadableValue as error:
+        log.error("cluster id unreadable", why=str(error))
+        return None
+    return record.cluster_id
+
+
+async def brokers_of(context: AdminContext, listener: str | None) -> tuple[Broker, ...]:
+    """By rising node id. If the view has no front door, etcd is read before the answer says that there is none."""
+    if not context.front_doors.instances():
+        await context.front_doors.refresh()
+    return brokers_on(listener, context.front_doors.instances())
+
+
+def controller_of(brokers: tuple[Broker, ...]) -> int:
+    """Every broker accepts a controller's requests, so the first one is named."""
+    return brokers[0].node_id if brokers else -1
+
+
+def leader_epoch(context: AdminContext, topic: Topic, partition: int) -> int:
+    """The epoch of the partition's owner; -1 if no instance has claimed the partition."""
+    owner = context.owners.items.get(context.keys.owner(topic.topic_id, partition))
+    return owner.epoch if owner is not None else UNKNOWN_EPOCH
+
+
+def active(context: AdminContext) -> list[Topic]:
+    """The topics that are not being deleted, by name."""
+    topics = [topic for topic in context.topics.all() if topic.state is TopicState.ACTIVE]
+    return sorted(topics, key=lambda topic: topic.name)
+
+
+def active_by_name(context: AdminContext, name: str) -> Topic | None:
+    topic = context.topics.by_name(name)
+    return topic if topic is not None and topic.state is TopicState.ACTIVE else None
