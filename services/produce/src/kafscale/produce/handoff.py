@@ -1,9 +1,9 @@
 """Giving partitions away: to a newly ready instance that should have them, and all of them at the end.
 
 The order is the law: stop appending (a definite refusal), commit what was taken, save the producer
-state, and only then write the head without owner. The successor hears of it by an offer, or by the
-first request that is routed to it; a lost offer costs time only. A partition that cannot be drained
-in time is dropped instead, and a claim elsewhere fences what is left of it.
+state, and only then write the head and the owner record without owner. That record names the
+successor, which watches the owner records of all partitions and claims at once. A partition that
+cannot be drained in time is dropped instead, and a claim elsewhere fences what is left of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import asyncio
 import structlog
 from kafscale.produce.log.model import StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.offers import Offers
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition, Phase
 from kafscale.produce.placement import successor
@@ -39,14 +38,12 @@ class Handoffs:
         self,
         ownership: Ownership,
         *,
-        offers: Offers,
         per_s: int,
         clock: Clock,
         metrics: ProduceMetrics,
     ) -> None:
         """`per_s` holds while rebalancing; a drain goes as fast as the store and etcd do."""
         self._ownership = ownership
-        self._offers = offers
         self._per_s = per_s
         self._clock = clock
         self._metrics = metrics
@@ -88,7 +85,6 @@ class Handoffs:
                         if len(self._leaving) < LEAVING_MAX and self._may_leave(partition):
                             self._begin(partition)
                     await asyncio.sleep(DRAIN_LOOK_S)
-                await self._offers.flush()
         except TimeoutError:
             log.warning("not everything was handed over in time", left=len(self._ownership.partitions))
 
@@ -105,10 +101,10 @@ class Handoffs:
             released=released,
             revision=writer.revision,
         )
-        self._ownership.tools.committer.submit(txn, lambda answer: self._released(partition, target, answer))
+        self._ownership.tools.committer.submit(txn, lambda answer: self._released(partition, answer))
 
-    def _released(self, partition: Partition, target: int, answer: Answer) -> None:
-        """Whatever the answer is, the partition is not ours any more; only an applied one is offered."""
+    def _released(self, partition: Partition, answer: Answer) -> None:
+        """Whatever the answer is, the partition is not ours any more."""
         self._leaving.pop(partition, None)
         assert partition.writer is not None, partition
         applied = isinstance(answer, Settled) and (answer.result.succeeded or answer.ambiguous)
@@ -117,8 +113,6 @@ class Handoffs:
         self._ownership.tools.pump.touch(partition)
         if applied:
             self._metrics.handoffs.inc()
-            if target != NO_NODE:
-                self._offers.add(target, partition.id.topic_id, partition.id.partition)
 
     def _begin(self, partition: Partition) -> None:
         assert partition.writer is not None, partition

@@ -1,7 +1,7 @@
 """The partitions this instance writes: how they come and how they are lost.
 
-A partition is claimed by its first request, by an offer from its last owner, or by the background
-scan; every claim reads the head first and is one compare-and-swap. The laws: one `Partition` object
+A partition is claimed by its first request, when its owner record is seen to be released to this node, or by
+the background scan; every claim reads the head first and is one compare-and-swap. The laws: one `Partition` object
 per key at a time, dropped for good when its writer stops; an unclaimed partition is refused, not
 queued; nothing here decides whether a claim is right, that is `placement`.
 """
@@ -104,8 +104,10 @@ class Ownership:
         self._acquiring: set[Partition] = set()
         self._penalties = Penalties()
         self._fleet: Fleet | None = None
+        self._my_node = str(node_of(world.me))
         world.topics.subscribe(self._topic_changed)
         world.live.subscribe(self._fleet_changed)
+        world.owners.subscribe(self._owner_changed)
 
     # --- the view --------------------------------------------------------------------------
 
@@ -153,13 +155,15 @@ class Ownership:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.acquire(topic, partition)
 
-    def offered(self, topic_id: TopicId, partition: int) -> bool:
-        """Its last owner released it to us: claim, unless that has begun already."""
-        topic = self.world.topics.by_id(topic_id)
-        if topic is None or self.draining or (topic_id, partition) in self.partitions:
-            return False
-        self.acquire(topic, partition)
-        return True
+    def _owner_changed(self, key: bytes, record: OwnerRecord | None) -> None:
+        """Claim what its last owner has released to this node. What was released before this instance was ready is
+        claimed by the scan."""
+        if record is None or record.owner or record.handoff_to != self._my_node or not self.ready:
+            return
+        place = self.world.keyspace.parse_owner(key)
+        topic = self.world.topics.by_id(place[0])
+        if topic is not None and place not in self.partitions:
+            self.acquire(topic, place[1])
 
     def acquire(self, topic: Topic, partition: int, done: Callable[[], None] | None = None) -> Partition:
         """Start a claim; whether it is due is decided on the head itself. `done` when it is settled."""

@@ -16,7 +16,6 @@ from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.merging import Merges
 from kafscale.produce.message_sets import ConversionLine
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.offers import Offers
 from kafscale.produce.opening import Opener
 from kafscale.produce.overtaking import RefusedFirsts
 from kafscale.produce.ownership import Ownership, World
@@ -25,7 +24,6 @@ from kafscale.produce.pieces import Pieces
 from kafscale.produce.pump import Pump
 from kafscale.produce.recovery import Recovery
 from kafscale.produce.refusals import Refusals
-from kafscale.produce.service import OwnershipService
 from kafscale.produce.settings import ProduceSettings, limits_of, producer_bounds, segments_per_s
 from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.committer import Committer
@@ -49,11 +47,7 @@ def fresh_id() -> bytes:
 @asynccontextmanager
 async def build(runtime: Runtime[ProduceSettings]) -> AsyncIterator[ServiceParts]:
     """The parts of one instance; their tasks live in the runtime's group."""
-    service = ProduceService(runtime)
-    try:
-        yield service.parts()
-    finally:
-        await service.offers.close()
+    yield ProduceService(runtime).parts()
 
 
 class ProduceService:
@@ -69,11 +63,9 @@ class ProduceService:
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
         )
         self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=self._metrics.commits)
-        self.offers = Offers(self._address_of)
         self.ownership = self._ownership()
         self.handoffs = Handoffs(
             self.ownership,
-            offers=self.offers,
             per_s=runtime.settings.produce_handoffs_per_s,
             clock=runtime.clock,
             metrics=self._metrics,
@@ -175,7 +167,6 @@ class ProduceService:
                     self.describe_producers, self._runtime.task_group
                 )
             },
-            grpc_services=(OwnershipService(self.ownership).add_to,),
             before_ready=self.start,
             drain=self.drain,
         )
@@ -194,7 +185,6 @@ class ProduceService:
             ("sweep", self.ownership.sweep),
             ("scan", self.ownership.scan),
             ("balance", self.handoffs.balance),
-            ("offers", self.offers.run),
         ):
             tasks.create_task(work(), name=name)
         self.ownership.set_stance(ready=True, draining=False)
@@ -205,10 +195,6 @@ class ProduceService:
 
     async def drain(self) -> None:
         await self.handoffs.drain(self._runtime.settings.drain_timeout_ms / 1000)
-
-    def _address_of(self, node_id: int) -> str | None:
-        instance = self.live.by_node(node_id)
-        return instance.address if instance else None
 
 
 def _decode_owner(kv: KeyValue) -> OwnerRecord:
