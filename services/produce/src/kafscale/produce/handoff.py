@@ -9,18 +9,16 @@ cannot be drained in time is dropped instead, and a claim elsewhere fences what 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
-import structlog
 from kafscale.produce.log.model import StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition, Phase
-from kafscale.produce.placement import successor
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Settled
 from kafscale.storage.claims import NO_NODE, build_release
-
-log = structlog.get_logger(__name__)
+from kafscale.storage.coordination import give_all_away, next_look
 
 LEAVING_MAX = 64
 LEAVE_WITHIN_MS = 10_000
@@ -52,13 +50,8 @@ class Handoffs:
     async def balance(self) -> None:
         """Give each partition to whom rendezvous hashing prefers, a few per second."""
         while True:
-            try:
-                async with asyncio.timeout(BALANCE_EVERY_S):
-                    await self._ownership.balance_wanted.wait()
-                await asyncio.sleep(BALANCE_SETTLE_S)
-                self._ownership.balance_wanted.clear()
-            except TimeoutError:
-                pass  # look again anyway: a view may have moved without telling
+            wanted = self._ownership.balance_wanted
+            await next_look(wanted, every_s=BALANCE_EVERY_S, settle_s=BALANCE_SETTLE_S)
             if self._ownership.ready and not self._ownership.draining:
                 await self._balance_once()
 
@@ -77,16 +70,14 @@ class Handoffs:
     async def drain(self, timeout_s: float) -> None:
         """Give everything away; returns when nothing is owned, or the time is over."""
         self._ownership.set_stance(ready=False, draining=True)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self._ownership.partitions:
-                    self._drop_stuck()
-                    for partition in list(self._ownership.partitions.values()):
-                        if len(self._leaving) < LEAVING_MAX and self._may_leave(partition):
-                            self._begin(partition)
-                    await asyncio.sleep(DRAIN_LOOK_S)
-        except TimeoutError:
-            log.warning("not everything was handed over in time", left=len(self._ownership.partitions))
+        owned = self._ownership.partitions
+        await give_all_away(owned.__len__, self._give_some, partial(asyncio.sleep, DRAIN_LOOK_S), timeout_s)
+
+    def _give_some(self) -> None:
+        self._drop_stuck()
+        for partition in list(self._ownership.partitions.values()):
+            if len(self._leaving) < LEAVING_MAX and self._may_leave(partition):
+                self._begin(partition)
 
     def drained(self, partition: Partition) -> None:
         """The writer has committed all it took: write the head without owner."""
@@ -124,7 +115,7 @@ class Handoffs:
         return partition.phase is Phase.SERVING and partition not in self._leaving
 
     def _target(self, partition: Partition) -> int:
-        return successor(self._ownership.fleet(), partition.id.topic_id, partition.id.partition)
+        return self._ownership.fleet().successor(partition.id.topic_id, partition.id.partition)
 
     def _slow(self) -> bool:
         oldest_ms = self._clock.now_ms() - SLOW_AFTER_MS
