@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import structlog
+from kafscale.produce.gates import PENALIZED, ClaimPenalties
 from kafscale.produce.log.model import Limits, PartitionId, StepDownReason
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.partition import Partition, Phase, Tools
-from kafscale.produce.penalties import DAMAGE_MS, DESERVING, PENALTY_MS, Penalties
 from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Settled
@@ -101,7 +101,7 @@ class Ownership:
         self._metrics = metrics
         self._tasks = tasks
         self._acquiring: set[Partition] = set()
-        self._penalties = Penalties()
+        self._penalties = ClaimPenalties()
         self._fleet: Fleet | None = None
         self._my_node = str(node_of(world.me))
         world.topics.subscribe(self._topic_changed)
@@ -313,15 +313,13 @@ class Ownership:
         partition.give_up(error)
 
     def stepped_down(self, partition: Partition, reason: StepDownReason) -> None:
-        if reason in DESERVING:
+        if reason in PENALIZED:
             self._penalize(partition, reason)
         self._forget(partition)
 
     def _penalize(self, partition: Partition, reason: StepDownReason) -> None:
-        is_damaged = reason is StepDownReason.DAMAGED
-        self._metrics.damage_met.inc(is_damaged)
-        penalty_ms = DAMAGE_MS if is_damaged else PENALTY_MS
-        self._penalties.add(partition.key, reason.error, self._clock.now_ms(), penalty_ms)
+        self._metrics.damage_met.inc(reason is StepDownReason.DAMAGED)
+        self._penalties.add(partition.key, reason, self._clock.now_ms())
 
     def _forget(self, partition: Partition) -> None:
         if self.partitions.get(partition.key) is partition:

@@ -19,6 +19,7 @@ from typing import Any, assert_never
 
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
+from kafscale.produce.gates import AppendOrder
 from kafscale.produce.governor import Governor
 from kafscale.produce.head_txn import head_txn, refused
 from kafscale.produce.log.contents import Contents
@@ -44,8 +45,7 @@ from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.opening import LINE_MAX, NO_PLACE, Opener
-from kafscale.produce.overtaking import RefusedFirsts
+from kafscale.produce.opener import LINE_MAX, NO_PLACE, Opener
 from kafscale.produce.pump import Pump
 from kafscale.produce.requests import Request, Requests, Waiter
 from kafscale.produce.segment_spans import SegmentSpans
@@ -93,7 +93,7 @@ class Tools:
     opener: Opener
     checkpointer: Checkpointer
     pump: Pump
-    refused_firsts: RefusedFirsts
+    append_order: AppendOrder
     producer_budget: ProducerBudget
     budget: MemoryBudget
     clock: Clock
@@ -125,7 +125,7 @@ class Partition:
         self._tools = tools
         self.key = (id_.topic_id, id_.partition)
         self._spans = SegmentSpans()
-        self._requests = Requests(self.key, tools.refused_firsts, tools.budget, self._spans)
+        self._requests = Requests(self.key, tools.append_order, tools.budget, self._spans)
         self._held: deque[Request] = deque()
         self._fills = SharedFills(tools.shared)
         self._unread: deque[Request] = deque()  # in order; the first is being opened

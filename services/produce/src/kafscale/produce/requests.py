@@ -1,17 +1,16 @@
 """The appends of one partition that have no answer yet, and what each of them holds until then.
 
-An append is answered once. What must be remembered of a refusal (`overtaking`) is remembered here, before the client
-hears of it.
+An append is answered once. `gates.AppendOrder` learns of a refusal here, before the client does.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from kafscale.produce.gates import REPEATED, AppendOrder, Key, Known
 from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.contents import Contents
 from kafscale.produce.log.model import Instant, Reply
-from kafscale.produce.overtaking import REPEATED, Key, Known, RefusedFirsts
 from kafscale.produce.segment_spans import SegmentSpans
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.tracing import Span
@@ -51,10 +50,10 @@ class Requests:
     """See the module's law."""
 
     def __init__(
-        self, key: Key, refused_firsts: RefusedFirsts, budget: MemoryBudget, spans: SegmentSpans
+        self, key: Key, append_order: AppendOrder, budget: MemoryBudget, spans: SegmentSpans
     ) -> None:
         self._key = key
-        self._refused_firsts = refused_firsts
+        self._append_order = append_order
         self._budget = budget
         self._spans = spans
         self._open: dict[int, Request] = {}
@@ -88,12 +87,12 @@ class Requests:
         return contents
 
     def is_behind(self, request: Request, known: Known, now: Instant) -> bool:
-        return self._refused_firsts.is_behind(self._key, request.records, known, now.mono_ms)
+        return self._append_order.is_behind(self._key, request.records, known, now.mono_ms)
 
     def answer(self, reply: Reply, now: Instant) -> None:
         request = self._open[reply.token]
         if reply.error in REPEATED:
-            self._refused_firsts.refused(self._key, request.records, now.mono_ms)
+            self._append_order.refused(self._key, request.records, now.mono_ms)
         self.settle(request, reply)
 
     def settle(self, request: Request, reply: Reply) -> None:

@@ -6,8 +6,8 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kafscale.produce.admission import Admission
 from kafscale.produce.checkpoint import Checkpointer
+from kafscale.produce.gates import Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.produce.governor import Governor
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
@@ -16,16 +16,13 @@ from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.merging import Merges
 from kafscale.produce.message_sets import ConversionLine
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.opening import Opener
-from kafscale.produce.overtaking import RefusedFirsts
+from kafscale.produce.opener import Opener
 from kafscale.produce.ownership import Ownership, World
 from kafscale.produce.partition import Partition, Tools
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.pump import Pump
 from kafscale.produce.recovery import Recovery
-from kafscale.produce.refusals import Refusals
 from kafscale.produce.settings import ProduceSettings, limits_of, producer_bounds, segments_per_s
-from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
@@ -56,7 +53,7 @@ class ProduceService:
     def __init__(self, runtime: Runtime[ProduceSettings]) -> None:
         self._runtime = runtime
         self._metrics = ProduceMetrics(runtime.metrics)
-        self._refused_firsts = RefusedFirsts()
+        self._append_order = AppendOrder()
         self._producer_budget = ProducerBudget(runtime.settings.produce_producer_bytes)
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self.owners: PrefixView[OwnerRecord] = PrefixView(
@@ -74,17 +71,17 @@ class ProduceService:
         self.governor: Governor[Partition] = Governor(budget_per_s, runtime.clock.now_ms())
         self.pump = Pump(runtime.clock, self.governor)
         self.ownership.tools = self._tools()
-        unseen = UnseenTopics(runtime.topics.refresh, runtime.task_group)
+        unknown_topics = UnknownTopics(runtime.topics.refresh, runtime.task_group)
         self.describe_producers = DescribeProducersHandler(
-            ownership=self.ownership, unseen=unseen, clock=runtime.clock
+            ownership=self.ownership, unknown_topics=unknown_topics, clock=runtime.clock
         )
         self.conversions = ConversionLine(runtime.task_group)
         self.handler = ProduceHandler(
             ownership=self.ownership,
             admission=Admission(runtime.budget, self.committer),
-            refusals=Refusals(),
-            refused_firsts=self._refused_firsts,
-            unseen=unseen,
+            lane_order=LaneOrder(),
+            append_order=self._append_order,
+            unknown_topics=unknown_topics,
             conversions=self.conversions,
             clock=runtime.clock,
         )
@@ -133,7 +130,7 @@ class ProduceService:
                 runtime.etcd, runtime.store, runtime.keyspace, fresh_id, Pieces(), merges
             ),
             pump=self.pump,
-            refused_firsts=self._refused_firsts,
+            append_order=self._append_order,
             producer_budget=self._producer_budget,
             budget=runtime.budget,
             clock=runtime.clock,
