@@ -8,19 +8,19 @@ from contextlib import asynccontextmanager
 
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.gates import Admission, AppendOrder, LaneOrder, UnknownTopics
-from kafscale.produce.governor import Governor
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
+from kafscale.produce.log.flush import FlushBudget
 from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.merging import Merges
 from kafscale.produce.message_sets import ConversionLine
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opener import Opener
 from kafscale.produce.ownership import Ownership, World
-from kafscale.produce.partition import Partition, Tools
+from kafscale.produce.partition import Tools
 from kafscale.produce.pieces import Pieces
-from kafscale.produce.pump import Pump
+from kafscale.produce.pump import Driven, Pump
 from kafscale.produce.recovery import Recovery
 from kafscale.produce.settings import ProduceSettings, limits_of, producer_bounds, segments_per_s
 from kafscale.runtime.committer import Committer
@@ -68,8 +68,8 @@ class ProduceService:
             metrics=self._metrics,
         )
         budget_per_s = segments_per_s(runtime.settings, runtime.store)
-        self.governor: Governor[Partition] = Governor(budget_per_s, runtime.clock.now_ms())
-        self.pump = Pump(runtime.clock, self.governor)
+        self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
+        self.pump = Pump(runtime.clock, self.flush_budget)
         self.ownership.tools = self._tools()
         unknown_topics = UnknownTopics(runtime.topics.refresh, runtime.task_group)
         self.describe_producers = DescribeProducersHandler(
@@ -123,7 +123,6 @@ class ProduceService:
             store=runtime.store,
             keyspace=runtime.keyspace,
             committer=self.committer,
-            governor=self.governor,
             opener=Opener(Pieces(), runtime.budget, runtime.clock),
             # Pieces of its own: commits wait for a checkpoint, and it must not wait for what clients sent.
             checkpointer=Checkpointer(
@@ -150,7 +149,7 @@ class ProduceService:
             live_produce=self.live.view,
         )
         watch("owned_partitions", self.ownership.owned_count)
-        watch("governor_waiting_partitions", lambda: self.governor.waiting)
+        watch("governor_waiting_partitions", lambda: self.flush_budget.waiting)
         watch("conversions_waiting", lambda: len(self.conversions))
         watch("producer_ids", lambda: self._producer_budget.ids)
         watch("producer_ids_bytes", lambda: self._producer_budget.used_bytes)

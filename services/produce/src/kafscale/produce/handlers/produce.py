@@ -51,7 +51,7 @@ CONVERSION_MS_MIN = 1_500
 
 
 class OpenRequest:
-    """A request whose partitions have not all settled. Is the `Waiter` of each of them."""
+    """A request whose partitions have not all settled. Is the `Caller` of each of them."""
 
     __slots__ = (
         "_answered",
