@@ -16,7 +16,7 @@ COPY services /src/services
 COPY spark/lake /src/spark/lake
 COPY spark/upkeep /src/spark/upkeep
 RUN cd /src && /opt/kafscale/bin/python -m pip install --quiet --no-deps \
-        ./libs/wire ./libs/storage ./libs/rpc ./libs/runtime ./services/* ./spark/lake ./spark/upkeep
+        ./libs/wire ./libs/storage ./libs/runtime ./services/* ./spark/lake ./spark/upkeep
 COPY tools/locked.py tools/trim.sh /src/tools/
 ARG SERVICE
 # Imported are also what is loaded at the first need: AWS's tools, and in upkeep what reads records.

@@ -19,10 +19,13 @@ from tools.generated import ROOT, write_or_check
 PROTO = ROOT / "proto"
 # tree under proto/ -> (output root, with gRPC stubs). etcd is called by method name without stubs.
 TREES = {
-    "kafscale/rpc": ("libs/rpc/src", True),
+    "kafscale/rpc": ("libs/runtime/src", True),
     "kafscale/store": ("libs/storage/src", False),
     "kafscale/etcd": ("libs/storage/src", False),
 }
+# Checked by protoc, but no code is written: the frames of the streams are raw bytes, read by runtime/stream. A unary
+# service between services goes into a file of its own beside it, and gets its messages and stubs from here.
+DOCUMENTS = frozenset({"kafscale/rpc/v1/stream.proto"})
 
 
 def run_protoc(sources: list[Path], out: Path, *, stubs: bool) -> None:
@@ -45,7 +48,9 @@ def generate(out: Path) -> dict[Path, str]:
         part.mkdir(parents=True)
         run_protoc(sources, part, stubs=stubs)
         for path in sorted(p for p in part.rglob("*") if p.is_file()):
-            files[ROOT / member / path.relative_to(part)] = path.read_text()
+            place = path.relative_to(part)
+            if f"{place.parent.as_posix()}/{place.name.partition('_pb2')[0]}.proto" not in DOCUMENTS:
+                files[ROOT / member / place] = path.read_text()
     return files
 
 

@@ -175,7 +175,9 @@ FAULTS: Final = (
     of_policy(DOOR, "spec ingress 0 ports 0 port", 9093),
     of_policy("kafscale-asked-by-frontdoor", "spec ingress 0 from", [{"podSelector": {}}]),
     of_policy("kafscale-asked-by-frontdoor", "spec ingress 0 from", GONE),
-    of_policy("kafscale-produce", "spec ingress 0 from 0 podSelector matchLabels", {NAME: "kafscale"}),
+    of_policy(
+        "kafscale-asked-by-frontdoor", "spec ingress 0 from 0 podSelector matchLabels", {NAME: "kafscale"}
+    ),
     of_policy("kafscale-to-etcd", "spec podSelector matchLabels", {NAME: "kafscale", COMPONENT: "produce"}),
     of_policy("etcd", "spec ingress 0 from 0", {"namespaceSelector": {}}),
     Fault(

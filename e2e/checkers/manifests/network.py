@@ -126,13 +126,13 @@ def only_who_must_is_let_through(objects: Objects) -> list[str]:
 
 
 def needed(objects: Objects) -> set[Edge]:
-    """By what there is: every pod of ours has etcd and the store, front doors ask services, produce asks produce."""
+    """By what there is: every pod of ours has etcd and the store, front doors ask services."""
     pods = _pods(objects)
     own = [name for name in pods if name.startswith("kafscale-")]
     serving = [each.name for each in ours(objects)]
     found = {(name, "kube-dns", DNS) for name in pods}
     found |= {("kafscale-frontdoor", f"kafscale-{each}", GRPC) for each in ASKED}
-    found |= {("kafscale-produce", "kafscale-produce", GRPC), ("anyone", "kafscale-frontdoor", KAFKA)}
+    found.add(("anyone", "kafscale-frontdoor", KAFKA))
     if named(objects, "ConfigMap", "kafscale-outside") or _has_port(objects, "kafscale-frontdoor", OUTSIDE):
         found.add(("anyone", "kafscale-frontdoor", OUTSIDE))
     if "etcd" in pods:

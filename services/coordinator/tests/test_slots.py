@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafscale.coordinator.classic.model import Abandon, Token
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.slots import Fleet, Slots
+from kafscale.coordinator.slots import Slots, World
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.etcd.transport import MESSAGE_BYTES_MAX
 from kafscale.storage.groups import ClassicGroup, GroupState, encode_group
@@ -179,7 +179,7 @@ async def test_work_that_is_cancelled_before_it_began_leaves_nothing_half_begun(
     one = await Coordinator(etcd, keyspace).start()
     await one.has(64)
     begun: list[asyncio.Future[None]] = []
-    fleet = Fleet(
+    world = World(
         etcd=etcd,
         keyspace=keyspace,
         live=one.parts.live,
@@ -187,7 +187,7 @@ async def test_work_that_is_cancelled_before_it_began_leaves_nothing_half_begun(
         committer=one.parts.committer,
         me=one.instance.id,
     )
-    slots = Slots(fleet, one.parts.groups, lambda work: begun.append(asyncio.ensure_future(work)))
+    slots = Slots(world, one.parts.groups, lambda work: begun.append(asyncio.ensure_future(work)))
     looking = asyncio.ensure_future(slots.run())
     await asyncio.sleep(0)  # it has looked, and what it began comes after us
     for task in (looking, *begun):

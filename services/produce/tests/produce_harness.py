@@ -135,12 +135,9 @@ class Node:
                 node_id=self.node_id,
                 pace=self.pace,
             )
+            await server.start()
             async with asyncio.TaskGroup() as tasks:
                 self.service = ProduceService(self._runtime(tasks))
-                stack.push_async_callback(self.service.offers.close)
-                for add in self.service.parts().grpc_services:
-                    add(server)
-                await server.start()
                 tasks.create_task(self.registration.run())
                 await self.service.start()
                 await self.registration.set_state(InstanceState.READY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.errors import ErrorCode
 from produce_harness import Cluster, Node, batch, preferred, until
@@ -103,13 +104,29 @@ async def test_a_refused_lane_stays_refused_until_its_epoch_rises(cluster: Clust
     assert (await other.send(topic, 0, batch(b"c"), connection=6)).base_offset == 2
 
 
-async def test_a_lost_offer_costs_time_only(cluster: Cluster) -> None:
+async def test_a_released_partition_is_claimed_at_once_by_the_node_that_its_record_names(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request comes for it, and no scan: those that a change of the fleet causes are over by then."""
+    monkeypatch.setattr("kafscale.produce.ownership.SCAN_EVERY_S", 3600)
+    monkeypatch.setattr("kafscale.produce.handoff.BALANCE_SETTLE_S", 1.0)
+    first = await cluster.node()
+    topic = await cluster.topic("t", 6)
+    await first.send_many([(topic, {n: batch(b"x") for n in range(6)})])
+    second = await cluster.node()
+    await until(lambda: first.metric("handoffs_total") > 0, "something was handed over")
+    await until(lambda: shares(topic, [first, second]), "both have their share", within_s=5)
+    assert len(first.owned) + len(second.owned) == 6
+    assert second.metric("claims_total", grounds="handed_over") == len(second.owned) > 0
+
+
+async def test_a_release_that_the_successor_does_not_see_costs_time_only(cluster: Cluster) -> None:
     first = await cluster.node()
     topic = await cluster.topic("t", 4)
-    first.service.offers.add = lambda *_: None  # type: ignore[method-assign]
     async with Load(cluster, topic) as load:
         await load.progress()
         second = await cluster.node()
+        second.service.owners._listeners.clear()
         await until(lambda: first.metric("handoffs_total") > 0, "something was handed over")
         await load.progress()
         await until(lambda: shares(topic, [first, second]), "claimed by requests")

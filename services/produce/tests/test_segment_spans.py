@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kafscale.produce.log.model import Part
-from kafscale.produce.segment_spans import SegmentSpans
+from kafscale.produce.requests import SegmentSpans
 from kafscale.runtime.span_delivery import span_line
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span, Tracer

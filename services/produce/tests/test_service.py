@@ -121,7 +121,7 @@ async def test_made_up_names_cost_etcd_one_look_at_a_time(cluster: Cluster) -> N
         looks += 1
         await refresh()
 
-    node.service.handler._unseen._refresh = counted
+    node.service.handler._unknown_topics._refresh = counted
     made_up = [Topic(name=f"no-{n}", topic_id=topic.topic_id, partitions=1) for n in range(50)]
     answers = await asyncio.gather(*(node.send(where, 0, batch(b"a")) for where in made_up))
     assert {answer.error for answer in answers} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.produce.log.contents import SMALL_BYTES_MAX, Opening
-from kafscale.produce.opening import LINE_MAX, LITTLE_BYTES_MAX
+from kafscale.produce.opener import LINE_MAX, LITTLE_BYTES_MAX
 from kafscale.produce.settings import ProduceSettings, limits_of
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.segment import walk_batches

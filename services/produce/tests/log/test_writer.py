@@ -227,8 +227,8 @@ def test_at_most_four_segments_upload_at_once_and_the_next_waits_its_turn() -> N
     assert {put.base for put in desk.actions if isinstance(put, PutObject)} == {1, 2, 3, 4}
 
 
-def test_a_governed_seal_waits_for_its_grant() -> None:
-    desk = Desk(replace(S3, governed=True))
+def test_a_budgeted_seal_waits_for_its_grant() -> None:
+    desk = Desk(replace(S3, budgeted=True))
     desk.append(1)
     desk.tick(5)
     assert desk.one(SealWanted).bytes_waiting > 60
@@ -253,8 +253,8 @@ def test_a_topics_own_linger_is_waited_out_also_by_one_client_that_is_back() -> 
         assert len(desk.pop(PutObject)) == 2
 
 
-def test_a_governed_seal_without_a_grant_happens_at_the_longest_linger() -> None:
-    desk = Desk(replace(S3, governed=True))
+def test_a_budgeted_seal_without_a_grant_happens_at_the_longest_linger() -> None:
+    desk = Desk(replace(S3, budgeted=True))
     desk.append(1)
     desk.tick(5)
     desk.one(SealWanted)

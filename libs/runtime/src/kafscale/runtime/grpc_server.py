@@ -1,4 +1,4 @@
-"""The gRPC side of a service: health, the request streams, and its own services.
+"""The gRPC side of a service: health and the request streams.
 
 It listens before the service is built, because a registration names the port; until the handlers are
 offered, requests are answered REFUSED, which is definite.
@@ -6,10 +6,8 @@ offered, requests are answered REFUSED, which is definite.
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Final
 
-import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 from kafscale.runtime.addresses import join_address, split_address
@@ -24,33 +22,8 @@ from kafscale.runtime.stream.options import SERVER_OPTIONS
 from kafscale.runtime.stream.server import StreamLimits, StreamServer
 from kafscale.runtime.tracing import Tracer
 
-if TYPE_CHECKING:
-    AnyMethod = grpc.RpcMethodHandler[Any, Any]
-
 STOP_GRACE_S: Final = 1.0
 EVERY_INTERFACE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  (compared with, not bound)
-
-
-class LateServices(grpc.GenericRpcHandler):
-    """gRPC takes services only before it starts; these may come later."""
-
-    def __init__(self) -> None:
-        self._handlers: list[grpc.GenericRpcHandler] = []
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "AnyMethod | None":
-        for handler in self._handlers:
-            found = handler.service(handler_call_details)
-            if found is not None:
-                return found
-        return None
-
-    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        self._handlers.extend(handlers)
-
-    def add_registered_method_handlers(
-        self, service_name: str, method_handlers: Mapping[str, "AnyMethod"]
-    ) -> None:
-        """Generated code registers everything twice; the generic handlers suffice."""
 
 
 class GrpcFace:
@@ -62,7 +35,6 @@ class GrpcFace:
         self._control: dict[int, Handler] = {}
         self._health = health
         self._metrics = metrics
-        self._late = LateServices()
         self._server: grpc.aio.Server | None = None
         self.streams = StreamServer(
             bulk=self._bulk,
@@ -78,7 +50,6 @@ class GrpcFace:
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         self.streams.add_to(self._server)
-        self._server.add_generic_rpc_handlers((self._late,))
         port = self._server.add_insecure_port(address)
         await self._server.start()
         return port
@@ -88,8 +59,6 @@ class GrpcFace:
         keys = sorted({*parts.bulk, *parts.control})
         if keys:
             self.streams.count(ApiMetrics(self._metrics, keys))
-        for add_to_server in parts.grpc_services:
-            add_to_server(cast(grpc.aio.Server, self._late))
         self._bulk.update(parts.bulk)
         self._control.update(parts.control)
 

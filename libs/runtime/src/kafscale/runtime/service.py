@@ -1,11 +1,10 @@
 """What a service is given and what it gives: the two halves of every service's composition root."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-import grpc.aio
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.http import WorkerMetrics
@@ -81,9 +80,8 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceParts:
-    """Handlers by API key, gRPC services, and the service's ways to begin and to end.
+    """Handlers by API key, and the service's ways to begin and to end.
 
-    grpc_services are generated `add_…Servicer_to_server` functions with their servicer bound.
     before_ready is awaited when requests may already come; the process is READY when it returns.
     drain is awaited after the state DRAINING is published, while requests still come: it hands over
     what the service holds, and returns when it has. worker_metrics: /metrics of worker processes.
@@ -91,7 +89,6 @@ class ServiceParts:
 
     bulk: Mapping[int, Handler] = field(default_factory=dict)
     control: Mapping[int, Handler] = field(default_factory=dict)
-    grpc_services: Sequence[Callable[[grpc.aio.Server], None]] = ()
     before_ready: Callable[[], Awaitable[None]] = _nothing
     drain: Callable[[], Awaitable[None]] = _nothing
     worker_metrics: WorkerMetrics | None = None

@@ -51,12 +51,6 @@ def rendezvous(topic_id: bytes, partition: int, node_ids: Iterable[int]) -> int:
     return best
 
 
-def rank(topic_id: bytes, partition: int, node_ids: Iterable[int]) -> list[int]:
-    """All nodes, the preferred one first; the tail of the list is what remains when nodes leave."""
-    prefix = _prefix(topic_id, partition)
-    return sorted(set(node_ids), key=lambda node_id: (-_weight(prefix, node_id), node_id))
-
-
 def node_of(instance: str) -> int:
     """The stable node id in `{node_id}/{boot_id}`."""
     node, _, _ = instance.partition("/")

@@ -23,7 +23,8 @@ from kafscale.store.v1 import store_pb2 as pb
 ROLE: Final = "coordinator"
 SLOTS: Final = 64
 """Persisted: with another number every group would be looked for where it is not."""
-_PLACE: Final = b"cs"
+PLACE: Final = b"cs"
+"""Names slots where a partition has its topic id: for rendezvous hashing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ def slot_of(group: str) -> SlotId:
 
 def preferred_slot_owner(slot: SlotId, node_ids: Iterable[int]) -> int:
     """The node that should coordinate the slot, or `NO_NODE` when there is none."""
-    return rendezvous(_PLACE, slot, node_ids)
+    return rendezvous(PLACE, slot, node_ids)
 
 
 def encode_slot(slot: Slot) -> bytes:

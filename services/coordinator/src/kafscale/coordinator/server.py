@@ -20,7 +20,7 @@ from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.handlers import handlers
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
-from kafscale.coordinator.slots import Fleet, Slots, slot_table
+from kafscale.coordinator.slots import Slots, World, slot_table
 from kafscale.runtime.committer import CommitMetrics, Committer
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics, Row
@@ -53,7 +53,7 @@ class Coordination:
         self.space = EtcdSpace(runtime.etcd, settings.etcd_quota_bytes)
         self.group_configs = GroupConfigView(runtime.etcd, runtime.keyspace, settings.consumer_rules())
         self.groups = self._groups()
-        fleet = Fleet(
+        world = World(
             etcd=runtime.etcd,
             keyspace=runtime.keyspace,
             live=self.live,
@@ -61,7 +61,7 @@ class Coordination:
             committer=self.committer,
             me=runtime.registration.instance.id,
         )
-        self.slots = Slots(fleet, self.groups, runtime.task_group.create_task)
+        self.slots = Slots(world, self.groups, runtime.task_group.create_task)
         self.commits = Commits(runtime.etcd, runtime.keyspace, self.committer, self.slots.lost)
         self.offset_expiration = OffsetExpiration(
             slots=self.slots,

@@ -17,21 +17,22 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 from kafscale.runtime.committer import Committer, Settled
-from kafscale.storage.claims import NO_NODE, Grounds, grounds, node_of
+from kafscale.storage.claims import NO_NODE, Grounds
 from kafscale.storage.consumer_groups import KEYS_PER_PAGE
+from kafscale.storage.coordination import Fleet, give_all_away, next_look
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue
 from kafscale.storage.heads import CorruptValue
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import (
+    PLACE,
     SLOTS,
     Slot,
     SlotWon,
     build_slot_claim,
     build_slot_release,
     decode_slot,
-    preferred_slot_owner,
     read_slot_claim,
 )
 from kafscale.storage.views import PrefixView
@@ -40,7 +41,6 @@ log = structlog.get_logger(__name__)
 
 LOOK_EVERY_S = 1.0
 SETTLE_S = 0.05
-"""After a change of the fleet, so that a burst of changes costs one look."""
 LOAD_RETRY_S = 0.2
 Work = Callable[[], Coroutine[Any, Any, None]]
 ALL_SLOTS = tuple(SlotId(number) for number in range(SLOTS))
@@ -88,8 +88,8 @@ def _seen(kv: KeyValue) -> SlotSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """What claims and releases are decided on."""
+class World:
+    """What an instance sees of the cluster, and the ways to change it."""
 
     etcd: EtcdClient
     keyspace: Keyspace
@@ -103,9 +103,9 @@ class Slots:
     """See the module's law. `run` it once the views are loaded."""
 
     def __init__(
-        self, fleet: Fleet, tenant: Tenant, begin: Callable[[Coroutine[Any, Any, None]], object]
+        self, world: World, tenant: Tenant, begin: Callable[[Coroutine[Any, Any, None]], object]
     ) -> None:
-        self._fleet = fleet
+        self._world = world
         self._tenant = tenant
         self._begin = begin
         self._held: dict[SlotId, Held] = {}
@@ -115,8 +115,8 @@ class Slots:
         self._taking = False
         self.lost_count = 0
         """Slots that were taken from us; not those that we gave away."""
-        fleet.live.subscribe(self._changed.set)
-        fleet.table.subscribe(lambda _key, _seen: self._changed.set())
+        world.live.subscribe(self._changed.set)
+        world.table.subscribe(lambda _key, _seen: self._changed.set())
 
     def held(self, slot_id: SlotId) -> Held | None:
         return self._held.get(slot_id)
@@ -133,28 +133,22 @@ class Slots:
     async def run(self) -> None:
         """Claims what should be ours and gives away what should not, until cancelled."""
         self._taking = True
+        self._changed.clear()
         while True:
-            self._changed.clear()
             self._look()
-            try:
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._changed.wait()
-                await asyncio.sleep(SETTLE_S)
-            except TimeoutError:
-                continue
+            await next_look(self._changed, every_s=LOOK_EVERY_S, settle_s=SETTLE_S)
 
     async def drain(self, timeout_s: float) -> None:
         """Give all slots away; returns when none is held, or the time is over."""
         self._taking = False
         self._changed.set()
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self._held or self._busy:
-                    self._changed.clear()
-                    self._look()
-                    await self._changed.wait()
-        except TimeoutError:
-            log.warning("not every slot was handed over in time", left=len(self._held))
+        await give_all_away(
+            lambda: len(self._held) or len(self._busy), self._look_now, self._changed.wait, timeout_s
+        )
+
+    def _look_now(self) -> None:
+        self._changed.clear()
+        self._look()
 
     def lost(self, held: Held) -> None:
         """A write compared this claim's revision and failed: another has claimed the slot."""
@@ -171,42 +165,36 @@ class Slots:
     # -- who should have what -------------------------------------------------------------------
 
     def _look(self) -> None:
-        fleet = self._fleet
-        mine = node_of(fleet.me)
-        ready = {instance.node_id for instance in fleet.live.ready()} - {mine}
-        if self._taking:
-            ready.add(mine)
-        live = {instance.id for instance in fleet.live.instances()} | {fleet.me}
+        world = self._world
+        fleet = Fleet.seen(world.live, world.me, claiming=self._taking, leaving=not self._taking)
         for slot_id in ALL_SLOTS:
             if slot_id in self._busy or self._is_unreadable(slot_id):
                 continue
-            preferred = preferred_slot_owner(slot_id, ready)
+            successor = fleet.successor(PLACE, slot_id)
             held = self._held.get(slot_id)
-            seen = fleet.table.items.get(fleet.keyspace.slot_claim(slot_id))
+            seen = world.table.items.get(world.keyspace.slot_claim(slot_id))
             if held is not None and self._is_taken(held, seen):
                 self.lost(held)
             elif held is not None:
-                if preferred != mine and (preferred != NO_NODE or not self._taking):
-                    self._work(slot_id, partial(self._release, held, preferred))
+                if fleet.leaving or successor != NO_NODE:
+                    self._work(slot_id, partial(self._release, held, successor))
             else:
-                why = (
-                    self._claimable(seen, live, ready, preferred=preferred == mine) if self._taking else None
-                )
-                if why is not None:
+                why = fleet.claimable(PLACE, slot_id, None if seen is None else seen.slot)
+                if why is not None and (why is not Grounds.MINE or successor == NO_NODE):
                     self._work(slot_id, partial(self._claim, slot_id, seen, why))
                 elif seen is not None and self._is_stray(slot_id, seen):
                     stray = Held(slot_id, seen.slot, seen.revision)
-                    self._work(slot_id, partial(self._give, stray, preferred))
+                    self._work(slot_id, partial(self._give, stray, successor))
 
     def _is_taken(self, held: Held, seen: SlotSeen | None) -> bool:
         """Claimed while our own answer was on its way; or the record is gone, and with it the fence of our writes."""
-        known = self._fleet.table.revision if seen is None else seen.revision
+        known = self._world.table.revision if seen is None else seen.revision
         return known > held.revision
 
     def _is_unreadable(self, slot_id: SlotId) -> bool:
         """A newer version has claimed it: what we had is lost, and it is not ours to take."""
-        unreadable = self._fleet.table.unreadable
-        if not unreadable or self._fleet.keyspace.slot_claim(slot_id) not in unreadable:
+        unreadable = self._world.table.unreadable
+        if not unreadable or self._world.keyspace.slot_claim(slot_id) not in unreadable:
             return False
         held = self._held.get(slot_id)
         if held is not None:
@@ -216,15 +204,7 @@ class Slots:
     def _is_stray(self, slot_id: SlotId, seen: SlotSeen) -> bool:
         """Ours in etcd and not here: dropped after an error, while another became preferred. Nobody else may
         take it from a live owner."""
-        return seen.slot.owner == self._fleet.me and seen.revision > self._given.get(slot_id, 0)
-
-    def _claimable(
-        self, seen: SlotSeen | None, live: set[str], ready: set[int], *, preferred: bool
-    ) -> Grounds | None:
-        if seen is None:
-            return Grounds.FIRST if preferred else None
-        why = grounds(seen.slot.owner, seen.slot.handoff_to, me=self._fleet.me, live=live, ready=ready)
-        return why if preferred or why is Grounds.HANDED_OVER else None
+        return seen.slot.owner == self._world.me and seen.revision > self._given.get(slot_id, 0)
 
     def _work(self, slot_id: SlotId, work: Work) -> None:
         self._busy.add(slot_id)
@@ -241,16 +221,16 @@ class Slots:
     # -- changing hands -------------------------------------------------------------------------
 
     async def _claim(self, slot_id: SlotId, seen: SlotSeen | None, why: Grounds) -> None:
-        fleet = self._fleet
+        world = self._world
         claim = build_slot_claim(
-            fleet.keyspace,
+            world.keyspace,
             slot_id,
             slot=None if seen is None else seen.slot,
             revision=0 if seen is None else seen.revision,
-            me=fleet.me,
+            me=world.me,
             why=why,
         )
-        answer = await fleet.committer.ask(claim.txn, key=fleet.keyspace.slot_claim(slot_id))
+        answer = await world.committer.ask(claim.txn, key=world.keyspace.slot_claim(slot_id))
         if not isinstance(answer, Settled):
             log.error("a claim was refused by etcd", slot=slot_id, why=answer.reason)
             return
@@ -268,10 +248,10 @@ class Slots:
         In pages at one revision. All records of the slot are in memory for a moment, as its groups are from
         then on; pages bound the answers and not the sum.
         """
-        prefix = self._fleet.keyspace.groups_prefix(held.slot_id)
+        prefix = self._world.keyspace.groups_prefix(held.slot_id)
         while self._held.get(held.slot_id) is held:
             try:
-                found = await self._fleet.etcd.prefix(prefix, page_keys=KEYS_PER_PAGE)
+                found = await self._world.etcd.prefix(prefix, page_keys=KEYS_PER_PAGE)
             except EtcdError as error:
                 log.info("groups of a slot not read, again", slot=held.slot_id, why=str(error))
                 await asyncio.sleep(LOAD_RETRY_S)
@@ -288,10 +268,10 @@ class Slots:
 
     async def _give(self, held: Held, to: int) -> None:
         handoff_to = "" if to == NO_NODE else str(to)
-        fleet = self._fleet
+        world = self._world
         txn = build_slot_release(
-            fleet.keyspace, held.slot_id, slot=held.slot, revision=held.revision, handoff_to=handoff_to
+            world.keyspace, held.slot_id, slot=held.slot, revision=held.revision, handoff_to=handoff_to
         )
-        answer = await fleet.committer.ask(txn, key=fleet.keyspace.slot_claim(held.slot_id))
+        answer = await world.committer.ask(txn, key=world.keyspace.slot_claim(held.slot_id))
         if isinstance(answer, Settled):
             self._given[held.slot_id] = held.revision

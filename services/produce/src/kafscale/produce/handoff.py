@@ -1,27 +1,24 @@
 """Giving partitions away: to a newly ready instance that should have them, and all of them at the end.
 
 The order is the law: stop appending (a definite refusal), commit what was taken, save the producer
-state, and only then write the head without owner. The successor hears of it by an offer, or by the
-first request that is routed to it; a lost offer costs time only. A partition that cannot be drained
-in time is dropped instead, and a claim elsewhere fences what is left of it.
+state, and only then write the head and the owner record without owner. That record names the
+successor, which watches the owner records of all partitions and claims at once. A partition that
+cannot be drained in time is dropped instead, and a claim elsewhere fences what is left of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
-import structlog
 from kafscale.produce.log.model import StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.offers import Offers
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition, Phase
-from kafscale.produce.placement import successor
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Settled
 from kafscale.storage.claims import NO_NODE, build_release
-
-log = structlog.get_logger(__name__)
+from kafscale.storage.coordination import give_all_away, next_look
 
 LEAVING_MAX = 64
 LEAVE_WITHIN_MS = 10_000
@@ -39,14 +36,12 @@ class Handoffs:
         self,
         ownership: Ownership,
         *,
-        offers: Offers,
         per_s: int,
         clock: Clock,
         metrics: ProduceMetrics,
     ) -> None:
         """`per_s` holds while rebalancing; a drain goes as fast as the store and etcd do."""
         self._ownership = ownership
-        self._offers = offers
         self._per_s = per_s
         self._clock = clock
         self._metrics = metrics
@@ -55,13 +50,8 @@ class Handoffs:
     async def balance(self) -> None:
         """Give each partition to whom rendezvous hashing prefers, a few per second."""
         while True:
-            try:
-                async with asyncio.timeout(BALANCE_EVERY_S):
-                    await self._ownership.balance_wanted.wait()
-                await asyncio.sleep(BALANCE_SETTLE_S)
-                self._ownership.balance_wanted.clear()
-            except TimeoutError:
-                pass  # look again anyway: a view may have moved without telling
+            wanted = self._ownership.balance_wanted
+            await next_look(wanted, every_s=BALANCE_EVERY_S, settle_s=BALANCE_SETTLE_S)
             if self._ownership.ready and not self._ownership.draining:
                 await self._balance_once()
 
@@ -80,17 +70,14 @@ class Handoffs:
     async def drain(self, timeout_s: float) -> None:
         """Give everything away; returns when nothing is owned, or the time is over."""
         self._ownership.set_stance(ready=False, draining=True)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self._ownership.partitions:
-                    self._drop_stuck()
-                    for partition in list(self._ownership.partitions.values()):
-                        if len(self._leaving) < LEAVING_MAX and self._may_leave(partition):
-                            self._begin(partition)
-                    await asyncio.sleep(DRAIN_LOOK_S)
-                await self._offers.flush()
-        except TimeoutError:
-            log.warning("not everything was handed over in time", left=len(self._ownership.partitions))
+        owned = self._ownership.partitions
+        await give_all_away(owned.__len__, self._give_some, partial(asyncio.sleep, DRAIN_LOOK_S), timeout_s)
+
+    def _give_some(self) -> None:
+        self._drop_stuck()
+        for partition in list(self._ownership.partitions.values()):
+            if len(self._leaving) < LEAVING_MAX and self._may_leave(partition):
+                self._begin(partition)
 
     def drained(self, partition: Partition) -> None:
         """The writer has committed all it took: write the head without owner."""
@@ -105,10 +92,10 @@ class Handoffs:
             released=released,
             revision=writer.revision,
         )
-        self._ownership.tools.committer.submit(txn, lambda answer: self._released(partition, target, answer))
+        self._ownership.tools.committer.submit(txn, lambda answer: self._released(partition, answer))
 
-    def _released(self, partition: Partition, target: int, answer: Answer) -> None:
-        """Whatever the answer is, the partition is not ours any more; only an applied one is offered."""
+    def _released(self, partition: Partition, answer: Answer) -> None:
+        """Whatever the answer is, the partition is not ours any more."""
         self._leaving.pop(partition, None)
         assert partition.writer is not None, partition
         applied = isinstance(answer, Settled) and (answer.result.succeeded or answer.ambiguous)
@@ -117,8 +104,6 @@ class Handoffs:
         self._ownership.tools.pump.touch(partition)
         if applied:
             self._metrics.handoffs.inc()
-            if target != NO_NODE:
-                self._offers.add(target, partition.id.topic_id, partition.id.partition)
 
     def _begin(self, partition: Partition) -> None:
         assert partition.writer is not None, partition
@@ -130,7 +115,7 @@ class Handoffs:
         return partition.phase is Phase.SERVING and partition not in self._leaving
 
     def _target(self, partition: Partition) -> int:
-        return successor(self._ownership.fleet(), partition.id.topic_id, partition.id.partition)
+        return self._ownership.fleet().successor(partition.id.topic_id, partition.id.partition)
 
     def _slow(self) -> bool:
         oldest_ms = self._clock.now_ms() - SLOW_AFTER_MS

@@ -1,9 +1,9 @@
 """The partitions this instance writes: how they come and how they are lost.
 
-A partition is claimed by its first request, by an offer from its last owner, or by the background
-scan; every claim reads the head first and is one compare-and-swap. The laws: one `Partition` object
+A partition is claimed by its first request, when its owner record is seen to be released to this node, or by
+the background scan; every claim reads the head first and is one compare-and-swap. The laws: one `Partition` object
 per key at a time, dropped for good when its writer stops; an unclaimed partition is refused, not
-queued; nothing here decides whether a claim is right, that is `placement`.
+queued; nothing here decides whether a claim is right, that is `storage.coordination`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import structlog
+from kafscale.produce.gates import PENALIZED, ClaimPenalties
 from kafscale.produce.log.model import Limits, PartitionId, StepDownReason
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.partition import Partition, Phase, Tools
-from kafscale.produce.penalties import DAMAGE_MS, DESERVING, PENALTY_MS, Penalties
-from kafscale.produce.placement import Fleet, claimable
 from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Settled
 from kafscale.storage.claims import Won, build_claim, build_release, node_of, read_claim
+from kafscale.storage.coordination import Fleet, next_look
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
 from kafscale.storage.heads import OwnerRecord, check_meta, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
@@ -50,7 +50,6 @@ SWEEP_EVERY_S = 0.1
 VIEW_WAIT_S = 1.0
 SCAN_EVERY_S = 5.0
 SCAN_SETTLE_S = 0.05
-"""After a change of the fleet, so that a burst of changes costs one scan."""
 SCAN_PAGE = 500
 BACKGROUND_CLAIMS_MAX = 64
 
@@ -102,23 +101,19 @@ class Ownership:
         self._metrics = metrics
         self._tasks = tasks
         self._acquiring: set[Partition] = set()
-        self._penalties = Penalties()
+        self._penalties = ClaimPenalties()
         self._fleet: Fleet | None = None
+        self._my_node = str(node_of(world.me))
         world.topics.subscribe(self._topic_changed)
         world.live.subscribe(self._fleet_changed)
+        world.owners.subscribe(self._owner_changed)
 
     # --- the view --------------------------------------------------------------------------
 
     def fleet(self) -> Fleet:
         if self._fleet is None:
-            me = self.world.me
-            mine = node_of(me)
-            ready = {instance.node_id for instance in self.world.live.ready()} - {mine}
-            if self.ready and not self.draining:
-                ready.add(mine)
-            live = {instance.id for instance in self.world.live.instances()}
-            self._fleet = Fleet(
-                me=me, draining=self.draining, ready=frozenset(ready), live=frozenset(live | {me})
+            self._fleet = Fleet.seen(
+                self.world.live, self.world.me, claiming=self.ready, leaving=self.draining
             )
         return self._fleet
 
@@ -149,17 +144,19 @@ class Ownership:
         if penalty is not None:
             return penalty
         record = self.record(topic.topic_id, partition)
-        if claimable(self.fleet(), topic.topic_id, partition, record) is None:
+        if self.fleet().claimable(topic.topic_id, partition, record) is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.acquire(topic, partition)
 
-    def offered(self, topic_id: TopicId, partition: int) -> bool:
-        """Its last owner released it to us: claim, unless that has begun already."""
-        topic = self.world.topics.by_id(topic_id)
-        if topic is None or self.draining or (topic_id, partition) in self.partitions:
-            return False
-        self.acquire(topic, partition)
-        return True
+    def _owner_changed(self, key: bytes, record: OwnerRecord | None) -> None:
+        """Claim what its last owner has released to this node. What was released before this instance was ready is
+        claimed by the scan."""
+        if record is None or record.owner or record.handoff_to != self._my_node or not self.ready:
+            return
+        place = self.world.keyspace.parse_owner(key)
+        topic = self.world.topics.by_id(place[0])
+        if topic is not None and place not in self.partitions:
+            self.acquire(topic, place[1])
 
     def acquire(self, topic: Topic, partition: int, done: Callable[[], None] | None = None) -> Partition:
         """Start a claim; whether it is due is decided on the head itself. `done` when it is settled."""
@@ -215,7 +212,7 @@ class Ownership:
         found = await world.etcd.get(world.keyspace.head(id_.topic_id, id_.partition))
         head, revision = (decode_head(found.value), found.mod_revision) if found else (None, 0)
         record = OwnerRecord(epoch=head.epoch, owner=head.owner, handoff_to=head.handoff_to) if head else None
-        why = claimable(self.fleet(), id_.topic_id, id_.partition, record)
+        why = self.fleet().claimable(id_.topic_id, id_.partition, record)
         if why is None:
             return NotWon.REFUSED
         claim = build_claim(
@@ -316,15 +313,13 @@ class Ownership:
         partition.give_up(error)
 
     def stepped_down(self, partition: Partition, reason: StepDownReason) -> None:
-        if reason in DESERVING:
+        if reason in PENALIZED:
             self._penalize(partition, reason)
         self._forget(partition)
 
     def _penalize(self, partition: Partition, reason: StepDownReason) -> None:
-        is_damaged = reason is StepDownReason.DAMAGED
-        self._metrics.damage_met.inc(is_damaged)
-        penalty_ms = DAMAGE_MS if is_damaged else PENALTY_MS
-        self._penalties.add(partition.key, reason.error, self._clock.now_ms(), penalty_ms)
+        self._metrics.damage_met.inc(reason is StepDownReason.DAMAGED)
+        self._penalties.add(partition.key, reason, self._clock.now_ms())
 
     def _forget(self, partition: Partition) -> None:
         if self.partitions.get(partition.key) is partition:
@@ -362,13 +357,7 @@ class Ownership:
         slots = asyncio.Semaphore(BACKGROUND_CLAIMS_MAX)
         while True:
             await self._scan_once(slots)
-            try:
-                async with asyncio.timeout(SCAN_EVERY_S):
-                    await self.scan_wanted.wait()
-                await asyncio.sleep(SCAN_SETTLE_S)
-                self.scan_wanted.clear()
-            except TimeoutError:
-                continue
+            await next_look(self.scan_wanted, every_s=SCAN_EVERY_S, settle_s=SCAN_SETTLE_S)
 
     async def _scan_once(self, slots: asyncio.Semaphore) -> None:
         looked_at = 0
@@ -393,4 +382,4 @@ class Ownership:
         record = self.record(topic.topic_id, number)
         if record is None:
             return False  # never claimed: its first request will
-        return claimable(self.fleet(), topic.topic_id, number, record) is not None
+        return self.fleet().claimable(topic.topic_id, number, record) is not None

@@ -19,9 +19,9 @@ from typing import Any, assert_never
 
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.produce.governor import Governor
-from kafscale.produce.head_txn import head_txn, refused
+from kafscale.produce.gates import AppendOrder
 from kafscale.produce.log.contents import Contents
+from kafscale.produce.log.ledger import head_txn
 from kafscale.produce.log.model import (
     Action,
     Checkpointed,
@@ -44,17 +44,16 @@ from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.opening import LINE_MAX, NO_PLACE, Opener
-from kafscale.produce.overtaking import RefusedFirsts
+from kafscale.produce.opener import LINE_MAX, NO_PLACE, Opener
 from kafscale.produce.pump import Pump
-from kafscale.produce.requests import Request, Requests, Waiter
-from kafscale.produce.segment_spans import SegmentSpans
+from kafscale.produce.requests import Caller, Request, Requests, SegmentSpans
 from kafscale.produce.shared_fills import SharedFills
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.tracing import Span
+from kafscale.storage.claims import head_in
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import (
     ObjectNotFound,
@@ -64,6 +63,7 @@ from kafscale.storage.objects import (
     StoreRefused,
     StoreUnavailable,
 )
+from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -89,11 +89,10 @@ class Tools:
     store: ObjectStore
     keyspace: Keyspace
     committer: Committer
-    governor: Governor[Partition]
     opener: Opener
     checkpointer: Checkpointer
     pump: Pump
-    refused_firsts: RefusedFirsts
+    append_order: AppendOrder
     producer_budget: ProducerBudget
     budget: MemoryBudget
     clock: Clock
@@ -125,7 +124,7 @@ class Partition:
         self._tools = tools
         self.key = (id_.topic_id, id_.partition)
         self._spans = SegmentSpans()
-        self._requests = Requests(self.key, tools.refused_firsts, tools.budget, self._spans)
+        self._requests = Requests(self.key, tools.append_order, tools.budget, self._spans)
         self._held: deque[Request] = deque()
         self._fills = SharedFills(tools.shared)
         self._unread: deque[Request] = deque()  # in order; the first is being opened
@@ -138,16 +137,11 @@ class Partition:
     def __repr__(self) -> str:
         return f"{self.id.topic}/{self.id.partition}"
 
-    @property
-    def idle(self) -> bool:
-        """Nobody waits for an answer."""
-        return not len(self._requests)
-
     # --- requests --------------------------------------------------------------------------
 
     def append(
         self,
-        waiter: Waiter,
+        caller: Caller,
         slot: int,
         records: memoryview | None,
         *,
@@ -156,8 +150,8 @@ class Partition:
         now: Instant,
         span: Span | None = None,
     ) -> None:
-        """Take the next request in order; `waiter` hears of it later, never from within this call."""
-        request = self._requests.take(waiter, slot, records, deadline_ms, zstd_allowed, span)
+        """Take the next request in order; `caller` gets the answer later, never from within this call."""
+        request = self._requests.take(caller, slot, records, deadline_ms, zstd_allowed, span)
         if self.writer is None:
             if not self._held:
                 self.held_since_ms = now.mono_ms
@@ -289,7 +283,7 @@ class Partition:
             case TakeCheckpoint():
                 self._tools.begin(self._checkpoint(writer, action))
             case SealWanted():
-                self._seal_wanted(writer, action)
+                self._tools.pump.seal_wanted(self, action.bytes_waiting)
             case Published() | Checkpointed():
                 self._note(action)
             case Drained():
@@ -321,19 +315,12 @@ class Partition:
         self.phase = Phase.GONE
         self.producers.leave()
         self._fills.close()
-        self._tools.governor.forget(self)
+        self._tools.pump.forget(self)
         self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
         if reason is not StepDownReason.RELEASED:
             log.warning("writer stepped down", partition=repr(self), reason=reason.name.lower())
         self.refuse_held(reason.error)  # before anybody may claim: none may be passed by a later one
         self._tools.stepped_down(self, reason)
-
-    def _seal_wanted(self, writer: PartitionWriter, action: SealWanted) -> None:
-        now = self._tools.now()
-        if self._tools.governor.admit(self, action.bytes_waiting, now.mono_ms):
-            writer.grant_seal(now)
-        else:
-            self._tools.pump.governor_waits()
 
     async def _put(self, writer: PartitionWriter, action: PutObject) -> None:
         tools = self._tools
@@ -396,5 +383,15 @@ class Partition:
         elif answer.result.succeeded:
             writer.committed(action.txn, answer.revision, now)
         else:
-            refused(self.id, writer, action.txn, answer, now)
+            self._refused(writer, action.txn, answer, now)
         self._tools.pump.touch(self)
+
+    def _refused(self, writer: PartitionWriter, txn: int, answer: Settled, now: Instant) -> None:
+        """A head that cannot be read shows as little as one that is gone: an outcome that is uncertain stays so."""
+        head, revision = None, 0
+        try:
+            head, revision = head_in(answer.result)
+        except UnreadableValue as error:
+            log.error("head unreadable", partition=repr(self), why=str(error))
+            writer.step_down(StepDownReason.DAMAGED, now)
+        writer.commit_refused(txn, head, revision, ambiguous=answer.ambiguous, now=now)

@@ -10,26 +10,33 @@ nor drive the partitions behind it. It ends the process, as it would from a task
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from contextvars import Context
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from kafscale.produce.log.flush import FlushBudget
 from kafscale.produce.log.model import Instant
+from kafscale.produce.log.writer import PartitionWriter
 from kafscale.runtime.clock import Clock
 
-if TYPE_CHECKING:
-    from kafscale.produce.governor import Governor
-    from kafscale.produce.partition import Partition
+
+class Driven(Hashable, Protocol):
+    """A partition."""
+
+    writer: PartitionWriter | None
+
+    def drive(self, now: Instant) -> None: ...
 
 
 class Pump:
     """Collects touched partitions and drives them in a callback of the loop."""
 
-    def __init__(self, clock: Clock, governor: Governor[Partition]) -> None:
+    def __init__(self, clock: Clock, budget: FlushBudget[Driven]) -> None:
         self._clock = clock
         # Drives serve many requests: they must not run under the ids of the one that touched first.
         self._context = Context()
-        self._governor = governor
-        self._touched: dict[Partition, None] = {}
+        self._budget = budget
+        self._touched: dict[Driven, None] = {}
         self._scheduled = False
         self._grants: asyncio.TimerHandle | None = None
         self._broken = asyncio.Event()
@@ -48,18 +55,29 @@ class Pump:
         assert self._surprise is not None, "this is what broke it"
         raise self._surprise
 
-    def touch(self, partition: Partition) -> None:
+    def touch(self, partition: Driven) -> None:
         self._touched[partition] = None
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run, context=self._context)
 
-    def governor_waits(self) -> None:
-        """Somebody waits for a grant: see to it that it comes."""
+    def seal_wanted(self, partition: Driven, bytes_waiting: int) -> None:
+        """The open buffer of a partition is due: grant its seal, now or when the budget has a place for it."""
+        now = self.instant()
+        if not self._budget.admit(partition, bytes_waiting, now.mono_ms):
+            self._await_grants()
+        elif partition.writer is not None:
+            partition.writer.grant_seal(now)
+
+    def forget(self, partition: Driven) -> None:
+        """It stopped: it wants no grant."""
+        self._budget.forget(partition)
+
+    def _await_grants(self) -> None:
         if self._grants is not None:
             return
         now_ms = self._clock.now_ms()
-        due_ms = self._governor.next_due_ms(now_ms)
+        due_ms = self._budget.next_due_ms(now_ms)
         if due_ms is not None:
             delay_s = max(1, due_ms - now_ms) / 1000
             self._grants = asyncio.get_running_loop().call_later(delay_s, self._grant, context=self._context)
@@ -69,11 +87,11 @@ class Pump:
         if self.stopped:
             return
         now = self.instant()
-        for partition in self._governor.due(now.mono_ms):
+        for partition in self._budget.due(now.mono_ms):
             if partition.writer is not None:
                 partition.writer.grant_seal(now)
                 self.touch(partition)
-        self.governor_waits()
+        self._await_grants()
 
     def instant(self) -> Instant:
         return Instant(self._clock.now_ms(), self._clock.wall_ms())

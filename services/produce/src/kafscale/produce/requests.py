@@ -1,24 +1,41 @@
 """The appends of one partition that have no answer yet, and what each of them holds until then.
 
-An append is answered once. What must be remembered of a refusal (`overtaking`) is remembered here, before the client
-hears of it.
+An append is answered once. `gates.AppendOrder` learns of a refusal here, before the client does.
+
+A segment, its index and the transaction serve many requests. Law: each of the three is one span, a child of the first
+traced request inside, with links to the other traced ones. For a partition without traced requests nothing is done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, Protocol
 
+from kafscale.produce.gates import REPEATED, AppendOrder, Key, Known
 from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.contents import Contents
-from kafscale.produce.log.model import Instant, Reply
-from kafscale.produce.overtaking import REPEATED, Key, Known, RefusedFirsts
-from kafscale.produce.segment_spans import SegmentSpans
+from kafscale.produce.log.flight import Flight
+from kafscale.produce.log.model import CommitHead, Instant, Part, PutObject, Reply, Token
+from kafscale.produce.log.writer import PartitionWriter
 from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.committer import TRANSACTION
 from kafscale.runtime.tracing import Span
 from kafscale.wire.errors import ErrorCode
 
+_PUTS = {Part.SEGMENT: "PUT segment", Part.INDEX: "PUT index"}
+_UNTRACED = nullcontext()
 
-class Waiter(Protocol):
+
+@contextmanager
+def _lasting(span: Span) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        span.end()
+
+
+class Caller(Protocol):
     """A request that waits for the answers of its partitions; `slot` names one of them."""
 
     def settle(self, slot: int, reply: Reply) -> None: ...
@@ -31,7 +48,7 @@ class Request(NamedTuple):
     """An append that is not answered yet."""
 
     token: int
-    waiter: Waiter
+    caller: Caller
     slot: int
     records: memoryview | None
     deadline_ms: int
@@ -39,7 +56,7 @@ class Request(NamedTuple):
 
     def given_up(self, now_ms: int) -> bool:
         """What nobody waits for any more must not be appended late."""
-        return self.waiter.abandoned or self.deadline_ms < now_ms
+        return self.caller.abandoned or self.deadline_ms < now_ms
 
 
 NO_MEMORY = Contents(
@@ -47,14 +64,47 @@ NO_MEMORY = Contents(
 )
 
 
+class SegmentSpans:
+    def __init__(self) -> None:
+        self._waiting: dict[Token, Span] = {}
+
+    def waits(self, token: Token, span: Span) -> None:
+        self._waiting[token] = span
+
+    def answered(self, token: Token) -> None:
+        self._waiting.pop(token, None)
+
+    def put(self, writer: PartitionWriter, action: PutObject) -> AbstractContextManager[None]:
+        """Around the request to the store."""
+        if not self._waiting:
+            return _UNTRACED
+        inside = [flight for flight in writer.flights() if flight.base == action.base]
+        span = self._start(_PUTS[action.part], inside, {"kafscale.object": action.key})
+        return _UNTRACED if span is None else _lasting(span)
+
+    def commit(self, writer: PartitionWriter, action: CommitHead) -> Span | None:
+        """From the submission; the committer ends it."""
+        if not self._waiting:
+            return None
+        inside = [flight for flight in writer.flights() if flight.end <= action.head.next]
+        return self._start(TRANSACTION, inside, {"kafscale.segments": len(inside)})
+
+    def _start(self, name: str, flights: Iterable[Flight], attributes: dict[str, str | int]) -> Span | None:
+        tokens = (waiter.token for flight in flights for waiter in flight.waiters.items)
+        spans = [span for token in tokens if (span := self._waiting.get(token)) is not None]
+        if not spans:
+            return None
+        return spans[0].child(name, attributes, links=spans[1:])
+
+
 class Requests:
     """See the module's law."""
 
     def __init__(
-        self, key: Key, refused_firsts: RefusedFirsts, budget: MemoryBudget, spans: SegmentSpans
+        self, key: Key, append_order: AppendOrder, budget: MemoryBudget, spans: SegmentSpans
     ) -> None:
         self._key = key
-        self._refused_firsts = refused_firsts
+        self._append_order = append_order
         self._budget = budget
         self._spans = spans
         self._open: dict[int, Request] = {}
@@ -66,7 +116,7 @@ class Requests:
 
     def take(
         self,
-        waiter: Waiter,
+        caller: Caller,
         slot: int,
         records: memoryview | None,
         deadline_ms: int,
@@ -74,7 +124,7 @@ class Requests:
         span: Span | None,
     ) -> Request:
         self._token = token = self._token + 1
-        self._open[token] = request = Request(token, waiter, slot, records, deadline_ms, zstd_allowed)
+        self._open[token] = request = Request(token, caller, slot, records, deadline_ms, zstd_allowed)
         if span is not None:
             self._spans.waits(token, span)
         return request
@@ -88,12 +138,12 @@ class Requests:
         return contents
 
     def is_behind(self, request: Request, known: Known, now: Instant) -> bool:
-        return self._refused_firsts.is_behind(self._key, request.records, known, now.mono_ms)
+        return self._append_order.is_behind(self._key, request.records, known, now.mono_ms)
 
     def answer(self, reply: Reply, now: Instant) -> None:
         request = self._open[reply.token]
         if reply.error in REPEATED:
-            self._refused_firsts.refused(self._key, request.records, now.mono_ms)
+            self._append_order.refused(self._key, request.records, now.mono_ms)
         self.settle(request, reply)
 
     def settle(self, request: Request, reply: Reply) -> None:
@@ -101,4 +151,4 @@ class Requests:
         del self._open[request.token]
         self._budget.release(self._grown.pop(request.token, 0))
         self._spans.answered(request.token)
-        request.waiter.settle(request.slot, reply)
+        request.caller.settle(request.slot, reply)

@@ -6,28 +6,23 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kafscale.produce.admission import Admission
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.produce.governor import Governor
+from kafscale.produce.gates import Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
+from kafscale.produce.log.flush import FlushBudget
 from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.merging import Merges
 from kafscale.produce.message_sets import ConversionLine
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.offers import Offers
-from kafscale.produce.opening import Opener
-from kafscale.produce.overtaking import RefusedFirsts
+from kafscale.produce.opener import Opener
 from kafscale.produce.ownership import Ownership, World
-from kafscale.produce.partition import Partition, Tools
+from kafscale.produce.partition import Tools
 from kafscale.produce.pieces import Pieces
-from kafscale.produce.pump import Pump
+from kafscale.produce.pump import Driven, Pump
 from kafscale.produce.recovery import Recovery
-from kafscale.produce.refusals import Refusals
-from kafscale.produce.service import OwnershipService
 from kafscale.produce.settings import ProduceSettings, limits_of, producer_bounds, segments_per_s
-from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
@@ -49,11 +44,7 @@ def fresh_id() -> bytes:
 @asynccontextmanager
 async def build(runtime: Runtime[ProduceSettings]) -> AsyncIterator[ServiceParts]:
     """The parts of one instance; their tasks live in the runtime's group."""
-    service = ProduceService(runtime)
-    try:
-        yield service.parts()
-    finally:
-        await service.offers.close()
+    yield ProduceService(runtime).parts()
 
 
 class ProduceService:
@@ -62,37 +53,35 @@ class ProduceService:
     def __init__(self, runtime: Runtime[ProduceSettings]) -> None:
         self._runtime = runtime
         self._metrics = ProduceMetrics(runtime.metrics)
-        self._refused_firsts = RefusedFirsts()
+        self._append_order = AppendOrder()
         self._producer_budget = ProducerBudget(runtime.settings.produce_producer_bytes)
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self.owners: PrefixView[OwnerRecord] = PrefixView(
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
         )
         self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=self._metrics.commits)
-        self.offers = Offers(self._address_of)
         self.ownership = self._ownership()
         self.handoffs = Handoffs(
             self.ownership,
-            offers=self.offers,
             per_s=runtime.settings.produce_handoffs_per_s,
             clock=runtime.clock,
             metrics=self._metrics,
         )
         budget_per_s = segments_per_s(runtime.settings, runtime.store)
-        self.governor: Governor[Partition] = Governor(budget_per_s, runtime.clock.now_ms())
-        self.pump = Pump(runtime.clock, self.governor)
+        self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
+        self.pump = Pump(runtime.clock, self.flush_budget)
         self.ownership.tools = self._tools()
-        unseen = UnseenTopics(runtime.topics.refresh, runtime.task_group)
+        unknown_topics = UnknownTopics(runtime.topics.refresh, runtime.task_group)
         self.describe_producers = DescribeProducersHandler(
-            ownership=self.ownership, unseen=unseen, clock=runtime.clock
+            ownership=self.ownership, unknown_topics=unknown_topics, clock=runtime.clock
         )
         self.conversions = ConversionLine(runtime.task_group)
         self.handler = ProduceHandler(
             ownership=self.ownership,
             admission=Admission(runtime.budget, self.committer),
-            refusals=Refusals(),
-            refused_firsts=self._refused_firsts,
-            unseen=unseen,
+            lane_order=LaneOrder(),
+            append_order=self._append_order,
+            unknown_topics=unknown_topics,
             conversions=self.conversions,
             clock=runtime.clock,
         )
@@ -134,14 +123,13 @@ class ProduceService:
             store=runtime.store,
             keyspace=runtime.keyspace,
             committer=self.committer,
-            governor=self.governor,
             opener=Opener(Pieces(), runtime.budget, runtime.clock),
             # Pieces of its own: commits wait for a checkpoint, and it must not wait for what clients sent.
             checkpointer=Checkpointer(
                 runtime.etcd, runtime.store, runtime.keyspace, fresh_id, Pieces(), merges
             ),
             pump=self.pump,
-            refused_firsts=self._refused_firsts,
+            append_order=self._append_order,
             producer_budget=self._producer_budget,
             budget=runtime.budget,
             clock=runtime.clock,
@@ -161,7 +149,7 @@ class ProduceService:
             live_produce=self.live.view,
         )
         watch("owned_partitions", self.ownership.owned_count)
-        watch("governor_waiting_partitions", lambda: self.governor.waiting)
+        watch("governor_waiting_partitions", lambda: self.flush_budget.waiting)
         watch("conversions_waiting", lambda: len(self.conversions))
         watch("producer_ids", lambda: self._producer_budget.ids)
         watch("producer_ids_bytes", lambda: self._producer_budget.used_bytes)
@@ -175,7 +163,6 @@ class ProduceService:
                     self.describe_producers, self._runtime.task_group
                 )
             },
-            grpc_services=(OwnershipService(self.ownership).add_to,),
             before_ready=self.start,
             drain=self.drain,
         )
@@ -194,7 +181,6 @@ class ProduceService:
             ("sweep", self.ownership.sweep),
             ("scan", self.ownership.scan),
             ("balance", self.handoffs.balance),
-            ("offers", self.offers.run),
         ):
             tasks.create_task(work(), name=name)
         self.ownership.set_stance(ready=True, draining=False)
@@ -205,10 +191,6 @@ class ProduceService:
 
     async def drain(self) -> None:
         await self.handoffs.drain(self._runtime.settings.drain_timeout_ms / 1000)
-
-    def _address_of(self, node_id: int) -> str | None:
-        instance = self.live.by_node(node_id)
-        return instance.address if instance else None
 
 
 def _decode_owner(kv: KeyValue) -> OwnerRecord:

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Sequence
 
 import structlog
+from kafscale.produce.gates import UnknownTopics
 from kafscale.produce.log.producers import STEP_PRODUCERS
 from kafscale.produce.ownership import HOLD_MAX_MS, Ownership
 from kafscale.produce.partition import Partition, Phase
-from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import InboundRequest
@@ -42,10 +42,10 @@ NO_EPOCH = NO_OFFSET = -1
 
 
 class DescribeProducersHandler:
-    def __init__(self, *, ownership: Ownership, unseen: UnseenTopics, clock: Clock) -> None:
+    def __init__(self, *, ownership: Ownership, unknown_topics: UnknownTopics, clock: Clock) -> None:
         self._ownership = ownership
         self._world = ownership.world
-        self._unseen = unseen
+        self._unknown_topics = unknown_topics
         self._clock = clock
 
     async def __call__(self, inbound: InboundRequest) -> Sequence[Buffer]:
@@ -66,7 +66,7 @@ class DescribeProducersHandler:
         topic = self._find(name, index)
         if topic is None:
             seen = asyncio.Event()
-            self._unseen.wait(name, seen.set)
+            self._unknown_topics.wait(name, seen.set)
             await seen.wait()
             topic = self._find(name, index)
         if topic is None:

@@ -15,14 +15,11 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from kafscale.produce.admission import Admission
+from kafscale.produce.gates import REPEATED, Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.produce.log.model import Instant, Reply
 from kafscale.produce.message_sets import CONVERTED_COPIES, ConversionLine, Refused
-from kafscale.produce.overtaking import REPEATED, RefusedFirsts
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition
-from kafscale.produce.refusals import Refusals
-from kafscale.produce.unseen import UnseenTopics
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.runtime.stream.server import InboundRequest
@@ -54,7 +51,7 @@ CONVERSION_MS_MIN = 1_500
 
 
 class OpenRequest:
-    """A request whose partitions have not all settled. Is the `Waiter` of each of them."""
+    """A request whose partitions have not all settled. Is the `Caller` of each of them."""
 
     __slots__ = (
         "_answered",
@@ -172,18 +169,18 @@ class ProduceHandler:
         *,
         ownership: Ownership,
         admission: Admission,
-        refusals: Refusals,
-        refused_firsts: RefusedFirsts,
-        unseen: UnseenTopics,
+        lane_order: LaneOrder,
+        append_order: AppendOrder,
+        unknown_topics: UnknownTopics,
         conversions: ConversionLine,
         clock: Clock,
     ) -> None:
         self._ownership = ownership
         self._topics = ownership.world.topics
         self._admission = admission
-        self._refusals = refusals
-        self._refused_firsts = refused_firsts
-        self._unseen = unseen
+        self._lane_order = lane_order
+        self._append_order = append_order
+        self._unknown_topics = unknown_topics
         self._conversions = conversions
         self._clock = clock
 
@@ -276,8 +273,8 @@ class ProduceHandler:
         open_request.lanes.append(None)
         ref: str | bytes = named.topic_id if by_id else named.name
         topic = self._find(ref)
-        if topic is None or not 0 <= part.index < topic.partitions or self._unseen.waits(ref):
-            self._unseen.wait(
+        if topic is None or not 0 <= part.index < topic.partitions or self._unknown_topics.waits(ref):
+            self._unknown_topics.wait(
                 ref,
                 lambda: self._enter_seen(
                     request, open_request, slot, self._find(ref), part, by_id, self._ownership.tools.now()
@@ -305,7 +302,7 @@ class ProduceHandler:
         open_request.lanes[slot] = (topic.topic_id, part.index)
         lane = (request.meta.connection_id, topic.topic_id, part.index)
         partition: Partition | ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if not self._refusals.refuses(lane, request.meta.lane_epoch):
+        if not self._lane_order.refuses(lane, request.meta.lane_epoch):
             partition = self._ownership.find_or_claim(topic, part.index)
         records = _view(part)
         if isinstance(partition, ErrorCode):
@@ -334,7 +331,7 @@ class ProduceHandler:
         records = _view(part)
         if topic is not None and error in REPEATED and not (records and is_message_set(records)):
             key = (topic.topic_id, part.index)
-            self._refused_firsts.refused(key, records, self._clock.now_ms())
+            self._append_order.refused(key, records, self._clock.now_ms())
 
     def _find(self, ref: str | bytes) -> Topic | None:
         topic = self._topics.by_id(ref) if isinstance(ref, bytes) else self._topics.by_name(ref)
@@ -344,7 +341,7 @@ class ProduceHandler:
 
     def refused(self, request: InboundRequest, lane: tuple[TopicId, int]) -> None:
         topic_id, partition = lane
-        self._refusals.add(
+        self._lane_order.redirected(
             (request.meta.connection_id, topic_id, partition), request.meta.lane_epoch, self._clock.now_ms()
         )
 

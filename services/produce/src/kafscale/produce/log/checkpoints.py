@@ -12,12 +12,12 @@ than every AGAIN_MS, and when writes never pause after `tail_rest_ms`. So they d
 
 from __future__ import annotations
 
+from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.ledger import CheckpointPlan, plan_manifest
 from kafscale.produce.log.model import Checkpointed, Instant, Limits, MetaWrite, TakeCheckpoint
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.storage.heads import Head
 
-_NEVER = 1 << 62
 QUIET_MS = 1_000
 """Without a commit: then a partition counts as quiet."""
 AGAIN_MS = 10_000
@@ -47,11 +47,11 @@ class Checkpoints:
     def due_ms(self, head: Head, limits: Limits) -> int:
         """When the tail's length asks for the next plan, or its age does."""
         if self._plan is not None:
-            return _NEVER
+            return NEVER
         if len(head.tail) > limits.checkpoint_at:
             return self._not_before_ms
         if limits.tail_rest_ms is None or self._ripe_ms is None or len(head.tail) <= REST_KEEP:
-            return _NEVER
+            return NEVER
         quiet_ms = max(self._grew_ms + QUIET_MS, self._again_ms)
         return max(self._not_before_ms, min(quiet_ms, self._ripe_ms + limits.tail_rest_ms))
 

@@ -8,16 +8,15 @@ offset. Record bytes are referenced, never copied.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
+from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Buffer, Part, Token
 from kafscale.storage.heads import Seg
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.storage.segment import BatchInfo, build_segment
 
-_NEVER = 1 << 62
 _INDEX_STAMP_AT = 14
 _STAMP = struct.Struct(">H")
 
@@ -38,7 +37,7 @@ class Waiters:
 
     def __init__(self) -> None:
         self.items: list[Waiter] = []
-        self.deadline_ms = _NEVER
+        self.deadline_ms = NEVER
 
     def add(self, waiter: Waiter) -> None:
         self.items.append(waiter)
@@ -50,11 +49,11 @@ class Waiters:
             return []
         expired = [waiter for waiter in self.items if waiter.deadline_ms <= mono_ms]
         self.items = [waiter for waiter in self.items if waiter.deadline_ms > mono_ms]
-        self.deadline_ms = min((waiter.deadline_ms for waiter in self.items), default=_NEVER)
+        self.deadline_ms = min((waiter.deadline_ms for waiter in self.items), default=NEVER)
         return expired
 
     def take_all(self) -> list[Waiter]:
-        taken, self.items, self.deadline_ms = self.items, [], _NEVER
+        taken, self.items, self.deadline_ms = self.items, [], NEVER
         return taken
 
 
@@ -66,12 +65,9 @@ class OpenBuffer:
         "batches",
         "bytes",
         "end",
-        "granted",
         "max_ts",
         "min_ts",
-        "opened_ms",
         "parts",
-        "seal_asked",
         "waiters",
     )
 
@@ -81,12 +77,9 @@ class OpenBuffer:
         self.bytes = 0
         self.parts: list[Buffer] = []
         self.batches: list[BatchInfo] = []
-        self.min_ts = _NEVER
+        self.min_ts = NEVER
         self.max_ts = -1
-        self.opened_ms = _NEVER
         self.waiters = Waiters()
-        self.seal_asked = False
-        self.granted = False
 
     def add(self, header: Buffer, records: Buffer, *, count: int, min_ts: int, max_ts: int) -> None:
         """One batch of `count` offsets, whose header has been patched with `end` as its base."""
@@ -140,19 +133,19 @@ class Upload:
         self.condition: IfAbsent | IfMatch = IfAbsent()
         self.etag = ""
         self.tries = 0
-        self.retry_at_ms = _NEVER
-        self.failing_since_ms = _NEVER
+        self.retry_at_ms = NEVER
+        self.failing_since_ms = NEVER
 
     def answered(self) -> None:
         """The store is there: whatever is unknown next counts anew."""
         self.tries = 0
-        self.failing_since_ms = _NEVER
+        self.failing_since_ms = NEVER
 
     def done(self, etag: str) -> None:
         self.stage = Stage.DONE
         self.etag = etag
         self.body = ()
-        self.retry_at_ms = _NEVER
+        self.retry_at_ms = NEVER
 
 
 class Flight:
@@ -239,6 +232,3 @@ def _stamped(index: bytes, epoch: int) -> bytes:
     index (ABA). Segments differ by the epoch in their batches; this makes indexes differ too.
     """
     return index[:_INDEX_STAMP_AT] + _STAMP.pack(epoch & 0xFFFF) + index[_INDEX_STAMP_AT + _STAMP.size :]
-
-
-AttemptSource = Callable[[], bytes]

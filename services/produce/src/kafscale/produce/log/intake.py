@@ -6,8 +6,6 @@ are referenced where they arrived.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.produce.log.batches import (
     NO_PRODUCER,
     Batches,
@@ -26,9 +24,7 @@ from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import HEADER_SIZE
 
-_NEVER = 1 << 62
 _CLOCK_BACK_MAX_MS = 3_600_000
-_REGATHER_SHARE = 2
 _PRODUCER_FULL = Rejection(
     ErrorCode.NOT_ENOUGH_REPLICAS, f"This producer has {IN_FLIGHT_MAX} batches on their way already."
 )
@@ -44,9 +40,6 @@ class Intake:
         self.epoch = head.epoch
         self._newest_ms = head.max_ts  # of all that was sealed
         self._append_time_ms = 0  # the last one given
-        self._sealed_ms = 0
-        self._company = _NEVER  # requests that a buffer need not wait beyond
-        self._regather_until_ms = 0
 
     def judge(
         self,
@@ -63,7 +56,7 @@ class Intake:
         checked = self.judge_outside(record_set, limits, held_bytes, zstd_allowed)
         if not isinstance(checked, list):
             return checked
-        if found is None and must_open(checked, limits):
+        if found is None and limits.opens_records and must_open(checked, limits):
             found = opened(Opening(checked, limits))
             if found.rejection is not None:
                 return found.rejection
@@ -120,8 +113,6 @@ class Intake:
         """Give the batches the next offsets. The first offset, and the append time or -1."""
         buffer = self.open
         base = buffer.end
-        if not buffer.parts:
-            buffer.opened_ms = now.mono_ms
         append_time_ms = self._append_time(now) if limits.log_append_time else NO_TIMESTAMP
         for header, batch in batches:
             records = batch[HEADER_SIZE:]
@@ -158,7 +149,6 @@ class Intake:
 
     def seal(self, partition: PartitionId, names: ObjectNames, attempt: bytes, now: Instant) -> Flight:
         """Fix the open buffer's bytes for ever."""
-        self._sealed_ms = now.mono_ms
         buffer = self.replace_open()
         return Flight(
             buffer,
@@ -175,47 +165,3 @@ class Intake:
         self._newest_ms = max(self._newest_ms, filled.max_ts)
         self.open = OpenBuffer(filled.end)
         return filled
-
-    def answered(self, flights: Sequence[Flight], now: Instant) -> None:
-        """A commit is about to answer the requests of these, whose clients will send their next ones at once.
-
-        Sealed at this moment, the buffer would hold only those that came meanwhile: two crowds would take
-        turns for ever, at twice the flushes, and each would wait for the other's as well as for its own.
-        """
-        if not flights:
-            return
-        returning = sum(len(flight.waiters.items) for flight in flights)
-        self._company = returning + len(self.open.waiters.items)
-        self._regather_until_ms = now.mono_ms + (now.mono_ms - self._sealed_ms) // _REGATHER_SHARE
-
-    def seal_due_ms(self, limits: Limits, *, under_way: bool, pipeline_full: bool) -> int:
-        """When time alone seals the buffer: company is gathered while a segment is on its way to its commit,
-        and then until everybody is back whom the commit answered.
-
-        A buffer that fills up is sealed by its size beside those; waiting for the commit, and not only for
-        the upload, makes one flush of two wherever requests are small and CPU is what is short.
-
-        With a governor, the due time brings the question, and only the grant or the longest linger
-        brings the seal.
-        """
-        buffer = self.open
-        if not buffer.parts or pipeline_full:
-            return _NEVER
-        due_ms = buffer.opened_ms + limits.flush_interval_ms
-        if not under_way:
-            due_ms = min(due_ms, self._gathered_ms(limits))
-        if limits.governed and buffer.seal_asked and not buffer.granted:
-            return max(due_ms, buffer.opened_ms + limits.governed_linger_max_ms)
-        return due_ms
-
-    def _gathered_ms(self, limits: Limits) -> int:
-        buffer = self.open
-        if len(buffer.waiters.items) >= self._company and not limits.linger_whole:
-            return buffer.opened_ms
-        return max(buffer.opened_ms + limits.linger_min_ms, self._regather_until_ms)
-
-    def may_seal(self, limits: Limits, now: Instant) -> bool:
-        """Whether a buffer that is due may go without asking the governor."""
-        buffer = self.open
-        overdue = buffer.opened_ms + limits.governed_linger_max_ms <= now.mono_ms
-        return not limits.governed or buffer.granted or overdue

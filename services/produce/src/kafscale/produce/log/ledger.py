@@ -1,21 +1,32 @@
-"""The committed side of a partition: the head as it stands in etcd, and the one transaction that
-may be under way over it.
+"""The committed side of a partition: the head as etcd has it, the one transaction that may be under way over it, and
+what became of that transaction.
 
 Every value it sends is the compared predecessor plus something, so offsets are dense by
 construction. While a transaction is out, nothing else is: its answer gives the revision that the
 next one compares.
+
+When etcd answers "the head is another", the head that refused the transaction shows whether an earlier send of it was
+applied (`judge_commit`). Evidence, in this order: the commit's attempt id; the epoch history, by which an offset
+inside my epoch was committed by me and nobody else. `Answers.acknowledge` is called for committed offsets only, and
+names the real offset. `Answers.fail` carries a code that means "certainly not appended", or REQUEST_TIMED_OUT, the
+only answer to an unknown outcome.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
-from kafscale.produce.log.flight import Flight, Waiters
-from kafscale.produce.log.model import CommitHead, MetaWrite
+from kafscale.produce.log.batches import Rejection
+from kafscale.produce.log.flight import Flight, Waiter, Waiters
+from kafscale.produce.log.model import Action, CommitHead, MetaWrite, PartitionId, Reply, Token
 from kafscale.produce.log.producers import SnapshotWork
+from kafscale.storage.etcd.client import Compare, Put, Range, Txn
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, EpochStart, Head, Seg, encode_head
+from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import Manifest, epoch_starts
+from kafscale.wire.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +50,12 @@ class Sent:
     flights: tuple[Flight, ...] = ()
     plan: CheckpointPlan | None = None
     doubts: Waiters = field(default_factory=Waiters)
+
+    def judge_commit(self, current: Head | None, *, ambiguous: bool) -> Outcome:
+        return judge_commit(self.head, self.base, current, ambiguous=ambiguous)
+
+    def judge_checkpoint(self, current: Head | None, revision: int) -> Outcome:
+        return judge_checkpoint(self.head, self.over, current, revision)
 
 
 class Ledger:
@@ -142,3 +159,102 @@ def plan_manifest(head: Head, keep: int) -> Manifest | None:
     if not moved:
         return None
     return Manifest(segments=moved, epochs=epoch_starts(moved))
+
+
+def head_txn(keyspace: Keyspace, id_: PartitionId, action: CommitHead) -> Txn:
+    """If head (and meta) are as expected they are put, else the head is read."""
+    key = keyspace.head(id_.topic_id, id_.partition)
+    compares = [Compare(key, "mod", "=", action.expected_revision)]
+    puts = [Put(key, action.value)]
+    if action.meta is not None:
+        meta_key = keyspace.meta(id_.topic_id, id_.partition)
+        compares.append(Compare(meta_key, "mod", "=", action.meta.expected_revision))
+        puts.append(Put(meta_key, action.meta.value))
+    return Txn(compare=tuple(compares), success=tuple(puts), failure=(Range(key),))
+
+
+class Outcome(Enum):
+    COMMITTED = auto()
+    ABSENT = auto()  # definitely not committed, and no late copy can be
+    UNKNOWABLE = auto()  # the evidence is gone; the requests must not be told a failure
+
+
+def judge_commit(sent: Head, base: int, current: Head | None, *, ambiguous: bool) -> Outcome:
+    """`sent` would have committed [base, sent.next); `current` is the head that refused it."""
+    if current is not None and current.attempt == sent.attempt:
+        return Outcome.COMMITTED
+    if not ambiguous:
+        return Outcome.ABSENT
+    if current is None:
+        return Outcome.UNKNOWABLE
+    if current.next <= base:
+        return Outcome.ABSENT
+    return _by_history(sent.epoch, base, sent.next, current)
+
+
+def _by_history(epoch: int, base: int, end: int, current: Head) -> Outcome:
+    for position, start in enumerate(current.epochs):
+        if start.epoch != epoch:
+            continue
+        later = current.epochs[position + 1 :]
+        epoch_end = later[0].start if later else current.next
+        return Outcome.COMMITTED if start.start <= base and end <= epoch_end else Outcome.ABSENT
+    pruned = len(current.epochs) == EPOCHS_MAX and current.epochs[0].epoch > epoch
+    if not pruned:
+        return Outcome.ABSENT  # a history without my epoch: it committed nothing
+    for seg in current.tail:
+        if seg.base <= base < seg.end:
+            return Outcome.COMMITTED if seg.epoch == epoch else Outcome.ABSENT
+    return Outcome.UNKNOWABLE
+
+
+def judge_checkpoint(sent: Head, sent_over: int, current: Head | None, revision: int) -> Outcome:
+    """COMMITTED: it is the head now. ABSENT: the head is untouched, so meta moved. UNKNOWABLE: fenced."""
+    if revision == sent_over:
+        return Outcome.ABSENT
+    return Outcome.COMMITTED if current == sent else Outcome.UNKNOWABLE
+
+
+class Answers:
+    def __init__(self, actions: list[Action], log_start: int) -> None:
+        self._actions = actions
+        self.log_start = log_start
+
+    def acknowledge(self, waiters: Sequence[Waiter], revision: int) -> None:
+        for waiter in waiters:
+            self._actions.append(
+                Reply(
+                    token=waiter.token,
+                    error=ErrorCode.NONE,
+                    base_offset=waiter.base_offset,
+                    log_append_time_ms=waiter.log_append_time_ms,
+                    log_start_offset=self.log_start,
+                    revision=revision,
+                )
+            )
+
+    def fail(self, waiters: Sequence[Waiter], error: ErrorCode) -> None:
+        for waiter in waiters:
+            self._actions.append(Reply(token=waiter.token, error=error))
+
+    def refuse(self, token: Token | None, why: Rejection) -> None:
+        """Nothing of the request was appended."""
+        if token is not None:
+            self._actions.append(Reply(token=token, error=why.error, message=why.message, faults=why.faults))
+
+    def decide(self, sent: Sent, outcome: Outcome, revision: int) -> None:
+        """The transaction that ended the epoch: what its requests are told."""
+        self.fail(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for flight in sent.flights:
+            waiters = flight.waiters.take_all()
+            if outcome is Outcome.COMMITTED:
+                self.acknowledge(waiters, revision)
+            elif outcome is Outcome.ABSENT:
+                self.fail(waiters, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                self.fail(waiters, ErrorCode.REQUEST_TIMED_OUT)
+
+    def reject(self, sent: Sent, error: ErrorCode) -> None:
+        """The transaction was never proposed."""
+        for waiters in (sent.doubts, *(flight.waiters for flight in sent.flights)):
+            self.fail(waiters.take_all(), error)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
+from kafscale.produce.log.flush import FlushLimits
 from kafscale.produce.log.producers import SnapshotWork
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, TopicId
@@ -59,19 +60,11 @@ class PartitionId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Bounds and lingers of one writer. `PartitionWriter.configure` replaces them at any time."""
+class Limits(FlushLimits):
+    """Bounds of one writer. `PartitionWriter.configure` replaces them at any time."""
 
     max_message_bytes: int = 1_048_588
-    segment_bytes: int = 1 << 30
-    seal_bytes_max: int = 4 << 20  # sealed at min(segment_bytes, this)
     held_bytes_max: int = 64 << 20  # open buffer and pipeline; past it appends get error 19
-    pipeline_max: int = 4  # sealed and not yet committed
-    linger_min_ms: int = 5  # what an idle partition waits; the store says (0: requests cost nothing)
-    linger_whole: bool = False  # the topic asked for it: it does not end when everybody is back
-    flush_interval_ms: int = 250  # the longest a record waits to be sealed while uploads are under way
-    governed: bool = False  # seals by time need `grant_seal`
-    governed_linger_max_ms: int = 5_000  # sealed by then without a grant
     retry_first_ms: int = 50  # of an object request whose outcome is unknown; doubles
     retry_max_ms: int = 2_000
     upload_give_up_ms: int = 60_000  # then the epoch is reset, to free memory
@@ -86,10 +79,6 @@ class Limits:
     past_max_ms: int = NO_BOUND_MS  # message.timestamp.before.max.ms
     keys_required: bool = False  # cleanup.policy=compact
     compression: Compression | None = None  # compression.type, unless it is the producer's
-
-    @property
-    def seal_bytes(self) -> int:
-        return min(self.segment_bytes, self.seal_bytes_max)
 
     @property
     def opens_records(self) -> bool:
@@ -284,7 +273,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealWanted:
-    """Only with `Limits.governed`: the open buffer is due. Answer by `grant_seal` when there is budget."""
+    """Only with `Limits.budgeted`: the open buffer is due. Answer by `grant_seal` when there is budget."""
 
     bytes_waiting: int
 

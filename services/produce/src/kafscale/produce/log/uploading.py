@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 
 from kafscale.produce.log.flight import Flight, Stage, Upload
+from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import (
     Action,
     FoundObject,
@@ -28,7 +29,6 @@ from kafscale.produce.log.model import (
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID
 from kafscale.storage.objects import IfAbsent, IfMatch
 
-_NEVER = 1 << 62
 _PARTS = tuple(Part)
 _BACKOFF_DOUBLINGS_MAX = 10
 
@@ -153,7 +153,7 @@ class Uploads:
                     self._ask(flight, upload, part)
 
     def next_retry_ms(self) -> int:
-        due_ms = _NEVER
+        due_ms = NEVER
         for flight in self.flights:
             due_ms = min(due_ms, flight.segment.retry_at_ms, flight.index.retry_at_ms)
         return due_ms
@@ -181,7 +181,7 @@ class Uploads:
     def _put(self, flight: Flight, part: Part) -> None:
         upload = flight.upload(part)
         upload.stage = Stage.PUTTING
-        upload.retry_at_ms = _NEVER
+        upload.retry_at_ms = NEVER
         self._actions.append(
             PutObject(
                 base=flight.base,
@@ -200,5 +200,5 @@ class Uploads:
 
     def _ask(self, flight: Flight, upload: Upload, part: Part) -> None:
         upload.stage = Stage.ASKING
-        upload.retry_at_ms = _NEVER
+        upload.retry_at_ms = NEVER
         self._actions.append(HeadObject(base=flight.base, part=part, key=upload.key))

@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kafscale.produce.log.answers import Answers
 from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.checkpoints import Checkpoints
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight, Waiter, Waiters
+from kafscale.produce.log.flush import NEVER, FlushPolicy
 from kafscale.produce.log.intake import Intake
-from kafscale.produce.log.ledger import CheckpointPlan, Ledger, Sent
+from kafscale.produce.log.ledger import Answers, CheckpointPlan, Ledger, Outcome, Sent
 from kafscale.produce.log.model import (
     NO_OFFSET,
     NO_TIMESTAMP,
@@ -48,13 +48,11 @@ from kafscale.produce.log.model import (
     Token,
 )
 from kafscale.produce.log.producers import ProducerTable
-from kafscale.produce.log.resolve import Outcome, judge_checkpoint, judge_commit
 from kafscale.produce.log.sequences import Repeat
 from kafscale.produce.log.uploading import Uploads
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
 
-_NEVER = 1 << 62
 _WORKING = (State.SERVING, State.DRAINING)
 _OPEN = (State.SERVING, State.DRAINING, State.DRAINED)
 
@@ -76,7 +74,6 @@ class PartitionWriter:
     ) -> None:
         self._partition = partition
         self._limits = limits
-        self._seal_bytes = limits.seal_bytes
         self._names = names
         self._ids = ids
         self._actions: list[Action] = []
@@ -85,6 +82,7 @@ class PartitionWriter:
         self._ledger = Ledger(head, revision)
         self._uploads = Uploads(head.epoch, partition.topic_id, self._actions)
         self._intake = Intake(head, producers)
+        self._flush = FlushPolicy(limits)
         self._checkpoints = Checkpoints(producers)
         self._doubts = Waiters()
 
@@ -124,7 +122,7 @@ class PartitionWriter:
                 return 0  # the transaction that settles them can be sent at once
             plan_due_ms = self._checkpoints.due_ms(self._ledger.head, self._limits)
             due = min(due, self._seal_due_ms(), self._uploads.next_retry_ms(), plan_due_ms)
-        return None if due >= _NEVER else due
+        return None if due >= NEVER else due
 
     def append(
         self,
@@ -150,10 +148,12 @@ class PartitionWriter:
         elif isinstance(judged, Repeat):
             self._repeat(token, judged, deadline_ms)
         else:
+            if not intake.open.parts:
+                self._flush.opened(now.mono_ms)
             base, append_time_ms = intake.assign(judged, self._limits, now, self._ledger.head.next)
             if token is not None:
                 intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))
-            if intake.open.bytes >= self._seal_bytes:
+            if self._flush.is_full(intake.open.bytes):
                 self._seal(now)
 
     def _doubt(self, token: Token, deadline_ms: int) -> None:
@@ -182,28 +182,26 @@ class PartitionWriter:
     def _seal(self, now: Instant) -> None:
         """Fix the open buffer's bytes for ever and give them a place in the pipeline."""
         flight = self._intake.seal(self._partition, self._names, self._ids(), now)
+        self._flush.sealed(now.mono_ms)
         self._uploads.add(flight)
         self._uploads.start(self._limits.pipeline_max)
 
     def _seal_due_ms(self) -> int:
         sent, waiting = self._ledger.sent, len(self._uploads)
         under_way = waiting > 0 or (sent is not None and bool(sent.flights))
-        full = waiting >= self._limits.pipeline_max
-        return self._intake.seal_due_ms(self._limits, under_way=under_way, pipeline_full=full)
+        return self._flush.due_ms(len(self._intake.open.waiters.items), waiting, under_way=under_way)
 
     def _seal_if_due(self, now: Instant) -> None:
         if self._seal_due_ms() > now.mono_ms:
             return
-        buffer = self._intake.open
-        if self._intake.may_seal(self._limits, now):
+        if self._flush.may_seal(now.mono_ms):
             self._seal(now)
-        elif not buffer.seal_asked:
-            buffer.seal_asked = True
-            self._actions.append(SealWanted(bytes_waiting=buffer.bytes))
+        elif self._flush.asks():
+            self._actions.append(SealWanted(bytes_waiting=self._intake.open.bytes))
 
     def grant_seal(self, now: Instant) -> None:
-        """The governor's answer to SealWanted."""
-        self._intake.open.granted = True
+        """The budget's answer to SealWanted."""
+        self._flush.granted()
         self._advance(now)
 
     def upload_done(self, base: int, part: Part, etag: str, now: Instant) -> None:
@@ -253,7 +251,7 @@ class PartitionWriter:
             self._lose(current, now)
 
     def _judge_commit(self, sent: Sent, current: Head | None, *, ambiguous: bool) -> Outcome:
-        return judge_commit(sent.head, sent.base, current, ambiguous=ambiguous)
+        return sent.judge_commit(current, ambiguous=ambiguous)
 
     def commit_rejected(self, txn: int, now: Instant) -> None:
         """etcd refused to propose it, so it is not applied; that is our bug or our rights."""
@@ -268,7 +266,9 @@ class PartitionWriter:
         old_snap_key = self._ledger.head.snap_key
         self._ledger.adopt(head, revision)
         self._intake.producers.committed(head.next)
-        self._intake.answered(sent.flights, now)
+        if sent.flights:
+            returning = sum(len(flight.waiters.items) for flight in sent.flights)
+            self._flush.acknowledged(returning, len(self._intake.open.waiters.items), now.mono_ms)
         for flight in sent.flights:
             self._answers.acknowledge(flight.waiters.take_all(), revision)
         self._answers.fail(sent.doubts.take_all(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -291,7 +291,7 @@ class PartitionWriter:
     def _checkpoint_refused(
         self, sent: Sent, plan: CheckpointPlan, current: Head | None, revision: int, now: Instant
     ) -> None:
-        outcome = judge_checkpoint(sent.head, sent.over, current, revision)
+        outcome = sent.judge_checkpoint(current, revision)
         if outcome is Outcome.COMMITTED:
             self._applied(sent, sent.head, revision, now)
         elif outcome is Outcome.ABSENT:
@@ -311,7 +311,7 @@ class PartitionWriter:
 
     def configure(self, limits: Limits, now: Instant) -> None:
         self._limits = limits
-        self._seal_bytes = limits.seal_bytes
+        self._flush.configure(limits)
         self._advance(now)
 
     def moved_log_start(self, log_start: int) -> None:

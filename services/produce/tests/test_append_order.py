@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kafscale.produce import overtaking
-from kafscale.produce.overtaking import KEPT_MAX, KEPT_MS, RefusedFirsts
+from kafscale.produce import gates
+from kafscale.produce.gates import KEPT_MAX, KEPT_MS, AppendOrder
 from kafscale.storage.keys import TopicId
 from kafscale.testkit.objects import Fault, FaultyStore
 from kafscale.wire.errors import ErrorCode
@@ -20,7 +20,7 @@ def view(pid: int, seq: int, epoch: int = 0) -> memoryview:
 
 
 def test_after_a_refusal_an_unknown_producer_must_offer_that_batch_first() -> None:
-    table = RefusedFirsts()
+    table = AppendOrder()
     table.refused(KEY, view(1, 5), 0)
     assert table.is_behind(KEY, view(1, 6), (), 0)
     assert not table.is_behind(KEY, view(1, 5), (), 0)
@@ -28,14 +28,14 @@ def test_after_a_refusal_an_unknown_producer_must_offer_that_batch_first() -> No
 
 
 def test_the_lowest_of_several_refused_batches_counts() -> None:
-    table = RefusedFirsts()
+    table = AppendOrder()
     for seq in (5, 3, 4):
         table.refused(KEY, view(1, seq), 0)
     assert [table.is_behind(KEY, view(1, seq), (), 0) for seq in (2, 3, 4, 5)] == [False, False, True, True]
 
 
 def test_sequences_wrap() -> None:
-    table = RefusedFirsts()
+    table = AppendOrder()
     table.refused(KEY, view(1, 2**31 - 1), 0)
     table.refused(KEY, view(1, 0), 0)
     assert table.is_behind(KEY, view(1, 0), (), 0)
@@ -43,7 +43,7 @@ def test_sequences_wrap() -> None:
 
 
 def test_others_are_not_held_up() -> None:
-    table = RefusedFirsts()
+    table = AppendOrder()
     table.refused(KEY, view(1, 0), 0)
     assert not table.is_behind(KEY, view(2, 1), (), 0)
     assert not table.is_behind((KEY[0], 1), view(1, 1), (), 0)
@@ -51,7 +51,7 @@ def test_others_are_not_held_up() -> None:
 
 
 def test_a_new_epoch_of_the_producer_starts_afresh() -> None:
-    table = RefusedFirsts()
+    table = AppendOrder()
     table.refused(KEY, view(1, 5), 0)
     assert not table.is_behind(KEY, view(1, 6, epoch=1), (), 0)
     table.refused(KEY, view(1, 7, epoch=1), 0)
@@ -60,14 +60,14 @@ def test_a_new_epoch_of_the_producer_starts_afresh() -> None:
 
 
 def test_a_producer_that_the_partition_knows_is_checked_there() -> None:
-    table = RefusedFirsts()
+    table = AppendOrder()
     table.refused(KEY, view(1, 5), 0)
     assert not table.is_behind(KEY, view(1, 6), {1}, 0)
     assert table.is_behind(KEY, view(1, 6), {2}, 0)
 
 
 def test_what_is_no_batch_is_left_to_the_writer() -> None:
-    table = RefusedFirsts()
+    table = AppendOrder()
     table.refused(KEY, view(1, 5), 0)
     for records in (None, memoryview(b""), memoryview(bytes(60))):
         table.refused(KEY, records, 0)
@@ -76,7 +76,7 @@ def test_what_is_no_batch_is_left_to_the_writer() -> None:
 
 
 def test_the_table_is_bounded_and_forgets() -> None:
-    table = RefusedFirsts()
+    table = AppendOrder()
     table.refused(KEY, view(0, 0), 0)
     table.refused(KEY, view(1, 0), KEPT_MS)
     assert len(table) == 1
@@ -88,7 +88,7 @@ def test_the_table_is_bounded_and_forgets() -> None:
 
 
 def test_a_batch_that_was_refused_long_ago_holds_nobody_up() -> None:
-    table = RefusedFirsts()
+    table = AppendOrder()
     table.refused(KEY, view(1, 5), 1_000)
     assert table.is_behind(KEY, view(1, 6), (), 1_000 + KEPT_MS - 1)
     assert not table.is_behind(KEY, view(1, 6), (), 1_000 + KEPT_MS)
@@ -107,7 +107,7 @@ async def test_being_behind_is_no_new_refusal_so_a_producer_is_held_up_for_a_whi
         await node.send(topic, 0, batch(b"0", pid=9, epoch=0, seq=0))
     ).error is ErrorCode.NOT_ENOUGH_REPLICAS
     budget.release(budget.used_bytes)
-    monkeypatch.setattr(overtaking, "KEPT_MS", 1_500)
+    monkeypatch.setattr(gates, "KEPT_MS", 1_500)
     refusals = 0
     async with asyncio.timeout(20):
         while (answer := await node.send(topic, 0, batch(b"50", pid=9, epoch=0, seq=50))).error:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kafscale.produce.log.resolve import Outcome, judge_checkpoint, judge_commit
+from kafscale.produce.log.ledger import Outcome, judge_checkpoint, judge_commit
 from kafscale.storage.heads import EPOCHS_MAX, EpochStart, Head, Seg
 
 MINE = b"m" * 16

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.produce.placement import Fleet, claimable, successor
 from kafscale.storage.claims import NO_NODE, Grounds, rendezvous
+from kafscale.storage.coordination import Fleet, give_all_away, next_look
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import TopicId
 
@@ -14,9 +17,9 @@ PARTITIONS = st.integers(0, 500)
 READY = st.frozensets(st.integers(0, 5), max_size=6)
 
 
-def fleet(me: int, ready: frozenset[int], *, draining: bool = False) -> Fleet:
+def fleet(me: int, ready: frozenset[int], *, leaving: bool = False) -> Fleet:
     live = frozenset({f"{node}/x" for node in ready} | {f"{me}/x"})
-    return Fleet(me=f"{me}/x", draining=draining, ready=ready, live=live)
+    return Fleet(me=f"{me}/x", leaving=leaving, ready=ready, live=live)
 
 
 @given(PARTITIONS, READY.filter(bool))
@@ -24,7 +27,7 @@ def test_an_unowned_partition_is_claimed_by_exactly_one_of_those_who_agree(
     partition: int, ready: frozenset[int]
 ) -> None:
     unowned = OwnerRecord(epoch=3)
-    claimers = [me for me in ready if claimable(fleet(me, ready), TOPIC, partition, unowned)]
+    claimers = [me for me in ready if fleet(me, ready).claimable(TOPIC, partition, unowned)]
     assert claimers == [rendezvous(TOPIC, partition, ready)]
 
 
@@ -32,11 +35,11 @@ def test_an_unowned_partition_is_claimed_by_exactly_one_of_those_who_agree(
 def test_a_partition_never_claimed_goes_to_the_preferred_node(partition: int, ready: frozenset[int]) -> None:
     for me in ready:
         expected = Grounds.FIRST if rendezvous(TOPIC, partition, ready) == me else None
-        assert claimable(fleet(me, ready), TOPIC, partition, None) is expected
+        assert fleet(me, ready).claimable(TOPIC, partition, None) is expected
 
 
 @given(PARTITIONS, READY, st.integers(0, 5), st.integers(0, 5), st.sampled_from(["", "0", "3", "5"]))
-def test_a_draining_instance_claims_nothing(
+def test_an_instance_that_leaves_claims_nothing(
     partition: int, ready: frozenset[int], me: int, owner: int, handoff_to: str
 ) -> None:
     for record in (
@@ -44,7 +47,7 @@ def test_a_draining_instance_claims_nothing(
         OwnerRecord(epoch=1, owner=f"{owner}/x"),
         OwnerRecord(epoch=1, handoff_to=handoff_to),
     ):
-        assert claimable(fleet(me, ready, draining=True), TOPIC, partition, record) is None
+        assert fleet(me, ready, leaving=True).claimable(TOPIC, partition, record) is None
 
 
 @given(PARTITIONS, READY.filter(lambda ready: len(ready) > 1))
@@ -55,8 +58,8 @@ def test_what_was_handed_to_me_and_what_my_node_had_is_mine_whoever_is_preferred
         view = fleet(me, ready)
         handed = OwnerRecord(epoch=1, handoff_to=str(me))
         old_boot = OwnerRecord(epoch=1, owner=f"{me}/before")
-        assert claimable(view, TOPIC, partition, handed) is Grounds.HANDED_OVER
-        assert claimable(view, TOPIC, partition, old_boot) is Grounds.MINE
+        assert view.claimable(TOPIC, partition, handed) is Grounds.HANDED_OVER
+        assert view.claimable(TOPIC, partition, old_boot) is Grounds.MINE
 
 
 @given(PARTITIONS, READY.filter(bool), st.integers(0, 5))
@@ -68,10 +71,10 @@ def test_a_partition_promised_to_a_node_that_begins_to_drain_is_claimed_by_one_t
     live = frozenset(f"{node}/x" for node in others | {promised})
     record = OwnerRecord(epoch=5, handoff_to=str(promised))
     views = {
-        node: Fleet(me=f"{node}/x", draining=node == promised, ready=others, live=live)
+        node: Fleet(me=f"{node}/x", leaving=node == promised, ready=others, live=live)
         for node in others | {promised}
     }
-    claimers = [node for node, view in views.items() if claimable(view, TOPIC, partition, record)]
+    claimers = [node for node, view in views.items() if view.claimable(TOPIC, partition, record)]
     assert claimers == [rendezvous(TOPIC, partition, others)]
 
 
@@ -79,16 +82,52 @@ def test_a_partition_promised_to_a_node_that_begins_to_drain_is_claimed_by_one_t
 def test_a_live_owner_keeps_its_partition(partition: int, ready: frozenset[int], me: int, owner: int) -> None:
     view = fleet(me, ready | {owner})
     if owner != me:
-        assert claimable(view, TOPIC, partition, OwnerRecord(epoch=1, owner=f"{owner}/x")) is None
+        assert view.claimable(TOPIC, partition, OwnerRecord(epoch=1, owner=f"{owner}/x")) is None
 
 
 @given(PARTITIONS, READY, st.integers(0, 5), st.booleans())
 def test_a_partition_goes_to_whom_the_others_would_choose(
-    partition: int, ready: frozenset[int], me: int, draining: bool
+    partition: int, ready: frozenset[int], me: int, leaving: bool
 ) -> None:
-    target = successor(fleet(me, ready, draining=draining), TOPIC, partition)
-    others = ready - {me} if draining else ready
+    target = fleet(me, ready, leaving=leaving).successor(TOPIC, partition)
+    others = ready - {me} if leaving else ready
     assert target == (NO_NODE if not others or rendezvous(TOPIC, partition, others) == me else target)
     assert target != me
     if others and rendezvous(TOPIC, partition, others) != me:
         assert target == rendezvous(TOPIC, partition, others)
+
+
+async def test_a_burst_of_changes_costs_one_look() -> None:
+    changed = asyncio.Event()
+    looking = asyncio.create_task(next_look(changed, every_s=60, settle_s=0.05))
+    changed.set()
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.01, changed.set)
+    await looking
+    assert not changed.is_set()
+
+
+async def test_without_a_change_there_is_a_look_all_the_same() -> None:
+    async with asyncio.timeout(5):
+        await next_look(asyncio.Event(), every_s=0.01, settle_s=60)
+
+
+async def test_a_drain_gives_and_waits_until_nothing_is_left() -> None:
+    owned, given = [1, 2, 3], 0
+
+    def give() -> None:
+        nonlocal given
+        given += 1
+
+    async def wait() -> None:
+        owned.pop()
+
+    await give_all_away(owned.__len__, give, wait, 60)
+    assert (owned, given) == ([], 3)
+
+
+async def test_a_drain_that_takes_too_long_ends_and_says_what_is_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await give_all_away(lambda: 7, lambda: None, asyncio.Event().wait, 0.01)
+    assert caplog.messages == ["hand-over incomplete: 7 left"]

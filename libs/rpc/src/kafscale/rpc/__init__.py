@@ -1,1 +1,0 @@
-"""Messages and services between the five services; generated from proto/."""
