@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.schema import UnknownSchema, UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_topic, encode_topic
@@ -137,3 +138,107 @@ async def test_the_view_follows_creation_change_deletion_and_a_new_topic_of_the_
         ("orders", None),
         ("orders", second.topic_id),
     ]
+
+
+class Reads:
+    """Reads of all topics that begin and end when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Semaphore(0)
+        self.may_end = asyncio.Semaphore(0)
+        self.failing = False
+
+    async def __call__(self) -> None:
+        self.begun.release()
+        await self.may_end.acquire()
+        if self.failing:
+            raise EtcdUnknown(UnknownKind.TIMEOUT, "no answer", "nowhere")
+
+
+@pytest.fixture
+async def reads() -> Reads:
+    return Reads()
+
+
+@pytest.fixture
+async def asked(
+    etcd: EtcdClient, keyspace: Keyspace, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[TopicsView]:
+    """A running view whose reads for `confirm` are `reads`."""
+    view = TopicsView(etcd, keyspace)
+    monkeypatch.setattr(view, "refresh", reads)
+    monkeypatch.setattr("kafscale.storage.topics.READ_PAUSE_S", 0.0)
+    running = asyncio.create_task(view.run())
+    yield view
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_one_read_serves_all_that_asked_before_it_began_and_none_that_asked_later(
+    asked: TopicsView, reads: Reads
+) -> None:
+    order: list[str] = []
+    asked.confirm(lambda known: order.append(f"first {known}"))
+    asked.confirm(lambda known: order.append(f"second {known}"))
+    await reads.begun.acquire()
+    late = asyncio.create_task(asked.confirmed(recent_s=60))
+    reads.may_end.release()
+    await reads.begun.acquire()  # of the second read
+    assert order == ["first True", "second True"]
+    assert not late.done()
+    reads.may_end.release()
+    assert await late
+
+
+async def test_a_recent_read_is_enough_where_the_caller_says_so(asked: TopicsView, reads: Reads) -> None:
+    first = asyncio.create_task(asked.confirmed(recent_s=60))
+    await reads.begun.acquire()
+    reads.may_end.release()
+    assert await first
+    answers: list[bool] = []
+    asked.confirm(answers.append, recent_s=60)
+    assert answers == [True], "at once, and without a read"
+    strict = asyncio.create_task(asked.confirmed())
+    await reads.begun.acquire()
+    reads.may_end.release()
+    assert await strict
+
+
+async def test_an_etcd_that_does_not_answer_confirms_nothing(
+    asked: TopicsView, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads.failing = True
+    reads.may_end.release()
+    assert not await asked.confirmed(recent_s=60)
+    monkeypatch.setattr("kafscale.storage.topics.READ_TIMEOUT_S", 0.01)
+    assert not await asked.confirmed(recent_s=60), "a read that failed is no recent read, and this one hangs"
+
+
+async def test_a_caller_that_left_takes_nothing_from_the_others(asked: TopicsView, reads: Reads) -> None:
+    gone = asyncio.create_task(asked.confirmed())
+    staying = asyncio.create_task(asked.confirmed())
+    await reads.begun.acquire()
+    gone.cancel()
+    reads.may_end.release()
+    assert await staying
+
+
+async def test_only_an_active_topic_that_has_the_partition_is_found(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    leaving = Topic(
+        name="leaving", topic_id=TopicId(bytes([2]) * 16), partitions=1, state=TopicState.DELETING
+    )
+    await etcd.put(keyspace.topic("orders"), encode_topic(topic("orders", 1, partitions=2)))
+    await etcd.put(keyspace.topic("leaving"), encode_topic(leaving))
+    view = TopicsView(etcd, keyspace)
+    running = asyncio.create_task(view.run())
+    assert await view.confirmed()
+    orders = view.by_name("orders")
+    assert orders is not None
+    assert view.find("orders", 1) is orders
+    assert view.find(orders.topic_id, 1) is orders
+    assert view.find("orders", 2) is view.find("orders", -1) is None
+    assert view.find("leaving") is view.find(leaving.topic_id) is view.find("nobody") is None
+    running.cancel()
+    await asyncio.wait([running])

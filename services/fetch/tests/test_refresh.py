@@ -297,7 +297,7 @@ class TestEtcdSilent:
     async def test_unknown_topics_do_not_queue_for_an_etcd_that_is_silent(
         self, far_etcd, proxy, keyspace, store, serve, monkeypatch
     ) -> None:
-        monkeypatch.setattr("kafscale.fetch.lookup.TOPICS_REFRESH_TIMEOUT_MS", 300)
+        monkeypatch.setattr("kafscale.storage.topics.READ_TIMEOUT_S", 0.3)
         stranger = Topic(name="nobody", topic_id=b"n" * 16, partitions=1)
         async with serve(far_etcd, keyspace, store) as client:
             proxy.silence()

@@ -10,18 +10,26 @@ that belongs to it (offsets of groups, objects) may be taken for a deleted topic
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 
-from kafscale.storage.etcd.client import EtcdClient, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue
 from kafscale.storage.heads import CorruptValue, parse_value
 from kafscale.storage.keys import TOPIC_ID_BYTES, Keyspace, TopicId, UnknownKey
 from kafscale.storage.schema import SCHEMA
 from kafscale.storage.views import PrefixView
 from kafscale.store.v1 import store_pb2
+
+log = logging.getLogger(__name__)
+
+READ_TIMEOUT_S = 1.0
+READ_PAUSE_S = 0.05
+"""Between two reads of all topics for `confirm`: clients that repeat a wrong name cost etcd no more than that."""
 
 DEFAULT_RETENTION_MS = 604_800_000
 DEFAULT_RETENTION_BYTES = -1
@@ -199,7 +207,11 @@ _NUMBERS: tuple[Callable[[Topic], float | None], ...] = (
 
 
 class TopicsView:
-    """All topics by name and by id. `run` it in a task and wait for `ready`."""
+    """All topics by name and by id. `run` it in a task and wait for `ready`.
+
+    The watch may lag, so the view may lack a topic that another service has already shown to a client. A service that
+    is about to answer "unknown topic" calls `confirm` or `confirmed` first, and looks into the view again afterwards.
+    """
 
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
@@ -208,9 +220,16 @@ class TopicsView:
         self._listeners: list[Callable[[str, Topic | None], None]] = []
         self.view: PrefixView[Topic] = PrefixView(etcd, keyspace.topics_prefix(), self._decode)
         self.view.subscribe(self._changed)
+        self._asked = asyncio.Event()
+        self._waiting: list[Callable[[bool], None]] = []
+        self._reading = False
+        self._read_s = float("-inf")
 
     async def run(self) -> None:
-        await self.view.run()
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.view.run())
+            tasks.create_task(self._confirm_when_asked())
 
     async def ready(self) -> None:
         await self.view.ready()
@@ -227,6 +246,33 @@ class TopicsView:
 
     def by_id(self, topic_id: TopicId | bytes) -> Topic | None:
         return self._by_id.get(TopicId(topic_id))
+
+    def find(self, ref: str | bytes, partition: int = 0) -> Topic | None:
+        """The active topic of this name or id, if it has the partition, as far as the view knows."""
+        topic = self._by_name.get(ref) if isinstance(ref, str) else self._by_id.get(TopicId(ref))
+        if topic is None or topic.state is not TopicState.ACTIVE:
+            return None
+        return topic if 0 <= partition < topic.partitions else None
+
+    def confirm(self, then: Callable[[bool], None], *, recent_s: float = 0.0) -> None:
+        """Calls `then(True)` when all topics were read from etcd after this call: then the view lacks only what does
+        not exist. Calls `then(False)` if etcd did not answer within READ_TIMEOUT_S.
+
+        One read at a time serves all calls that came before it began, in their order. A read that ended less than
+        `recent_s` ago is enough; then `then` is called at once.
+        """
+        ended_ago_s = asyncio.get_running_loop().time() - self._read_s
+        if ended_ago_s < recent_s and not self._reading and not self._waiting:
+            then(True)
+            return
+        self._waiting.append(then)
+        self._asked.set()
+
+    async def confirmed(self, *, recent_s: float = 0.0) -> bool:
+        """`confirm` for callers that can wait."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.confirm(lambda known: None if answer.done() else answer.set_result(known), recent_s=recent_s)
+        return await answer
 
     def all(self) -> tuple[Topic, ...]:
         return tuple(self._by_name.values())
@@ -247,6 +293,28 @@ class TopicsView:
         """`listener(name, topic)` after each change; None when the topic is gone, or damaged."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    async def _confirm_when_asked(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            waiting, self._waiting = self._waiting, []
+            self._reading = True
+            known = await self._read()
+            self._reading = False
+            for then in waiting:
+                then(known)
+            await asyncio.sleep(READ_PAUSE_S)
+
+    async def _read(self) -> bool:
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                await self.refresh()
+        except (EtcdError, TimeoutError) as error:
+            log.warning("topics not read: %r", error)
+            return False
+        self._read_s = asyncio.get_running_loop().time()
+        return True
 
     def _decode(self, kv: KeyValue) -> Topic:
         return decode_topic(self._keyspace.parse_topic(kv.key), kv.value, kv.mod_revision)

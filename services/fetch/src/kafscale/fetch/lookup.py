@@ -6,23 +6,19 @@ that look is impossible, the answer is retriable and says nothing about the offs
 only half of a checkpoint is known (`LogState.torn`): no answer is made from it, whatever is asked.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
 from kafscale.fetch.heads import Heads
 from kafscale.fetch.logstate import LogState, PartitionKey
-from kafscale.runtime.clock import Clock
-from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.keys import TopicId
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.topics import Topic, TopicState, TopicsView
+from kafscale.storage.topics import Topic, TopicsView
 from kafscale.wire.errors import ErrorCode
 
-TOPICS_REFRESH_MIN_MS: Final = 200
-"""Names that do not exist are asked for in loops; the topics are read again this often at most."""
-TOPICS_REFRESH_TIMEOUT_MS: Final = 1_000
+TOPICS_RECENT_S: Final = 0.2
+"""Clients repeat requests for unknown names. A read of all topics that ended less than this ago serves them."""
 LOOKS_MAX: Final = 5
 """A look shows both halves of a checkpoint; it is needed again when the first half of the next has arrived since."""
 NO_EPOCH: Final = -1
@@ -69,19 +65,15 @@ def verdict(state: LogState, leader_epoch: int, offset: int | None) -> ErrorCode
 
 
 class Lookup:
-    def __init__(self, topics: TopicsView, heads: Heads, clock: Clock) -> None:
+    def __init__(self, topics: TopicsView, heads: Heads) -> None:
         self._topics = topics
         self._heads = heads
-        self._clock = clock
-        self._topics_read_ms: int | None = None  # when the last read began, or failed
-        self._topics_seen_ms: int | None = None  # when the last one that succeeded began
-        self._topics_lock = asyncio.Lock()
 
     async def open(self, spots: Sequence[Spot], asked: Asked, *, log_start_revision: int = 0) -> None:
         """Fill in every spot's topic and state, or its error; no log start is older than the revision."""
         unnamed = [spot for spot in spots if not self._name(spot)]
         if unnamed:
-            await self._read_topics()
+            await self._topics.confirmed(recent_s=TOPICS_RECENT_S)
             for spot in unnamed:
                 if not self._name(spot):
                     spot.error = self._damaged(spot) or _unknown(spot)
@@ -129,7 +121,7 @@ class Lookup:
         """Nobody has claimed the partition yet, or its head was deleted with its topic: the topics' records know."""
         if not headless:
             return
-        known = await self._read_topics(since_ms=self._clock.now_ms())
+        known = await self._topics.confirmed()
         for spot in headless:
             if not self._exists(spot):
                 spot.error = _unknown(spot)
@@ -138,12 +130,12 @@ class Lookup:
 
     def _exists(self, spot: Spot) -> bool:
         """Whether the spot's topic is still the one that it was found to be."""
-        topic = self._find(spot)
+        topic = self._topics.find(spot.wanted, spot.partition)
         return topic is not None and spot.key is not None and topic.topic_id == spot.key.topic_id
 
     def _name(self, spot: Spot) -> bool:
         """Find the topic; False when it does not exist as far as this view knows."""
-        topic = self._find(spot)
+        topic = self._topics.find(spot.wanted, spot.partition)
         if topic is None:
             return False
         spot.topic = topic
@@ -155,39 +147,6 @@ class Lookup:
         if isinstance(spot.wanted, str) and self._topics.is_damaged(spot.wanted):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None
-
-    def _find(self, spot: Spot) -> Topic | None:
-        """The topic that has the partition, as far as this view knows."""
-        wanted = spot.wanted
-        topic = self._topics.by_name(wanted) if isinstance(wanted, str) else self._topics.by_id(wanted)
-        if topic is None or topic.state is not TopicState.ACTIVE:
-            return None
-        return topic if 0 <= spot.partition < topic.partitions else None
-
-    async def _read_topics(self, *, since_ms: int | None = None) -> bool:
-        """Whether the view is as new as `since_ms`, if that is given; without it a recent read is enough.
-        A failure leaves the view as it is: "unknown topic" is retriable in itself."""
-        async with self._topics_lock:
-            if since_ms is not None and self._topics_seen_ms is not None and self._topics_seen_ms >= since_ms:
-                return True
-            now_ms = self._clock.now_ms()
-            early_ms = (
-                0 if self._topics_read_ms is None else self._topics_read_ms + TOPICS_REFRESH_MIN_MS - now_ms
-            )
-            if early_ms > 0:
-                if since_ms is None:
-                    return False
-                await asyncio.sleep(early_ms / 1000)
-            try:
-                self._topics_read_ms = begun_ms = self._clock.now_ms()
-                async with asyncio.timeout(TOPICS_REFRESH_TIMEOUT_MS / 1000):
-                    await self._topics.refresh()
-                self._topics_seen_ms = begun_ms
-            except (EtcdError, TimeoutError):
-                # Whoever queued behind this must not wait for a failure of its own.
-                self._topics_read_ms = self._clock.now_ms()
-                return False
-            return True
 
 
 def _is_torn(spot: Spot) -> bool:

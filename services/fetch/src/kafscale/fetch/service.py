@@ -56,7 +56,7 @@ def assemble(
     cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared)
     manifests = _manifests(settings, store, tasks)
     locator = Locator(manifests)
-    lookup = Lookup(topics, heads, clock)
+    lookup = Lookup(topics, heads)
     reader = _reader(settings, keyspace, cache, locator, lookup)
     turns = Turns()
     finder = OffsetFinder(reader, locator, cache, turns)
