@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.lanes import LaneKey
 from kafscale.frontdoor.routes import Backend
-from kafscale.runtime.stream.client import BackendLost
 from kafscale.runtime.stream.frame import Reply, ReplyStatus, RequestMeta
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
@@ -147,7 +146,7 @@ class Sent:
         self.future.set_result(Reply(status, revision, memoryview(b"".join(map(bytes, buffers)))))
 
     def lose(self, *, sent: bool) -> None:
-        self.future.set_exception(BackendLost(target="fake", sent=sent, reason="test"))
+        self.future.set_result(Reply(ReplyStatus.LOST if sent else ReplyStatus.REFUSED, reason="test"))
 
     # ---- Produce
 

@@ -10,6 +10,7 @@ from kafscale.frontdoor.forwarding import LOSSES_MAX
 from kafscale.frontdoor.routes import BY_KEY, ROWS, Backend, Status
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.apis import ApiKey
+from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import (
     alter_configs,
     api_versions,
@@ -265,16 +266,26 @@ async def test_metadata_of_all_topics_is_never_answered_by_a_guess(
     await until(lambda: client.hung_up)
 
 
-async def test_a_change_that_may_have_happened_is_not_made_twice(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (ReplyStatus.LOST, ErrorCode.REQUEST_TIMED_OUT),
+        (ReplyStatus.FAILED, ErrorCode.REQUEST_TIMED_OUT),
+        (ReplyStatus.EXPIRED, ErrorCode.NOT_CONTROLLER),
+    ],
+)
+async def test_a_change_is_made_once_and_its_client_learns_whether_it_may_have_happened(
+    cluster: Cluster, status: ReplyStatus, code: ErrorCode
+) -> None:
     cluster.serve(Backend.ADMIN, 1, 2)
     client = cluster.client()
     request = create_topics.CreateTopicsRequest(topics=[create_topics.CreateTopicsRequestTopic("t", 1, 1)])
     client.ask(19, 7, joined(create_topics.encode_request(request, 7)))
     (sent,) = [one for stream in cluster.streams.values() for one in stream.sent]
-    sent.lose(sent=True)
+    sent.reply(status=status)
     await settled()
     response = create_topics.decode_response(client.answers[0].body, 7)
-    assert response.topics[0].error_code == 7
+    assert response.topics[0].error_code == code
     assert sum(len(stream.sent) for stream in cluster.streams.values()) == 1
 
 

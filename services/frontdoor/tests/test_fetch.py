@@ -5,6 +5,7 @@ from door_fakes import Sent
 from door_harness import NODES, Cluster, FakeClient, settled, split_over_two, until
 from kafscale.frontdoor.handlers.fetch import max_wait_ms
 from kafscale.frontdoor.routes import Backend
+from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import fetch
 
@@ -116,11 +117,14 @@ async def test_a_joined_answer_obeys_max_bytes_but_lets_the_first_records_throug
     assert tuple(len(records) for *_, records in client.fetched()) == expected
 
 
-async def test_a_lost_part_goes_to_another_instance_once(cluster: Cluster) -> None:
+@pytest.mark.parametrize("status", [ReplyStatus.LOST, ReplyStatus.REFUSED, ReplyStatus.EXPIRED])
+async def test_a_part_that_was_lost_or_not_read_goes_to_another_instance_once(
+    cluster: Cluster, status: ReplyStatus
+) -> None:
     first, second = split_over_two(cluster)
     client = cluster.client()
     client.fetch(("t", first), ("t", second))
-    cluster.fetcher(1).sent[0].lose(sent=True)
+    cluster.fetcher(1).sent[0].reply(status=status)
     await settled()
     moved = cluster.fetcher(2).sent[1]
     assert asked(moved) == [("t", first)]

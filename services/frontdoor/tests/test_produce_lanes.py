@@ -6,6 +6,7 @@ from kafscale.frontdoor.lanes import LaneKey
 from kafscale.frontdoor.produce_lanes import Producer
 from kafscale.frontdoor.routes import Backend
 from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.wire.errors import ErrorCode
 
 ONE, TWO = 1, 2
 
@@ -166,6 +167,25 @@ async def test_a_service_that_died_in_the_middle_leaves_an_unknown_outcome(clust
     await settled()
     assert client.hung_up
     assert client.answers == []
+
+
+async def test_a_request_that_the_service_dropped_as_too_old_is_certainly_not_appended(
+    cluster: Cluster,
+) -> None:
+    """And it is not sent again: what the client had pipelined behind it may be appended by now."""
+    two_owners(cluster)
+    client = cluster.client()
+    client.produce(("t", 0, b"a"))
+    client.produce(("t", 0, b"b"))
+    old, young = cluster.producer(ONE).sent
+    old.reply(status=ReplyStatus.EXPIRED)
+    young.append(offset=3)
+    await settled()
+    assert not client.hung_up
+    assert client.produced(0) == [("t", 0, ErrorCode.LEADER_NOT_AVAILABLE, -1)]
+    assert client.produced(1) == [("t", 0, 0, 3)]
+    assert len(cluster.producer(ONE).sent) == 2
+    assert cluster.door.sender.held_parts == 0
 
 
 async def test_a_leaving_service_refuses_and_its_successor_gets_it(cluster: Cluster) -> None:

@@ -18,8 +18,8 @@ from kafscale.frontdoor.backends import Channel, Pool
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.routes import Stream
-from kafscale.runtime.stream.client import BackendLost, PendingReply
-from kafscale.runtime.stream.frame import Reply, ReplyStatus
+from kafscale.runtime.stream.client import PendingReply
+from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import fetch as schema
 from kafscale.wire.schema.fetch import (
@@ -142,12 +142,10 @@ class SplitFetch:
         if part.pending is not pending or not self._exchange.unanswered:
             return
         part.pending = None
-        error = None if future.cancelled() else future.exception()
-        if error is None and not future.cancelled():
+        status = ReplyStatus.LOST if future.cancelled() else future.result().status
+        if status.outcome is Outcome.ANSWERED:
             part.response = self._read(future.result())
-        elif error is not None and not isinstance(error, BackendLost):
-            raise error
-        elif self._move(part):
+        elif (status.outcome is Outcome.NOT_EXECUTED or status is ReplyStatus.LOST) and self._move(part):
             return
         part.done = True
         if all(other.done for other in self._parts):
@@ -156,8 +154,6 @@ class SplitFetch:
             self._hurry()
 
     def _read(self, reply: Reply) -> FetchResponse | None:
-        if reply.status is not ReplyStatus.FINAL:
-            return None
         try:
             return schema.decode_response(reply.body, self._version)
         except WireError as error:

@@ -20,8 +20,8 @@ from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Backend, Stream
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.stream.client import BackendLost, PendingReply
-from kafscale.runtime.stream.frame import Reply, ReplyStatus
+from kafscale.runtime.stream.client import PendingReply
+from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 
@@ -150,39 +150,33 @@ class Forwarded:
         self._pending = None
         if future.cancelled() or not self._exchange.unanswered:
             return
-        error = future.exception()
-        if isinstance(error, BackendLost) and not error.sent:
-            self._try_another()
-            return
-        if error is None:
-            self._take_reply(future.result())
-            return
-        if not isinstance(error, BackendLost):
-            raise error
-        self._losses += 1
-        if self._policy.repeatable:
-            self._try_another()
-        else:
-            self._refuse(self._policy.unknown)
-
-    def _take_reply(self, reply: Reply) -> None:
-        assert self._tried is not None, "a reply comes from somewhere"
-        match reply.status:
-            case ReplyStatus.FINAL | ReplyStatus.NOT_OWNER:
-                if self._policy.moves_log_starts:
-                    self._from.acked.saw_log_starts(reply.revision)
-                if self._on_reply is not None:
-                    self._on_reply(self._exchange, reply, self._tried)
-                self._exchange.answer([reply.body])
-            case ReplyStatus.FAILED | ReplyStatus.EXPIRED | ReplyStatus.NO_REPLY:
-                failed = reply.status is ReplyStatus.FAILED and not self._policy.repeatable
-                self._refuse(self._policy.unknown if failed else self._policy.unavailable)
-            case ReplyStatus.TOO_LARGE:
-                self._refuse(ErrorCode.INVALID_REQUEST)
-            case ReplyStatus.REFUSED:
+        reply, policy = future.result(), self._policy
+        match reply.status.outcome:
+            case Outcome.ANSWERED:
+                self._answer(reply)
+            case Outcome.NOT_EXECUTED if reply.status is ReplyStatus.EXPIRED:
+                self._refuse(policy.unavailable)
+            case Outcome.NOT_EXECUTED:
                 self._try_another()
+            case Outcome.UNKNOWN if not policy.repeatable:
+                self._refuse(policy.unknown)
+            case Outcome.UNKNOWN if reply.status is ReplyStatus.LOST:
+                self._losses += 1
+                self._try_another()
+            case Outcome.UNKNOWN:
+                self._refuse(policy.unavailable)
+            case Outcome.TOO_LARGE:
+                self._refuse(ErrorCode.INVALID_REQUEST)
             case _ as never:
                 assert_never(never)
+
+    def _answer(self, reply: Reply) -> None:
+        assert self._tried is not None, "a reply comes from an instance"
+        if self._policy.moves_log_starts:
+            self._from.acked.saw_log_starts(reply.revision)
+        if self._on_reply is not None:
+            self._on_reply(self._exchange, reply, self._tried)
+        self._exchange.answer([reply.body])
 
     def _try_another(self) -> None:
         """At once if there is one that has not failed us yet, else after a while."""

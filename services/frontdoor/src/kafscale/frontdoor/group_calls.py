@@ -17,13 +17,14 @@ from functools import partial
 from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 import structlog
-from kafscale.frontdoor.asking import Failure, Outcome, Question, ask_once
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.fan_out import Share, fan_out
 from kafscale.frontdoor.refusals import Refuse, refuse_all
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.loop_watchdog import LoopWatch
+from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.varints import uvarint
@@ -38,18 +39,20 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codes:
-    """What a failure is called. Clients try again on both, and not on INVALID_REQUEST."""
+    """The error code of each outcome. Clients retry on the first two, and not on INVALID_REQUEST."""
 
-    unsent: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    lost: ErrorCode = ErrorCode.NOT_COORDINATOR
+    not_executed: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    unknown: ErrorCode = ErrorCode.NOT_COORDINATOR
 
-    def of(self, failure: Failure) -> ErrorCode:
-        match failure:
-            case Failure.UNSENT:
-                return self.unsent
-            case Failure.LOST:
-                return self.lost
-            case Failure.TOO_LARGE:
+    def of(self, outcome: Outcome) -> ErrorCode:
+        match outcome:
+            case Outcome.ANSWERED:
+                return ErrorCode.NONE
+            case Outcome.NOT_EXECUTED:
+                return self.not_executed
+            case Outcome.UNKNOWN:
+                return self.unknown
+            case Outcome.TOO_LARGE:
                 return ErrorCode.INVALID_REQUEST
             case _ as never:
                 assert_never(never)
@@ -114,7 +117,7 @@ class GroupCaller:
             exchange.hang_up(str(error))
             return
         if policy.age_ms_max is not None and not self._in_time(exchange, policy.age_ms_max):
-            refuse_all(exchange, policy.refuse, policy.codes.unsent)
+            refuse_all(exchange, policy.refuse, policy.codes.not_executed)
             return
         self._pass_on(exchange, self._routing.coordinator(group), policy.refuse, policy.codes)
 
@@ -131,12 +134,10 @@ class GroupCaller:
             self._pass_on(exchange, next(iter(places)), policy.refuse, policy.codes)
             return
         places.pop(None, None)
-        questions = [
-            Question(channel, batch.share(own)) for channel, own in places.items() if channel is not None
-        ]
+        shares = [Share(channel, batch.share(own)) for channel, own in places.items() if channel is not None]
         joining = Joining(exchange, batch, list(places.values()), policy.codes)
-        if questions:
-            ask_once(exchange, self._clock, questions, joining.answer)
+        if shares:
+            fan_out(exchange, self._clock, shares, joining.answer)
         else:
             joining.answer(())
 
@@ -156,10 +157,10 @@ class GroupCaller:
 
     def _pass_on(self, exchange: Exchange, channel: Channel | None, refuse: Refuse, codes: Codes) -> None:
         if channel is None:
-            refuse_all(exchange, refuse, codes.unsent)
+            refuse_all(exchange, refuse, codes.not_executed)
             return
-        question = Question(channel, [exchange.request.body])
-        ask_once(exchange, self._clock, [question], partial(pass_back, exchange, refuse, codes))
+        share = Share(channel, [exchange.request.body])
+        fan_out(exchange, self._clock, [share], partial(pass_back, exchange, refuse, codes))
 
 
 def group_of(body: memoryview, *, flexible: bool) -> str:
@@ -178,13 +179,14 @@ def group_of(body: memoryview, *, flexible: bool) -> str:
         raise WireError("group id", f"cut short or not text ({error})") from error
 
 
-def pass_back(exchange: Exchange, refuse: Refuse, codes: Codes, outcomes: Sequence[Outcome]) -> None:
-    """The answer of the one who was asked, as it came."""
-    (outcome,) = outcomes
-    if isinstance(outcome, Failure):
-        refuse_all(exchange, refuse, codes.of(outcome))
+def pass_back(exchange: Exchange, refuse: Refuse, codes: Codes, replies: Sequence[Reply]) -> None:
+    """The coordinator's answer as it came."""
+    (reply,) = replies
+    outcome = reply.status.outcome
+    if outcome is Outcome.ANSWERED:
+        exchange.answer([reply.body])
     else:
-        exchange.answer([outcome])
+        refuse_all(exchange, refuse, codes.of(outcome))
 
 
 class Joining(Generic[Found]):
@@ -199,19 +201,19 @@ class Joining(Generic[Found]):
         self._places = places
         self._codes = codes
 
-    def answer(self, outcomes: Sequence[Outcome]) -> None:
+    def answer(self, replies: Sequence[Reply]) -> None:
         """Each group once, where the request names it first."""
         groups = self._batch.groups
-        codes = dict.fromkeys(groups, self._codes.unsent)
+        codes = dict.fromkeys(groups, self._codes.not_executed)
         found: dict[str, Found] = {}
-        for places, outcome in zip(self._places, outcomes, strict=True):
-            asked = [groups[place] for place in places]
-            if isinstance(outcome, Failure):
+        for places, reply in zip(self._places, replies, strict=True):
+            asked, outcome = [groups[place] for place in places], reply.status.outcome
+            if outcome is not Outcome.ANSWERED:
                 codes.update(dict.fromkeys(asked, self._codes.of(outcome)))
                 continue
-            codes.update(dict.fromkeys(asked, self._codes.lost))
-            told = self._read(outcome)
-            found.update((group, told[group]) for group in asked if group in told)
+            codes.update(dict.fromkeys(asked, self._codes.unknown))
+            entries = self._read(reply.body)
+            found.update((group, entries[group]) for group in asked if group in entries)
         firsts = {group: place for place, group in reversed(list(enumerate(groups)))}
         for group, code in codes.items():
             if group not in found:

@@ -10,7 +10,7 @@ slip past. A part that is held too long is answered LEADER_NOT_AVAILABLE: certai
 
 import asyncio
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Caller, Exchange
@@ -20,8 +20,7 @@ from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routes import Stream
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.stream.client import BackendLost
-from kafscale.runtime.stream.frame import Reply, ReplyStatus
+from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus
 from kafscale.storage.topics import TopicsView
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import produce
@@ -186,31 +185,24 @@ class LaneSender:
 
     def _take(self, producer: Producer, share: Share, future: "asyncio.Future[Reply]") -> None:
         share.call.shares.remove(share)
-        error = future.exception()
-        if error is None:
-            self._take_reply(producer, share, future.result())
-        elif isinstance(error, BackendLost):
-            if error.sent:
-                self._unknown(producer, share, "a produce service was lost with requests under way")
-            else:
-                self._hold_all(producer, share)
-        else:
-            raise error
-
-    def _take_reply(self, producer: Producer, share: Share, reply: Reply) -> None:
-        self._acked.saw(reply.revision)
+        reply = future.result()
         status = reply.status
-        if status is ReplyStatus.FINAL and self._pass_on(producer, share, reply):
-            return
-        match status:
-            case ReplyStatus.FINAL | ReplyStatus.NOT_OWNER:
-                self._merge(producer, share, reply)
-            case ReplyStatus.NO_REPLY if share.call.exchange.request.silent:
-                self._conclude_all(producer, share, ErrorCode.NONE)
-            case ReplyStatus.NO_REPLY | ReplyStatus.FAILED | ReplyStatus.EXPIRED | ReplyStatus.TOO_LARGE:
-                self._unknown(producer, share, f"a produce service answered {reply.status.name}")
-            case _:
+        self._acked.saw(reply.revision)
+        match status.outcome:
+            case Outcome.ANSWERED:
+                if status is not ReplyStatus.FINAL or not self._pass_on(producer, share, reply):
+                    self._merge(producer, share, reply)
+            case Outcome.NOT_EXECUTED if status is ReplyStatus.EXPIRED:
+                self._conclude_all(producer, share, NO_OWNER)
+            case Outcome.NOT_EXECUTED:
                 self._hold_all(producer, share)
+            case Outcome.UNKNOWN if status is ReplyStatus.NO_REPLY and share.call.exchange.request.silent:
+                self._conclude_all(producer, share, ErrorCode.NONE)
+            case Outcome.UNKNOWN | Outcome.TOO_LARGE:
+                why = f": {reply.reason}" if reply.reason else ""
+                self._unknown(producer, share, f"the outcome of a Produce is unknown, {status.name}{why}")
+            case _ as never:
+                assert_never(never)
 
     def _pass_on(self, producer: Producer, share: Share, reply: Reply) -> bool:
         """The usual case: one owner answered the whole request, and its bytes are the answer."""

@@ -1,9 +1,8 @@
-"""The front door's end of the streams: sends in lane order, pairs replies, tells what may have been sent.
+"""The front door's end of the streams: sends requests in the order of their lane and pairs them with replies.
 
-Laws: requests of one lane arrive in the order of their send(). A PendingReply always ends: with a
-Reply, with BackendLost, or cancelled by its owner. BackendLost.sent is False only when the request
-was certainly not executed: no byte of it was handed to gRPC, or the service said so. Nothing is
-ever sent twice.
+Laws: requests of one lane arrive in the order of their send(). A PendingReply always ends with a Reply, or its
+owner cancels it. A request has the outcome NOT_EXECUTED only if it was certainly not executed: no byte of it was
+handed to gRPC, or the service said so. Nothing is ever sent twice.
 """
 
 import asyncio
@@ -13,11 +12,11 @@ from typing import Final, Literal
 
 from kafscale.runtime.clock import Clock, SystemClock
 from kafscale.runtime.stream.frame import Buffer, Reply, RequestMeta
-from kafscale.runtime.stream.link import BackendLost, Link, LinkLimits, PendingReply
+from kafscale.runtime.stream.link import Link, LinkLimits, PendingReply
 from kafscale.runtime.stream.options import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
 from kafscale.runtime.stream.stats import StreamStats
 
-__all__ = ["BackendLost", "PendingReply", "Reply", "RequestMeta", "StreamClient"]
+__all__ = ["PendingReply", "Reply", "RequestMeta", "StreamClient"]
 
 SWEEP_EVERY_S: Final = 0.25
 IS_WRITABLE: Final = attrgetter("is_writable")
@@ -73,13 +72,13 @@ class StreamClient:
         return sum(len(link.pending) for link in self._links)
 
     def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply:
-        """Never blocks and never raises for the world's failures: those are in the future.
+        """Never blocks. A failure of the stream or of the service is a Reply, never an exception.
 
-        Answers TOO_LARGE at once, and sends nothing, when the body is larger than a stream carries. Fails at
-        once with BackendLost(sent=False) while the backend is known to be unreachable and when the queue is
-        full; look at `writable` or await drain() before sending much.
-        meta.request_id is drawn here. meta.age_budget_ms=0 takes the client's default. The buffers
-        must not change until the reply is there. FrameError when a text does not fit in a header.
+        The reply is TOO_LARGE at once if the body is larger than a stream carries, and REFUSED at once while the
+        backend is known to be unreachable and while the queue is full. Check `writable` or await drain() before
+        you send much.
+        The client draws meta.request_id. meta.age_budget_ms=0 takes the client's default. The buffers
+        must not change until the reply is there. Raises FrameError if a text does not fit in a header.
         """
         if self._owner is None:
             self._start()
@@ -97,7 +96,7 @@ class StreamClient:
             await link.until_writable()
 
     async def close(self) -> None:
-        """Fails what is open with BackendLost and ends every task. Idempotent."""
+        """Ends the open requests as LOST or REFUSED, and ends every task. Idempotent."""
         self._closed = True
         for link in self._links:
             link.close()

@@ -8,7 +8,7 @@ after a frame of the wrong length can only be misread.
 import enum
 import struct
 from collections.abc import Sequence
-from typing import Final, NewType
+from typing import Final, NewType, Self
 
 import msgspec
 from kafscale.runtime.request_meta import RequestMeta as RequestMeta
@@ -24,6 +24,7 @@ BODY_BYTES_MAX: Final = 128 << 20
 """Of a request or a reply. A larger one is never sent: it is the failure of its request alone."""
 NULL_LENGTH: Final = 0xFFFF
 STRINGS: Final = 5
+EMPTY_BODY: Final = memoryview(b"")
 CLIENTS_KNOWN: Final = 2_048
 """The texts of so many connections are remembered by a process, and not coded anew with each request."""
 CLIENT_TEXTS_MAX: Final = 256
@@ -45,16 +46,34 @@ class FrameKind(enum.IntEnum):
     CANCEL = 4
 
 
+class Outcome(enum.Enum):
+    """What the sender of a request knows once its reply is there. Only NOT_EXECUTED proves that nothing was done."""
+
+    ANSWERED = enum.auto()  # the body is the service's answer
+    NOT_EXECUTED = enum.auto()  # certainly not executed
+    UNKNOWN = enum.auto()  # perhaps executed
+    TOO_LARGE = enum.auto()  # the request, or the answer to it, does not fit: the same request fails again
+
+
 class ReplyStatus(enum.IntEnum):
-    FINAL = 0  # pass it on
-    NOT_OWNER = 1  # some partition has error 6, definitely not appended: may be routed again
-    NO_REPLY = 2  # acks=0: accepted, nothing goes to the client
-    FAILED = 3  # the handler died: the outcome is unknown; empty payload
-    EXPIRED = 4  # dropped unread, its age was over the budget: definitely not executed
-    REFUSED = 5  # the service is leaving: definitely not executed, may be routed again
-    TOO_LARGE = (
-        6  # the request, or the answer to it, is larger than a stream carries: the same again fails again
-    )
+    """What became of a request, and the outcome that follows from it. Every sender takes the outcome from here."""
+
+    outcome: Outcome
+
+    def __new__(cls, value: int, outcome: Outcome = Outcome.UNKNOWN) -> Self:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.outcome = outcome
+        return member
+
+    FINAL = 0, Outcome.ANSWERED
+    NOT_OWNER = 1, Outcome.ANSWERED  # some partition has error 6: not appended, may be sent to its owner
+    NO_REPLY = 2, Outcome.UNKNOWN  # acks=0: accepted, and there is no answer
+    FAILED = 3, Outcome.UNKNOWN  # the handler raised, or the front door had no memory for the answer; no body
+    EXPIRED = 4, Outcome.NOT_EXECUTED  # older than its age budget, so the service dropped it unread
+    REFUSED = 5, Outcome.NOT_EXECUTED  # not sent, or the service is leaving: may be sent to another instance
+    TOO_LARGE = 6, Outcome.TOO_LARGE
+    LOST = 7, Outcome.UNKNOWN  # never on the wire: the stream was lost, or no reply came in time
 
 
 class FrameError(Exception):
@@ -66,11 +85,15 @@ class FrameError(Exception):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The body is a view of the received message: hold it no longer than needed."""
+    """The body is a view of the received message: hold it no longer than needed.
+
+    `reason`: for people, why the stream itself ended the request; empty for what a service answered.
+    """
 
     status: ReplyStatus
-    revision: int
-    body: memoryview
+    revision: int = 0
+    body: memoryview = EMPTY_BODY
+    reason: str = ""
 
 
 class RequestFrame(msgspec.Struct, frozen=True):

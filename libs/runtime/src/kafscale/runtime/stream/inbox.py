@@ -42,7 +42,7 @@ OPEN_BODIES_MAX: Final = 16
 SMALL_BODY_BYTES: Final = 4 << 10
 LARGE_MESSAGE_BYTES: Final = 32 << 10
 _REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
-_STATUSES: Final = tuple(ReplyStatus)
+_STATUSES: Final = tuple(status for status in ReplyStatus if status is not ReplyStatus.LOST)
 
 Side = Literal["service", "frontdoor"]
 

@@ -33,16 +33,6 @@ Call = grpc.aio.StreamStreamCall[bytes, bytes]
 GOOD_AFTER_MS: Final = 1_000
 
 
-class BackendLost(Exception):
-    """No reply will come. sent=False: certainly not executed; sent=True: unknown."""
-
-    def __init__(self, *, target: str, sent: bool, reason: str) -> None:
-        super().__init__(f"{target}: {reason} ({'may have been' if sent else 'not'} executed)")
-        self.target = target
-        self.sent = sent
-        self.reason = reason
-
-
 class _Lost(Exception):
     """The stream is over."""
 
@@ -97,10 +87,10 @@ class PendingReply:
         self.admits = None
         self.future.cancel()
 
-    @property
-    def sent(self) -> bool:
-        """Whether any byte of it was handed to gRPC."""
-        return self._waiting is not None and self._waiting.taken
+    def end(self, reason: str) -> None:
+        """No reply will come. Only a request of which no byte was handed to gRPC was certainly not executed."""
+        sent = self._waiting is not None and self._waiting.taken
+        self.future.set_result(Reply(ReplyStatus.LOST if sent else ReplyStatus.REFUSED, reason=reason))
 
 
 class Link:
@@ -147,11 +137,11 @@ class Link:
     def send(self, meta: RequestMeta, body: Sequence[Buffer], lane: int) -> PendingReply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         if body_size(body) > BODY_BYTES_MAX:
-            future.set_result(Reply(ReplyStatus.TOO_LARGE, 0, memoryview(b"")))
+            future.set_result(Reply(ReplyStatus.TOO_LARGE))
             return PendingReply(self, 0, None, 0, future)
         refusal = self._refusal(body)
         if refusal:
-            future.set_exception(BackendLost(target=self._target, sent=False, reason=refusal))
+            future.set_result(Reply(ReplyStatus.REFUSED, reason=refusal))
             return PendingReply(self, 0, None, 0, future)
         self._last_id = request_id = self._last_id + 1
         expires_ms = self._clock.now_ms() + (meta.age_budget_ms or self._limits.default_budget_ms)
@@ -190,10 +180,7 @@ class Link:
             pending = self.withdraw(request_id)
             if pending is not None and not pending.future.done():
                 self._stats.expired += 1
-                reason = "no reply within the age budget"
-                pending.future.set_exception(
-                    BackendLost(target=self._target, sent=pending.sent, reason=reason)
-                )
+                pending.end("no reply within the age budget")
 
     def close(self) -> None:
         self._state = _State.CLOSED
@@ -318,10 +305,7 @@ class Link:
         self._stats.replies += 1
         if frame.reply.status is ReplyStatus.REFUSED:
             self._stats.refused += 1
-            lost = BackendLost(target=self._target, sent=False, reason="the service refused it")
-            pending.future.set_exception(lost)
-        else:
-            pending.future.set_result(frame.reply)
+        pending.future.set_result(frame.reply)
 
     def _admits(self, request_id: int, size: int) -> bool:
         """What nobody waits for takes no memory either."""
@@ -332,7 +316,7 @@ class Link:
             return True
         self.pending.pop(request_id, None)
         if not pending.future.done():
-            pending.future.set_result(Reply(ReplyStatus.FAILED, 0, memoryview(b"")))
+            pending.future.set_result(Reply(ReplyStatus.FAILED, reason="no memory for the answer"))
         return False
 
     def _refusal(self, body: Sequence[Buffer]) -> str:
@@ -361,7 +345,7 @@ class Link:
         pending, self.pending = self.pending, {}
         for one in pending.values():
             if not one.future.done():
-                one.future.set_exception(BackendLost(target=self._target, sent=one.sent, reason=reason))
+                one.end(reason)
 
 
 async def _status(call: Call) -> str:

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.asking import Failure, Outcome, Question, ask_once
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.fan_out import Share, fan_out
 from kafscale.frontdoor.lookups import TopicLookups
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.storage.topics import Topic, TopicState, TopicsView
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
@@ -87,9 +88,9 @@ class DescribeProducersHandler:
             channel = self._routing.producer((topic.topic_id, index))
             if channel is not None:
                 shares.setdefault(channel, {}).setdefault(name, []).append(index)
-        questions = [Question(channel, _share(own, exchange.version)) for channel, own in shares.items()]
-        if questions:
-            ask_once(exchange, self._clock, questions, partial(self._join, exchange, request, found))
+        asked = [Share(channel, _share(own, exchange.version)) for channel, own in shares.items()]
+        if asked:
+            fan_out(exchange, self._clock, asked, partial(self._join, exchange, request, found))
         else:
             self._join(exchange, request, found, ())
 
@@ -98,11 +99,11 @@ class DescribeProducersHandler:
         exchange: Exchange,
         request: schema.DescribeProducersRequest,
         found: Found,
-        outcomes: Sequence[Outcome],
+        replies: Sequence[Reply],
     ) -> None:
-        for outcome in outcomes:
-            if not isinstance(outcome, Failure):
-                found.update(_read(outcome, exchange.version))
+        for reply in replies:
+            if reply.status.outcome is Outcome.ANSWERED:
+                found.update(_read(reply.body, exchange.version))
         exchange.answer(_encode(request, found, UNSERVED, exchange.version))
 
     def _topic(self, name: str, index: int) -> Topic | None:

@@ -11,13 +11,14 @@ from functools import partial
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.asking import Failure, Outcome, Question, ask_once
 from kafscale.frontdoor.backends import Channel, Live
 from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.fan_out import Share, fan_out
 from kafscale.frontdoor.refusals import refuse_all
 from kafscale.frontdoor.routing import Routing
 from kafscale.frontdoor.virtual_brokers import cast_on
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.storage.brokers import coordinator_of
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
@@ -45,12 +46,12 @@ class ListGroupsHandler:
         if not channels:
             refuse_all(exchange, refuse, UNAVAILABLE)
             return
-        questions = [Question(channel, [exchange.request.body]) for channel in channels]
-        ask_once(exchange, self._clock, questions, partial(self._join, exchange, channels))
+        shares = [Share(channel, [exchange.request.body]) for channel in channels]
+        fan_out(exchange, self._clock, shares, partial(self._join, exchange, channels))
 
-    def _join(self, exchange: Exchange, channels: Sequence[Channel], outcomes: Sequence[Outcome]) -> None:
+    def _join(self, exchange: Exchange, channels: Sequence[Channel], replies: Sequence[Reply]) -> None:
         cast = cast_on(exchange.caller.listener, self._front_doors, self._node_id)
-        answers = [self._read(exchange, outcome) for outcome in outcomes]
+        answers = [self._read(exchange, reply) for reply in replies]
         refused = next((answer.error_code for answer in answers if answer.error_code), 0)
         if refused or cast.here is None:
             refuse_all(exchange, refuse, ErrorCode(refused or UNAVAILABLE))
@@ -70,11 +71,11 @@ class ListGroupsHandler:
         exchange.answer(schema.encode_response(response, exchange.version))
 
     @staticmethod
-    def _read(exchange: Exchange, outcome: Outcome) -> schema.ListGroupsResponse:
-        if isinstance(outcome, Failure):
+    def _read(exchange: Exchange, reply: Reply) -> schema.ListGroupsResponse:
+        if reply.status.outcome is not Outcome.ANSWERED:
             return schema.ListGroupsResponse(error_code=int(UNAVAILABLE))
         try:
-            return schema.decode_response(outcome, exchange.version)
+            return schema.decode_response(reply.body, exchange.version)
         except WireError as error:
             log.error("a coordinator answered nonsense", reason=str(error))
             return schema.ListGroupsResponse(error_code=int(UNAVAILABLE))

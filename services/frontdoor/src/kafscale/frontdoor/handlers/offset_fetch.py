@@ -71,7 +71,7 @@ class OffsetFetchBatch:
         return schema.encode_response(response, self._version)
 
 
-CODES: Final = Codes(unsent=ErrorCode.NOT_COORDINATOR)
+CODES: Final = Codes(not_executed=ErrorCode.NOT_COORDINATOR)
 POLICY: Final = GroupPolicy(refuse=refuse, flexible_from=schema.FLEXIBLE_FROM, codes=CODES)
 BATCH_POLICY: Final = BatchPolicy(open=OffsetFetchBatch, refuse=refuse, codes=CODES)
 
