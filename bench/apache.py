@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafscale.cli.greeting import ask_metadata
+from kafscale.cli.kafka.request import request_metadata
 from kafscale.runtime.ports import free_port
 
 from bench.tools import kafka_classpath, kafka_version, run, waited
@@ -39,7 +39,7 @@ class ApacheKafka:
             run([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config), *features])
         with (self.folder / "kafka.log").open("ab") as log:
             self._process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log)
-        waited(lambda: ask_metadata("127.0.0.1", self.port), START_TIMEOUT_S)
+        waited(lambda: request_metadata("127.0.0.1", self.port), START_TIMEOUT_S)
 
     def _write_config(self) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
