@@ -19,10 +19,11 @@ from pathlib import Path
 from kafscale.wire.errors import ErrorCode
 
 from bench.cpu import cpu_seconds
-from bench.groupclient import Classic, Wire
 from bench.lines import create
 from bench.systems import KafScale
 from e2e.harness.cluster import Cluster
+from e2e.harness.group_members import Classic
+from e2e.harness.raw import Wire
 
 MEMBERS = 100
 PARTITIONS = 200

@@ -10,18 +10,25 @@ from enum import Enum
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.records import Record, build_batch
+from kafscale.wire.schema import produce
 
-from bench.rawclient import one_request_to_many_partitions
 from bench.systems import System
 from bench.tools import load, producer_performance
+from e2e.harness.raw import Wire
 
 RECORDS = 500_000
 ATTEMPT_S = 12  # of one measured run of a producer; three take half a minute on a slow system too
 SEGMENTS = 3000
 REQUESTS = 60
 ATTEMPTS = 3
+WIDE = 12  # partitions of one request, which no client library sends on purpose
+PRODUCE_VERSION = 9
+NOT_YET = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+NOT_YET_S = 30.0
+RETRY_S = 0.2
 
 
 class Line(Enum):
@@ -90,9 +97,39 @@ def _one_in_flight(producers: int) -> Callable[[System, int], str]:
 
 
 def _one_request(system: System, factor: int) -> str:
-    topic = create(system, "wide", 12)
-    times = asyncio.run(one_request_to_many_partitions(system.bootstrap, topic, 12, REQUESTS // factor + 2))
+    topic = create(system, "wide", WIDE)
+    times = asyncio.run(_produced_to_many(system.bootstrap, topic, REQUESTS // factor + 2))
     return f"{statistics.median(times):.1f}, {sorted(times)[len(times) * 99 // 100]:.1f}"
+
+
+async def _produced_to_many(bootstrap: str, topic: str, requests: int) -> list[float]:
+    """Milliseconds of each Produce request to all partitions, one at a time, after two for warming up."""
+    records = build_batch([Record(timestamp=1, key=None, value=b"x" * 1024)])
+    parts = [produce.ProduceRequestPartition(index=index, records=records) for index in range(WIDE)]
+    topics = [produce.ProduceRequestTopic(name=topic, partition_data=parts)]
+    request = produce.ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=topics)
+    body = b"".join(produce.encode_request(request, PRODUCE_VERSION))
+    wire = await Wire.open(bootstrap, "bench")
+
+    async def errors() -> set[int]:
+        """The error codes of the partitions."""
+        answer = await wire.exchange(produce.API_KEY, PRODUCE_VERSION, body)
+        response = produce.decode_response(answer, PRODUCE_VERSION)
+        return {part.error_code for topic in response.responses for part in topic.partition_responses}
+
+    deadline = time.monotonic() + NOT_YET_S
+    while found := await errors() - {ErrorCode.NONE}:  # Apache Kafka creates topics before their leaders
+        assert found <= NOT_YET, found
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(RETRY_S)
+    times = []
+    for _ in range(1 + requests):
+        begin = time.perf_counter()
+        found = await errors()
+        times.append((time.perf_counter() - begin) * 1000)
+        assert found == {ErrorCode.NONE}, found
+    wire.close()
+    return times[1:]
 
 
 def _written(system: System, topic: str, partitions: int) -> int:

@@ -12,7 +12,7 @@ from typing import Protocol
 from kafscale.runtime.ports import free_port
 from kafscale.testkit.seaweed import SeaweedServer
 
-from bench.apache import ApacheKafka
+from e2e.harness.apache import ApacheKafka
 from e2e.harness.cluster import Cluster
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import subprocess
-import time
-from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from e2e.harness.apache import kafka_classpath, kafka_version
 
 HERE = Path(__file__).parent
 BUILT = HERE.parent / "out" / "bench"
-KAFKA_POM = HERE / "kafka" / "pom.xml"
 RUN_TIMEOUT_S = 600.0
-RETRY_S = 0.2
 
 
 def run(command: list[str], timeout_s: float = RUN_TIMEOUT_S) -> str:
@@ -26,26 +22,6 @@ def run(command: list[str], timeout_s: float = RUN_TIMEOUT_S) -> str:
             f"{' '.join(command)[:300]} exited {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}"
         )
     return done.stdout
-
-
-@cache
-def kafka_version() -> str:
-    """Of the Apache Kafka that runs beside."""
-    found = re.search(r"<kafka.version>(.+)</kafka.version>", KAFKA_POM.read_text())
-    assert found is not None
-    return found[1]
-
-
-@cache
-def kafka_classpath(version: str) -> str:
-    """The jars of Apache Kafka and its tools. Maven is not asked again until the pom changes: it takes seconds."""
-    folder = BUILT / f"kafka-{version}"
-    made_of = folder / "made-of.xml"
-    if not made_of.exists() or made_of.read_bytes() != KAFKA_POM.read_bytes():
-        options = [f"-DbuildDirectory={folder}", f"-Dkafka.version={version}"]
-        run(["mvn", "-q", "-B", "-f", str(KAFKA_POM), "package", *options])
-        made_of.write_bytes(KAFKA_POM.read_bytes())
-    return f"{folder}/lib/*"
 
 
 @cache
@@ -83,20 +59,3 @@ def producer_performance(bootstrap: str, topic: str, records: int) -> dict[str, 
         raise RuntimeError(f"ProducerPerformance said: {last}")
     per_s, mb_per_s, p50, p99 = (float(group) for group in found.groups())
     return {"per_s": per_s, "mb_per_s": mb_per_s, "p50_ms": p50, "p99_ms": p99}
-
-
-def waited(ask: Callable[[], Awaitable[Any]], timeout_s: float) -> Any:
-    """The first answer; asked again and again until then."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return asyncio.run(_bounded(ask, 5.0))
-        except (OSError, EOFError, TimeoutError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(RETRY_S)
-
-
-async def _bounded(ask: Callable[[], Awaitable[Any]], timeout_s: float) -> Any:
-    async with asyncio.timeout(timeout_s):
-        return await ask()

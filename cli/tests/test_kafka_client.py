@@ -1,145 +1,191 @@
-"""The commands' Kafka client: what it asks again, and the sentence for each way in which nobody answers."""
+"""The commands' Kafka client: what it retries, and the sentence for each way in which no server answers."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
-from kafscale.cli.kafka.client import Client, Passing, check, connected, patiently
-from kafscale.cli.kafka.errors import KafkaTrouble, refusal
+from kafscale.cli.kafka.client import Client, KafkaTrouble, Passing, failure, patiently
+from kafscale.cli.kafka.request import BadAnswer, request_metadata
 from kafscale.cli.kafka.topics import list_topics
 from kafscale.runtime.ports import free_port
 from kafscale.wire.apis import ApiKey, response_header_version
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.headers import decode_request_header
-from kafscale.wire.schema import metadata
+from kafscale.wire.schema import api_versions, metadata
 
-Answer = Callable[[bytes], bytes | None]
+Answer = Callable[[bytes, int], bytes | None]
+"""Of a frame, and the port of the server."""
 
 
 @asynccontextmanager
 async def server(answer: Answer) -> AsyncIterator[str]:
-    """Answers frames on a port of this machine; None closes."""
+    """Answers frames on a port of this machine. If the answer is None it closes, if it is empty it waits."""
+    open_now: set[asyncio.StreamWriter] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_now.add(writer)
         try:
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
-                reply = answer(await reader.readexactly(size))
+                reply = answer(await reader.readexactly(size), port)
                 if reply is None:
                     return
-                writer.write(struct.pack(">i", len(reply)) + reply)
-        except asyncio.IncompleteReadError:
+                writer.write(reply)
+        except (asyncio.IncompleteReadError, ConnectionResetError):
             return
         finally:
             writer.close()
+            open_now.discard(writer)
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
     try:
-        yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        yield f"127.0.0.1:{port}"
     finally:
         listening.close()
+        while open_now:
+            await hung_up(open_now.pop())
 
 
-def two_topics(frame: bytes) -> bytes:
+async def hung_up(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def two_topics(frame: bytes, port: int) -> bytes:
+    return framed(_two_topics(frame, port))
+
+
+def cut_short(frame: bytes, port: int) -> bytes:
+    return framed(_two_topics(frame, port)[:-3])
+
+
+def _two_topics(frame: bytes, port: int) -> bytes:
     header, _ = decode_request_header(frame)
-    body = metadata.MetadataResponse(
-        brokers=[],
+    version = header.api_version
+    tags = b"\x00" if response_header_version(header.api_key, version) else b""
+    head = header.correlation_id.to_bytes(4, "big") + tags
+    if header.api_key == ApiKey.API_VERSIONS:
+        served = [
+            api_versions.ApiVersionsResponseVersion(api_key=key, min_version=0, max_version=most)
+            for key, most in ((ApiKey.API_VERSIONS, 3), (ApiKey.METADATA, 12))
+        ]
+        body = api_versions.encode_response(
+            api_versions.ApiVersionsResponse(error_code=0, api_keys=served), version
+        )
+        return head + b"".join(body)
+    part = metadata.MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+    )
+    answer = metadata.MetadataResponse(
+        brokers=[metadata.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=port)],
+        cluster_id="fake",
+        controller_id=1,
         topics=[
-            metadata.MetadataResponseTopic(name=name, topic_id=bytes(16), partitions=[])
-            for name in ("orders", "clicks")
+            metadata.MetadataResponseTopic(name=name, topic_id=bytes([at] * 16), partitions=[part])
+            for at, name in enumerate(("orders", "clicks"))
         ],
     )
-    tags = b"\x00" if response_header_version(ApiKey.METADATA, header.api_version) else b""
-    return (
-        header.correlation_id.to_bytes(4, "big")
-        + tags
-        + b"".join(metadata.encode_response(body, header.api_version))
-    )
+    return head + b"".join(metadata.encode_response(answer, version))
 
 
-async def ask(bootstrap: str) -> list[str]:
-    async with connected(bootstrap) as client:
-        return [row["topic"] for row in await list_topics(client)]
+def ask(bootstrap: str) -> list[tuple[str, str]]:
+    client = Client(bootstrap, connect_timeout_s=1.0)
+    return [(row["topic"], row["topic_id"]) for row in list_topics(client)]
 
 
 async def test_the_first_address_that_answers_is_asked() -> None:
     async with server(two_topics) as there:
-        assert await ask(f"127.0.0.1:{free_port()}, {there}") == ["clicks", "orders"]
+        listed = await asyncio.to_thread(ask, f"127.0.0.1:{free_port()}, {there}")
+    assert listed == [("clicks", "01" * 16), ("orders", "00" * 16)]
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "reason"),
     [
-        (lambda _: None, "it closed the connection"),
-        (lambda _: b"HTTP/1.1 400 Bad Request\r\n", "is no Kafka server"),
-        (lambda frame: two_topics(frame)[:-3], "is no Kafka server"),
+        (lambda *_: None, "it closed the connection"),
+        (lambda *_: b"", "no answer in time"),
+        (lambda *_: b"HTTP/1.1 400 Bad Request\r\n", "is no Kafka server"),
+        (cut_short, "is no Kafka server"),
     ],
-    ids=["closes", "speaks something else", "cuts its answer short"],
+    ids=["closes", "is silent", "speaks something else", "cuts its answer short"],
 )
-async def test_who_is_no_kafka_server_is_told_by_its_address(answer: Answer, told: str) -> None:
+async def test_a_server_that_is_not_kafka_is_named_by_its_address(answer: Answer, reason: str) -> None:
     async with server(answer) as there:
-        with pytest.raises(KafkaTrouble, match=told) as trouble:
-            await ask(there)
+        with pytest.raises(KafkaTrouble, match=reason) as trouble:
+            await asyncio.to_thread(ask, there)
         assert there in str(trouble.value)
         assert "--bootstrap-server" in str(trouble.value)
 
 
-async def test_where_nobody_listens_the_sentence_says_what_to_do() -> None:
-    port = free_port()
-    with pytest.raises(KafkaTrouble) as trouble:
-        await ask(f"127.0.0.1:{port}")
-    assert str(trouble.value) == (
-        f"no Kafka server answers at 127.0.0.1:{port} (Connection refused); "
-        "start one with `kafscale up`, or name another with --bootstrap-server"
-    )
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("127.0.0.1:{port}", "Connection refused"), ("no-such-host.invalid:{port}", "not known|resolution")],
+)
+def test_where_no_server_is_the_sentence_says_what_to_do(
+    address: str, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    where = address.format(port=free_port())
+    with pytest.raises(
+        KafkaTrouble,
+        match=rf"^no Kafka server answers at {where} \(.*({reason}).*\); "
+        "start one with `kafscale up`, or name another with --bootstrap-server$",
+    ):
+        ask(where)
+    assert capfd.readouterr() == ("", ""), "librdkafka's log stays away from the terminal"
 
 
-async def test_who_never_answers_is_waited_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        host, port = mute.getsockname()
-        async with connected(f"{host}:{port}") as client:
-            with pytest.raises(KafkaTrouble, match="no answer in time"):
-                await asked_shortly(client, monkeypatch)
+def test_an_address_without_a_port_is_refused() -> None:
+    with pytest.raises(KafkaTrouble, match="^--bootstrap-server: 'kafka' is not host:port$"):
+        Client("kafka")
 
 
-async def asked_shortly(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kafscale.cli.kafka.connection import Connection
-
-    patient = Connection.ask
-    monkeypatch.setattr(
-        Connection,
-        "ask",
-        lambda *words, **_: patient(*words, timeout_s=0.05),
-    )
-    await client.metadata([])
+async def test_a_request_by_hand_refuses_an_answer_that_is_not_kafkas() -> None:
+    async with server(two_topics) as there:
+        assert [broker.node_id for broker in (await asked(there)).brokers] == [1]
+    for answer in (lambda *_: framed(b"\x00"), cut_short):
+        async with server(answer) as there:
+            with pytest.raises(BadAnswer):
+                await asked(there)
 
 
-def trying(*codes: ErrorCode) -> Callable[[], Awaitable[int]]:
+def asked(where: str) -> Awaitable[metadata.MetadataResponse]:
+    host, port = where.split(":")
+    return request_metadata(host, int(port))
+
+
+def trying(*codes: ErrorCode) -> Callable[[], int]:
     left = list(codes)
 
-    async def ask() -> int:
-        check("group 'g'", left.pop(0))
+    def ask() -> int:
+        code = left.pop(0)
+        if code != ErrorCode.NONE:
+            raise failure("group 'g'", code)
         return len(left)
 
     return ask
 
 
-async def test_what_passes_is_asked_again_and_what_does_not_is_told_at_once() -> None:
-    assert await patiently(trying(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)) == 0
+def test_errors_that_pass_are_retried_and_others_are_reported_at_once() -> None:
+    assert patiently(trying(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)) == 0
     with pytest.raises(KafkaTrouble, match="does not exist"):
-        await patiently(trying(ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE))
+        patiently(trying(ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE))
     with pytest.raises(Passing, match="COORDINATOR_NOT_AVAILABLE"):
-        await patiently(trying(*[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 99), patience_s=0.2)
+        patiently(trying(*[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 99), patience_s=0.2)
 
 
-def test_an_error_of_a_later_kafka_is_told_by_its_number() -> None:
-    assert str(refusal("topic 'x'", 9_999)) == "topic 'x': error 9999, which Kafka does not know"
-    assert str(refusal("topic 'x'", ErrorCode.INVALID_CONFIG, "no such key.")) == (
+def test_an_error_of_a_later_kafka_is_reported_by_its_number() -> None:
+    assert str(failure("topic 'x'", 9_999)) == "topic 'x': error 9999, which Kafka does not know"
+    assert str(failure("topic 'x'", ErrorCode.INVALID_CONFIG, "no such key.")) == (
         "topic 'x': no such key (INVALID_CONFIG)"
     )
-    assert str(refusal("topic 'x'", ErrorCode.REQUEST_TIMED_OUT)).endswith("try again in a moment")
+    assert str(failure("topic 'x'", ErrorCode.REQUEST_TIMED_OUT)).endswith("try again in a moment")

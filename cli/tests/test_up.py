@@ -54,7 +54,7 @@ async def test_ready_is_said_even_long_after_it_was_said_that_it_is_not(
         return
 
     monkeypatch.setattr(up, "READY_TIMEOUT_S", 0.01)
-    monkeypatch.setattr(up, "answers_as_kafka", answered)
+    monkeypatch.setattr(up, "wait_for_brokers", answered)
     monkeypatch.setattr(up.Up, "_not_ready", lambda *_: "not ready")
     lines: list[str] = []
     late = asyncio.Event()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.apache import ApacheKafka
+from e2e.harness.apache import ApacheKafka
 from e2e.harness.cluster import Cluster
 
 KAFKA_SETTINGS = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}

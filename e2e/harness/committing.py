@@ -17,8 +17,9 @@ from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
 from kafscale.runtime.ports import free_port
 from kafscale.wire.errors import ErrorCode
 
-from bench.groupclient import Classic, Modern, Wire, commit, committed
 from e2e.checkers.commits import Acknowledged, Event, Read, Refused, Unknown, violations
+from e2e.harness.group_members import Classic, Modern, commit, committed
+from e2e.harness.raw import Wire
 from e2e.harness.services import Service, until
 
 TOPIC = "committed-to"

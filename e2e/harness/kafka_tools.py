@@ -1,6 +1,6 @@
 """Apache Kafka's command line tools, of the versions that operators have, from the jars on Maven Central.
 
-A start of a JVM costs more than what most of them do, so one JVM runs many: bench/kafka/Tools.java calls their main
+A start of a JVM costs more than what most of them do, so one JVM runs many: kafka/Tools.java calls their main
 as the scripts do. The console consumer has a JVM of its own each time: that of 3.7 never forgets how many records it
 has printed, and one that is a live member of a group must go on beside.
 """
@@ -18,8 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.tools import HERE as BENCH
-from bench.tools import kafka_classpath, kafka_version
+from e2e.harness.apache import KAFKA, kafka_classpath, kafka_version
 from e2e.harness.clients import require
 from e2e.harness.services import dying_with_parent, until
 
@@ -163,7 +162,7 @@ def tools(version: str, bootstrap: str, folder: Path) -> Iterator[Tools]:
         [
             *dying_with_parent(),
             *JAVA,
-            *("-cp", kafka_classpath(version), str(BENCH / "kafka" / "Tools.java")),
+            *("-cp", kafka_classpath(version), str(KAFKA / "Tools.java")),
         ],
         cwd=folder,
         stdin=subprocess.PIPE,

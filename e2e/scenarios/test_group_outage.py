@@ -19,9 +19,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafscale.wire.errors import ErrorCode
 
-from bench.groupclient import Classic, Modern, Wire
 from e2e.harness.committing import BEGIN_S, STUCK_S, TOPIC, System, system_of
+from e2e.harness.group_members import Classic, Modern
 from e2e.harness.law import nap
+from e2e.harness.raw import Wire
 from e2e.harness.services import until
 
 SESSION_MS = 6_000

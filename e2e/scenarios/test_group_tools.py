@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.tools import kafka_version
+from e2e.harness.apache import kafka_version
 from e2e.harness.beside import keep, masked, side_by_side
 from e2e.harness.kafka_tools import require_java, tools
 from e2e.harness.services import until

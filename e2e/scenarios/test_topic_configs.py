@@ -24,7 +24,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -173,7 +173,7 @@ def test_records_take_the_logs_time_as_soon_as_the_topic_says_so(
     assert kind == TIMESTAMP_LOG_APPEND_TIME
     assert began_ms <= stamp_ms <= time.time_ns() // 1_000_000
     partition = TopicPartition(topic, 0)
-    greatest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+    greatest = OffsetSpec.max_timestamp()
     latest = admin.list_offsets({partition: greatest})[partition].result(ANSWER_S)
     assert (latest.offset, latest.timestamp) == (newest(cluster, topic).offset(), stamp_ms)
     by_time = admin.list_offsets({partition: OffsetSpec.for_timestamp(stamp_ms)})[partition].result(ANSWER_S)

@@ -23,7 +23,7 @@ from kafscale.cli.dump.command import dump
 from kafscale.cli.etcd_repair import etcd_repair
 from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
-from kafscale.cli.kafka.running import bootstrap_of
+from kafscale.cli.kafka.run import bootstrap_of
 from kafscale.cli.options import ROLES, Codec, StoreKind
 from kafscale.cli.serve import app as serve_app
 from kafscale.cli.spark.app import app as spark_app

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.kafka.running import on_kafka
+from kafscale.cli.kafka.run import on_kafka
 from kafscale.cli.terminal import BootstrapOption, DataDirOption, Output, OutputOption, notice, show_rows
 from kafscale.cli.topics import TopicArgument, pairs
 
@@ -28,16 +28,16 @@ def describe(
 ) -> None:
     """Show the configs that are set on a topic. Example: kafscale configs describe orders --all"""
 
-    async def work(client: Client) -> list[dict[str, object]]:
+    def work(client: Client) -> list[dict[str, object]]:
         from kafscale.cli.kafka.topics import describe_topic_configs
 
-        return await describe_topic_configs(client, topic)
+        return describe_topic_configs(client, topic)
 
     found = on_kafka(work, bootstrap_server, data_dir)
     rows = [row for row in found if every or row["source"] == "topic"]
     show_rows(["key", "value", "source", "read_only"], rows, output)
     if not rows:
-        notice(f"nothing is set on topic '{topic}': --all shows what holds for it")
+        notice(f"no config is set on topic '{topic}'; --all shows the effective values")
 
 
 @app.command("set")
@@ -66,10 +66,10 @@ def unset(
 def _alter(
     topic: str, values: Mapping[str, str | None], bootstrap: str | None, data_dir: Path | None
 ) -> None:
-    async def work(client: Client) -> None:
+    def work(client: Client) -> None:
         from kafscale.cli.kafka.topics import alter_topic_configs
 
-        await alter_topic_configs(client, topic, values)
+        alter_topic_configs(client, topic, values)
 
     on_kafka(work, bootstrap, data_dir)
     done = ", ".join(

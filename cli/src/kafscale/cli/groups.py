@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.kafka.running import on_kafka
+from kafscale.cli.kafka.run import on_kafka
 from kafscale.cli.terminal import (
     BootstrapOption,
     DataDirOption,
@@ -44,7 +44,7 @@ def list_(
     rows = on_kafka(list_all_groups, bootstrap_server, data_dir)
     show_rows(["group", "type", "state", "protocol"], rows, output)
     if not rows:
-        notice("no groups: `kafscale consume TOPIC --group NAME` makes one")
+        notice("no groups: `kafscale consume TOPIC --group NAME` creates one")
 
 
 @app.command()
@@ -59,10 +59,10 @@ def describe(
     `kafscale lag` shows more: lag in bytes and time, rates, and records that will expire unread.
     """
 
-    async def work(client: Client) -> list[dict[str, object]]:
+    def work(client: Client) -> list[dict[str, object]]:
         from kafscale.cli.kafka.groups import describe_group
 
-        return await describe_group(client, group)
+        return describe_group(client, group)
 
     rows = on_kafka(work, bootstrap_server, data_dir)
     columns = ["topic", "partition", "committed", "end", "lag", "client", "host"]
@@ -70,7 +70,7 @@ def describe(
         columns = ["group", "state", *columns, "member"]
     show_rows(columns, rows, output)
     if not rows:
-        notice(f"group '{group}' has committed nothing and reads nothing")
+        notice(f"group '{group}' has no committed offsets and no members that read")
 
 
 @app.command()
@@ -81,12 +81,12 @@ def delete(
 ) -> None:
     """Delete groups without members, with their committed offsets. Example: kafscale groups delete billing"""
 
-    async def work(client: Client) -> None:
+    def work(client: Client) -> None:
         from kafscale.cli.kafka.groups import delete_group
 
         for each in group:
-            await delete_group(client, each)
-            notice(f"group '{each}' is deleted")
+            delete_group(client, each)
+            notice(f"deleted group '{each}'")
 
     on_kafka(work, bootstrap_server, data_dir)
 
@@ -110,21 +110,19 @@ def reset_offsets(
     """
     target = target_of(to)
 
-    async def work(client: Client) -> list[dict[str, object]]:
+    def work(client: Client) -> list[dict[str, object]]:
         from kafscale.cli.kafka.groups import commit_offsets, planned_offsets
 
-        rows = await planned_offsets(client, group, topic, partition, target.value, is_time=target.is_time)
+        rows = planned_offsets(client, group, topic, partition, target.value, is_time=target.is_time)
         if rows and not dry_run:
-            await commit_offsets(
-                client, group, {(row["topic"], row["partition"]): row["after"] for row in rows}
-            )
+            commit_offsets(client, group, {(row["topic"], row["partition"]): row["after"] for row in rows})
         return rows
 
     rows = on_kafka(work, bootstrap_server, data_dir)
     if not rows:
         raise fail(f"topic '{topic}' has no partition {partition}")
     show_rows(["topic", "partition", "before", "after"], rows, output)
-    notice("nothing was changed: this was a dry run" if dry_run else f"group '{group}' goes on there")
+    notice("dry run: nothing was changed" if dry_run else f"reset the offsets of group '{group}'")
 
 
 @dataclass(frozen=True, slots=True)

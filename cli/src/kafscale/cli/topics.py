@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.kafka.running import on_kafka
+from kafscale.cli.kafka.run import on_kafka
 from kafscale.cli.terminal import (
     BootstrapOption,
     DataDirOption,
@@ -41,7 +41,7 @@ def list_(
     columns = ["topic", "partitions"] if output is Output.TABLE else ["topic", "partitions", "topic_id"]
     show_rows(columns, rows, output)
     if not rows:
-        notice("no topics yet: `kafscale topics create NAME` makes one, and so does the first record")
+        notice("no topics yet: create one with `kafscale topics create NAME`, or send a record")
 
 
 @app.command()
@@ -53,10 +53,10 @@ def describe(
 ) -> None:
     """Show the partitions of topics: leader, epoch, first offset, end. Example: kafscale topics describe orders"""
 
-    async def work(client: Client) -> list[dict[str, object]]:
+    def work(client: Client) -> list[dict[str, object]]:
         from kafscale.cli.kafka.topics import describe_topics
 
-        return await describe_topics(client, topic)
+        return describe_topics(client, topic)
 
     rows = on_kafka(work, bootstrap_server, data_dir)
     show_rows(["topic", "partition", "leader", "leader_epoch", "start", "end"], rows, output)
@@ -78,13 +78,14 @@ def create(
     """Create a topic. Example: kafscale topics create orders -p 12 -c retention.ms=86400000"""
     configs = pairs(config or [], "--config")
 
-    async def work(client: Client) -> int:
+    def work(client: Client) -> int | None:
         from kafscale.cli.kafka.topics import create_topic
 
-        return await create_topic(client, topic, partitions, configs)
+        return create_topic(client, topic, partitions, configs)
 
     count = on_kafka(work, bootstrap_server, data_dir)
-    notice(f"topic '{topic}' is made, with {count} partition{'s' * (count != 1)}")
+    size = "" if count is None else f" with {count} partition{'s' * (count != 1)}"
+    notice(f"created topic '{topic}'{size}")
 
 
 @app.command()
@@ -96,13 +97,13 @@ def alter(
 ) -> None:
     """Add partitions to a topic. Partitions cannot be removed. Example: kafscale topics alter orders -p 24"""
 
-    async def work(client: Client) -> None:
-        from kafscale.cli.kafka.topics import grow_topic
+    def work(client: Client) -> None:
+        from kafscale.cli.kafka.topics import add_partitions
 
-        await grow_topic(client, topic, partitions)
+        add_partitions(client, topic, partitions)
 
     on_kafka(work, bootstrap_server, data_dir)
-    notice(f"topic '{topic}' has {partitions} partitions now")
+    notice(f"topic '{topic}' now has {partitions} partitions")
 
 
 @app.command()
@@ -113,18 +114,18 @@ def delete(
 ) -> None:
     """Delete topics with all their records. This cannot be undone. Example: kafscale topics delete orders"""
 
-    async def work(client: Client) -> None:
+    def work(client: Client) -> None:
         from kafscale.cli.kafka.topics import delete_topic
 
         for each in topic:
-            await delete_topic(client, each)
-            notice(f"topic '{each}' is deleted")
+            delete_topic(client, each)
+            notice(f"deleted topic '{each}'")
 
     on_kafka(work, bootstrap_server, data_dir)
 
 
 def pairs(words: list[str], what: str) -> dict[str, str]:
-    """Of KEY=VALUE each."""
+    """Parses words of the form KEY=VALUE."""
     for word in words:
         if not word.partition("=")[0] or "=" not in word:
             raise fail_usage(f"{what}: '{word}' is not KEY=VALUE")

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from kafscale.cli.datadir import DataDir, Endpoints
-from kafscale.cli.greeting import answers_as_kafka
+from kafscale.cli.kafka.request import wait_for_brokers
 from kafscale.cli.options import ROLES, SERVICES, UPKEEP, StoreKind
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
 from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess, find_etcd, socket_folder
@@ -236,7 +236,7 @@ class Up:
         while not self._mark_ready(supervisor, views):
             await changed.wait()
             changed.clear()
-        await answers_as_kafka(self._plan.host, self._plan.port)
+        await wait_for_brokers(self._plan.host, self._plan.port)
 
     def _mark_ready(self, supervisor: Supervisor, views: Mapping[str, LiveView]) -> bool:
         waiting = 0

@@ -1,25 +1,36 @@
-"""Asks the front door that was named, or the one that a group belongs to, and waits out what passes by itself."""
+"""confluent-kafka's AdminClient, with every failure as one sentence: what happened, to what, and what to do.
+
+librdkafka says only in its log why it cannot connect. `_Reasons` receives the log, so none of it reaches the terminal.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+import logging
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
-from kafscale.cli.kafka.connection import Api, BadAnswer, Connection
-from kafscale.cli.kafka.errors import KafkaTrouble, refusal
-from kafscale.runtime.addresses import join_address, split_address
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from kafscale.runtime.addresses import split_address
 from kafscale.storage.backoff import Backoff
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema import find_coordinator, metadata
 
+CLIENT_ID: Final = "kafscale-cli"
+CONNECT_TIMEOUT_S: Final = 5.0
+ANSWER_TIMEOUT_S: Final = 30.0
 PATIENCE_S: Final = 20.0
-"""For errors that pass: a slot that is being read, a partition without an owner yet."""
-METADATA_V: Final = 12
-FIND_COORDINATOR_V: Final = 4
-_GROUP: Final = 0
+"""For errors that pass: a coordinator that loads its groups, a partition without a leader yet."""
+_POLL_S: Final = 0.01
+_OTHER_ADDRESSES_S: Final = 0.4
+"""librdkafka tries one address of a name after the other, and the first of `localhost` is often ::1."""
+_RECONNECT_MS: Final = 50
+_LOG_INFO: Final = 6
+_GENERIC: Final = "Broker: "
+"""How librdkafka begins its own text for an error code; a broker's message replaces it."""
+
 _PASSING: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -30,118 +41,151 @@ _PASSING: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+_NO_TOPIC: Final = "does not exist; `kafscale topics list` shows what does"
+_HAS_MEMBERS: Final = "has members now; stop its consumers first"
+_KNOWN: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _NO_TOPIC,
+    ErrorCode.UNKNOWN_TOPIC_ID: _NO_TOPIC,
+    ErrorCode.TOPIC_ALREADY_EXISTS: "exists already; `kafscale topics alter` gives it more partitions, "
+    "`kafscale configs set` other settings",
+    ErrorCode.GROUP_ID_NOT_FOUND: "does not exist; `kafscale groups list` shows what does",
+    ErrorCode.NON_EMPTY_GROUP: _HAS_MEMBERS,
+    ErrorCode.UNKNOWN_MEMBER_ID: _HAS_MEMBERS,
+}
 
-Q = TypeVar("Q")
-A = TypeVar("A")
-Address = tuple[str, int]
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
-class Client:
-    """Connections are kept until `close`. Every method raises KafkaTrouble."""
-
-    def __init__(self, bootstrap: Connection, address: Address) -> None:
-        self._bootstrap = address
-        self._connections: dict[Address, Connection] = {address: bootstrap}
-
-    async def ask(self, api: Api[Q, A], request: Q, version: int, *, at: Address | None = None) -> A:
-        address = at or self._bootstrap
-        try:
-            connection = self._connections.get(address)
-            if connection is None:
-                connection = self._connections[address] = await Connection.open(*address)
-            return await connection.ask(api, request, version)
-        except (OSError, EOFError, TimeoutError, BadAnswer) as error:
-            raise unreachable(address, error) from error
-
-    async def metadata(self, topics: Iterable[str] | None) -> metadata.MetadataResponse:
-        """Of the named topics, or of all; none is created by the asking."""
-        named = None if topics is None else [metadata.MetadataRequestTopic(name=name) for name in topics]
-        request = metadata.MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        return await self.ask(metadata, request, METADATA_V)
-
-    async def coordinator(self, group: str) -> Address:
-        request = find_coordinator.FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[group])
-
-        async def find() -> Address:
-            answer = await self.ask(find_coordinator, request, FIND_COORDINATOR_V)
-            (found,) = answer.coordinators
-            check(f"the coordinator of group '{group}'", found.error_code, found.error_message)
-            return found.host, found.port
-
-        return await patiently(find)
-
-    def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
+class KafkaTrouble(Exception):
+    """The request was not executed, or its outcome is unknown. The text is a sentence for the user."""
 
 
 class Passing(KafkaTrouble):
-    """Trouble that may be over at the next try."""
+    """An error that a later try may not meet."""
 
 
-def check(what: str, code: int, message: str | None = None) -> None:
-    """Raises for an error code that is one."""
-    if code == ErrorCode.NONE:
-        return
-    trouble = refusal(what, code, message)
-    raise Passing(str(trouble)) if code in _PASSING else trouble
+def failure(what: str, code: int, message: str | None = None) -> KafkaTrouble:
+    """For a broker's error code. `what` is the subject of the sentence: "topic 'orders'"."""
+    try:
+        error = ErrorCode(code)
+    except ValueError:
+        return KafkaTrouble(f"{what}: error {code}, which Kafka does not know")
+    if error in _KNOWN:
+        return KafkaTrouble(f"{what} {_KNOWN[error]}")
+    kind = Passing if error in _PASSING else KafkaTrouble
+    again = "; try again in a moment" if error.retriable else ""
+    return kind(f"{what}: {(message or error.message).rstrip('.')} ({error.name}){again}")
 
 
-async def patiently(ask: Callable[[], Awaitable[A]], *, patience_s: float = PATIENCE_S) -> A:
-    """Asks again while the trouble is of the passing kind, for a while."""
+def patiently(ask: Callable[[], T], *, patience_s: float = PATIENCE_S) -> T:
+    """Retries with back-off while `ask` raises Passing."""
     backoff = Backoff(first_ms=100, cap_ms=2_000)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_s
+    deadline = time.monotonic() + patience_s
     while True:
         try:
-            return await ask()
+            return ask()
         except Passing:
             wait_s = backoff.next_s()
-            if loop.time() + wait_s > deadline:
+            if time.monotonic() + wait_s > deadline:
                 raise
-            await asyncio.sleep(wait_s)
+            time.sleep(wait_s)
 
 
-def unreachable(address: Address, error: Exception) -> KafkaTrouble:
-    where = join_address(*address)
-    match error:
-        case TimeoutError():
-            why = "no answer in time"
-        case EOFError():
+class _Reasons(logging.Handler):
+    """Keeps why librdkafka's last connection failed, as it logs it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = ""
+        self.all_down_at: float | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text.startswith("FAIL "):  # FAIL [client] [thread]: address: reason (after 0ms in state CONNECT)
+            self.last = text.partition("]: ")[2].partition(" (after ")[0]
+
+    def on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self.all_down_at is None:
+            self.all_down_at = time.monotonic()
+
+    def sentence(self, bootstrap: str) -> str:
+        if "Disconnected" in self.last:
             why = "it closed the connection"
-        case BadAnswer():
-            return KafkaTrouble(
-                f"what listens at {where} is no Kafka server ({error}); name a front door with --bootstrap-server"
+        elif "Timed out" in self.last or not self.last:
+            why = "no answer in time"
+        elif "Invalid response size" in self.last or "ApiVersionRequest failed" in self.last:
+            return (
+                f"what listens at {bootstrap} is no Kafka server; name a front door with --bootstrap-server"
             )
-        case OSError(errno=int(number)):
-            why = os.strerror(number)
-        case _:
-            why = str(error)
-    return KafkaTrouble(
-        f"no Kafka server answers at {where} ({why}); "
-        "start one with `kafscale up`, or name another with --bootstrap-server"
-    )
+        else:
+            why = self.last.rpartition(": ")[2]
+        return (
+            f"no Kafka server answers at {bootstrap} ({why}); "
+            "start one with `kafscale up`, or name another with --bootstrap-server"
+        )
 
 
-@asynccontextmanager
-async def connected(bootstrap: str) -> AsyncIterator[Client]:
-    """To the first of the comma-separated addresses that takes the connection. Raises KafkaTrouble."""
-    try:
-        addresses = [split_address(each.strip()) for each in bootstrap.split(",")]
-    except ValueError as wrong:
-        raise KafkaTrouble(f"--bootstrap-server: {wrong}") from wrong
-    client = await _first(addresses)
-    try:
-        yield client
-    finally:
-        client.close()
+class Client:
+    """Every method raises KafkaTrouble. `brokers` are (host, port) of the cluster's brokers."""
 
-
-async def _first(addresses: list[Address]) -> Client:
-    for number, address in enumerate(addresses, start=1):
+    def __init__(self, bootstrap: str, *, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         try:
-            return Client(await Connection.open(*address), address)
-        except (OSError, TimeoutError) as error:
-            if number == len(addresses):
-                raise unreachable(address, error) from error
-    raise AssertionError("an address at least")
+            for address in bootstrap.split(","):
+                split_address(address.strip())
+        except ValueError as wrong:
+            raise KafkaTrouble(f"--bootstrap-server: {wrong}") from wrong
+        self._bootstrap = bootstrap
+        self._reasons = _Reasons()
+        logger = logging.Logger(CLIENT_ID)
+        logger.addHandler(self._reasons)
+        connect_ms = int(connect_timeout_s * 1000)
+        config: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "client.id": CLIENT_ID,
+            "log_level": _LOG_INFO,
+            "error_cb": self._reasons.on_error,
+            "socket.timeout.ms": int(ANSWER_TIMEOUT_S * 1000),
+            "reconnect.backoff.ms": _RECONNECT_MS,
+            "socket.connection.setup.timeout.ms": connect_ms,
+            "api.version.request.timeout.ms": connect_ms,
+        }
+        self.admin = AdminClient(config, logger=logger)
+        self.brokers = self._connect()
+
+    def _connect(self) -> list[tuple[str, int]]:
+        """Metadata's brokers, from the first server that answers."""
+        cluster = self.admin.describe_cluster()
+        while not cluster.done():
+            self.admin.poll(_POLL_S)
+            down_at = self._reasons.all_down_at
+            if down_at is not None and time.monotonic() > down_at + _OTHER_ADDRESSES_S:
+                raise KafkaTrouble(self._reasons.sentence(self._bootstrap))
+        with self.failing("the cluster"):
+            return [(node.host, node.port) for node in cluster.result().nodes]
+
+    def ask(self, what: Callable[[K], str], futures: Mapping[K, Future[T]]) -> dict[K, T]:
+        """The results of futures, each done within ANSWER_TIMEOUT_S. `what` names a key in a sentence."""
+        return {key: self._result(what(key), future) for key, future in futures.items()}
+
+    def ask_one(self, what: str, futures: Mapping[Any, Future[T]]) -> T:
+        """The result of the only future."""
+        (found,) = self.ask(lambda _: what, futures).values()
+        return found
+
+    def _result(self, what: str, future: Future[T]) -> T:
+        with self.failing(what):
+            return future.result()
+
+    @contextmanager
+    def failing(self, what: str) -> Iterator[None]:
+        """Raises KafkaTrouble for a KafkaException; `what` is the subject of the sentence."""
+        try:
+            yield
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            text = error.str()
+            if error.code() >= 0 or error.code() == ErrorCode.UNKNOWN_SERVER_ERROR:
+                raise failure(what, error.code(), None if text.startswith(_GENERIC) else text) from exception
+            why = "no answer in time" if error.code() == KafkaError._TIMED_OUT else text
+            raise KafkaTrouble(f"{what}: {why}; try again in a moment") from exception

@@ -1,10 +1,9 @@
-"""Runs a command's work on the Kafka server that its options name, and tells trouble in a sentence."""
+"""Runs a command's work on the Kafka cluster that its options name."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir
 from kafscale.cli.terminal import fail
@@ -27,18 +26,11 @@ def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
     return running.bootstrap_servers if running is not None else DEFAULT_BOOTSTRAP
 
 
-def on_kafka(
-    work: Callable[[Client], Coroutine[Any, Any, T]], bootstrap: str | None, data_dir: Path | None
-) -> T:
-    """What `work` returns. The codec is imported here, so that other commands do not wait for it."""
-    from kafscale.cli.kafka.client import connected
-    from kafscale.cli.kafka.errors import KafkaTrouble
-
-    async def run() -> T:
-        async with connected(bootstrap_of(bootstrap, data_dir)) as client:
-            return await work(client)
+def on_kafka(work: Callable[[Client], T], bootstrap: str | None, data_dir: Path | None) -> T:
+    """What `work` returns. librdkafka is imported here, so that other commands do not wait for it."""
+    from kafscale.cli.kafka.client import Client, KafkaTrouble
 
     try:
-        return asyncio.run(run())
+        return work(Client(bootstrap_of(bootstrap, data_dir)))
     except KafkaTrouble as trouble:
         raise fail(str(trouble)) from trouble

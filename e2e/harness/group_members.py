@@ -1,14 +1,11 @@
-"""Members of consumer groups on bare connections: hundreds fit one process, which no client library allows."""
+"""Members of consumer groups on raw connections: hundreds fit one process, which no client library allows."""
 
 from __future__ import annotations
 
-import asyncio
-import struct
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 
-from kafscale.wire.headers import decode_response_header, encode_request_header
 from kafscale.wire.schema import (
     consumer_group_heartbeat,
     heartbeat,
@@ -18,6 +15,8 @@ from kafscale.wire.schema import (
     sync_group,
 )
 
+from e2e.harness.raw import Wire
+
 VERSIONS = {
     join_group: 9,
     sync_group: 5,
@@ -26,48 +25,14 @@ VERSIONS = {
     offset_fetch: 9,
     consumer_group_heartbeat: 1,
 }
-CONNECT_TIMEOUT_S = 30.0
 SESSION_TIMEOUT_MS = 30_000
 REBALANCE_TIMEOUT_MS = 60_000
 PROTOCOL = "range"
 PROTOCOL_TYPE = "consumer"
 
 
-@dataclass(slots=True)
-class Wire:
-    """One connection; questions may overlap and are answered in order. A lost one raises OSError or EOFError."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    client_id: str
-    sent: int = 0
-    answered: int = 0
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @classmethod
-    async def open(cls, bootstrap: str, client_id: str = "bench") -> Self:
-        host, port = bootstrap.rsplit(":", 1)
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            return cls(*await asyncio.open_connection(host, int(port)), client_id)
-
-    async def ask(self, api: ModuleType, message: object) -> Any:
-        """The decoded response to a request of an API, in the version of the table above."""
-        version = VERSIONS[api]
-        self.sent += 1
-        body = encode_request_header(api.API_KEY, version, self.sent, self.client_id) + b"".join(
-            api.encode_request(message, version)
-        )
-        self.writer.write(struct.pack(">i", len(body)) + body)
-        async with self._turn:  # fair: turns are taken in the order of requests
-            (size,) = struct.unpack(">i", await self.reader.readexactly(4))
-            frame = await self.reader.readexactly(size)
-            self.answered += 1
-            correlation_id, body_at = decode_response_header(frame, api.API_KEY, version)
-            assert correlation_id == self.answered
-        return api.decode_response(frame[body_at:], version)
-
-    def close(self) -> None:
-        self.writer.close()
+async def ask(wire: Wire, api: ModuleType, message: object) -> Any:
+    return await wire.ask(api, VERSIONS[api], message)
 
 
 @dataclass(slots=True)
@@ -92,7 +57,7 @@ class Classic:
             protocol_type=PROTOCOL_TYPE,
             protocols=[join_group.JoinGroupRequestProtocol(name=PROTOCOL, metadata=self.metadata)],
         )
-        answer: join_group.JoinGroupResponse = await self.wire.ask(join_group, request)
+        answer: join_group.JoinGroupResponse = await ask(self.wire, join_group, request)
         if answer.member_id:
             self.member_id = answer.member_id
         self.generation = answer.generation_id
@@ -100,7 +65,7 @@ class Classic:
         return answer.error_code
 
     async def sync(self, assignments: dict[str, bytes]) -> tuple[int, bytes]:
-        """The error, and this member's part."""
+        """The error, and this member's assignment."""
         request = sync_group.SyncGroupRequest(
             group_id=self.group,
             generation_id=self.generation,
@@ -112,20 +77,20 @@ class Classic:
                 for member, part in assignments.items()
             ],
         )
-        answer: sync_group.SyncGroupResponse = await self.wire.ask(sync_group, request)
+        answer: sync_group.SyncGroupResponse = await ask(self.wire, sync_group, request)
         return answer.error_code, answer.assignment
 
     async def beat(self) -> int:
         request = heartbeat.HeartbeatRequest(
             group_id=self.group, generation_id=self.generation, member_id=self.member_id
         )
-        answer: heartbeat.HeartbeatResponse = await self.wire.ask(heartbeat, request)
+        answer: heartbeat.HeartbeatResponse = await ask(self.wire, heartbeat, request)
         return answer.error_code
 
 
 @dataclass(slots=True)
 class Modern:
-    """A member of a group of the new protocol (KIP-848), which makes its own id."""
+    """A member of a group of the new protocol (KIP-848). It generates its own id."""
 
     wire: Wire
     group: str
@@ -137,7 +102,7 @@ class Modern:
     )
 
     async def beat(self) -> int:
-        """Joins with epoch 0; owns at once whatever it is given."""
+        """Joins with epoch 0; owns each assignment at once."""
         joins = self.generation == 0
         request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
             group_id=self.group,
@@ -147,8 +112,8 @@ class Modern:
             subscribed_topic_names=[self.topic] if joins else None,
             topic_partitions=[] if joins else self.owned,
         )
-        answer: consumer_group_heartbeat.ConsumerGroupHeartbeatResponse = await self.wire.ask(
-            consumer_group_heartbeat, request
+        answer: consumer_group_heartbeat.ConsumerGroupHeartbeatResponse = await ask(
+            self.wire, consumer_group_heartbeat, request
         )
         if answer.error_code == 0:
             self.generation = answer.member_epoch
@@ -171,17 +136,17 @@ async def commit(member: Classic | Modern, topic: str, offset: int, partition: i
         member_id=member.member_id,
         topics=[offset_commit.OffsetCommitRequestTopic(name=topic, partitions=[part])],
     )
-    answer: offset_commit.OffsetCommitResponse = await member.wire.ask(offset_commit, request)
+    answer: offset_commit.OffsetCommitResponse = await ask(member.wire, offset_commit, request)
     return answer.topics[0].partitions[0].error_code
 
 
 async def committed(wire: Wire, group: str, topic: str, partition: int = 0) -> tuple[int, int]:
-    """The error, and the offset that the group is at; asked by nobody in particular."""
+    """The error, and the committed offset of the group. The request names no member."""
     wanted = offset_fetch.OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])
     request = offset_fetch.OffsetFetchRequest(
         groups=[offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=[wanted])]
     )
-    answer: offset_fetch.OffsetFetchResponse = await wire.ask(offset_fetch, request)
+    answer: offset_fetch.OffsetFetchResponse = await ask(wire, offset_fetch, request)
     found = answer.groups[0]
     if found.error_code:
         return found.error_code, -1

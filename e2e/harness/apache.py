@@ -1,20 +1,46 @@
-"""Apache Kafka from its jars, one node in KRaft mode: as it comes, or flushing to disk before each ack."""
+"""Apache Kafka from its jars, one node in KRaft mode: with its defaults, or with a flush to disk before each ack."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-from kafscale.cli.greeting import ask_metadata
 from kafscale.runtime.ports import free_port
+from kafscale.wire.schema import metadata
 
-from bench.tools import kafka_classpath, kafka_version, run, waited
+from e2e.harness.builds import build, built_once
+from e2e.harness.raw import Closed, Raw
+from e2e.harness.services import until
 
+KAFKA = Path(__file__).parent / "kafka"
+POM = KAFKA / "pom.xml"
+METADATA_VERSION = 9
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 START_TIMEOUT_S = 180.0  # a few seconds on an idle machine
+
+
+@cache
+def kafka_version() -> str:
+    """Of the Apache Kafka that runs for comparison."""
+    found = re.search(r"<kafka.version>(.+)</kafka.version>", POM.read_text())
+    assert found is not None
+    return found[1]
+
+
+@cache
+def kafka_classpath(version: str) -> str:
+    """The jars of Apache Kafka and its tools. Maven runs only if the pom has changed: it takes seconds."""
+
+    def make(folder: Path) -> None:
+        options = [f"-DbuildDirectory={folder}", f"-Dkafka.version={version}"]
+        build(["mvn", "-q", "-B", "-f", str(POM), "package", *options], folder)
+
+    return f"{built_once(f'kafka-{version}', make, of=[POM])}/lib/*"
 
 
 @dataclass(slots=True)
@@ -23,7 +49,7 @@ class ApacheKafka:
     flush_before_ack: bool
     port: int = field(default_factory=free_port)
     settings: Mapping[str, object] = field(default_factory=dict)
-    features: Sequence[str] = ()  # name=level, where the version's own level will not do
+    features: Sequence[str] = ()  # name=level, if the default level of the version is wrong
     heap: str = "1g"
     _process: subprocess.Popen[bytes] | None = None
 
@@ -36,10 +62,22 @@ class ApacheKafka:
         java = ["java", f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", kafka_classpath(kafka_version())]
         if not (self.folder / "log" / "meta.properties").exists():
             features = [part for feature in self.features for part in ("--feature", feature)]
-            run([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config), *features])
+            build(
+                [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config), *features],
+                self.folder,
+            )
         with (self.folder / "kafka.log").open("ab") as log:
             self._process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log)
-        waited(lambda: ask_metadata("127.0.0.1", self.port), START_TIMEOUT_S)
+        until("Apache Kafka answers", self._answers, START_TIMEOUT_S)
+
+    def _answers(self) -> bool:
+        request = metadata.encode_request(metadata.MetadataRequest(topics=[]), METADATA_VERSION)
+        try:
+            with Raw.to(self.bootstrap) as raw:
+                raw.ask(metadata.API_KEY, METADATA_VERSION, request)
+        except (OSError, Closed):
+            return False
+        return True
 
     def _write_config(self) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
