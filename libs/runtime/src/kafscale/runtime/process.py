@@ -147,10 +147,10 @@ class _Process(Generic[S]):
         except* asyncio.CancelledError:
             if not self._stop.is_set():
                 raise
-            log.info("stopped before it was done")
+            log.info("process stopped before it was ready")
         except* Exception as group:
             exit_code = FAILED_EXIT_CODE
-            log.error("failed", exc_info=group)
+            log.error("process failed", exc_info=group)
         return exit_code
 
     def _signalled(self, main: asyncio.Task[int]) -> None:
@@ -179,7 +179,7 @@ class _Process(Generic[S]):
             address = await stack.enter_async_context(serving(self._http, self._settings.http_listen))
         except (OSError, ValueError) as error:
             raise CannotServe(f"KAFSCALE_HTTP_LISTEN={self._settings.http_listen}: {error}") from error
-        log.info("health and metrics", http=address)
+        log.info("http server started", http=address)
         return address
 
     async def _outside(self, stack: AsyncExitStack) -> tuple[EtcdClient, ObjectStore]:
@@ -214,7 +214,7 @@ class _Process(Generic[S]):
                 listeners=self._listeners,
                 rack=settings.rack,
                 http_address=advertised_http(http_address, address),
-                trouble=lambda error: log.warning("not registered; trying again", why=str(error)),
+                trouble=lambda error: log.warning("registration failed", why=str(error)),
             ),
             not_yet=(EtcdError,),
         )
@@ -297,13 +297,13 @@ async def drain(
             try:
                 await registration.set_state(InstanceState.DRAINING)
             except EtcdError as error:
-                log.warning("draining is not published", why=str(error))
+                log.warning("draining state unpublished", why=str(error))
             await parts.drain()
             streams.refuse_new()
             await streams.until_idle()
     except TimeoutError:
         streams.refuse_new()
-        log.warning("drain did not end in time", open_requests=streams.open_requests, timeout_ms=timeout_ms)
+        log.warning("drain timed out", open_requests=streams.open_requests, timeout_ms=timeout_ms)
     else:
         log.info("drained")
     streams.leave()
@@ -315,7 +315,7 @@ async def leave(registration: Registration) -> None:
         async with asyncio.timeout(LEAVE_TIMEOUT_S):
             await registration.leave()
     except (EtcdError, TimeoutError) as error:
-        log.warning("registration is left to expire", why=str(error))
+        log.warning("registration left to expire", why=str(error))
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -83,11 +83,11 @@ class _Counted(SpanExporter):
 
     def _tell(self, taken: bool, spans: int) -> None:
         if taken and self._refused:
-            log.info("traces are taken again", lost_spans=self._refused)
+            log.info("trace collector available", lost_spans=self._refused)
             self._refused = 0
         elif not taken:
             if not self._refused:
-                log.warning("traces are not taken by their collector")
+                log.warning("trace collector unavailable")
             self._refused += spans
             self.lost += spans
 

@@ -186,7 +186,7 @@ class SharedCache:
 
     async def _delete(self, key: str) -> None:
         self._metrics.corrupt.inc()
-        log.warning("shared_cache_entry_damaged", key=key)
+        log.warning("shared cache entry damaged", key=key)
         if not self._may_call():
             return
         try:
@@ -215,10 +215,10 @@ class SharedCache:
             self._metrics.errors.inc()
             self._breaker.failed(self._clock.now_ms())
             if before is BreakerState.CLOSED and self._breaker.state is BreakerState.OPEN:
-                log.warning("shared_cache_left_alone", reason=str(error) or "no answer in time")
+                log.warning("shared cache unavailable", reason=str(error) or "no answer in time")
             raise
         finally:
             if before is not BreakerState.CLOSED and self._breaker.state is BreakerState.CLOSED:
-                log.info("shared_cache_used_again")
+                log.info("shared cache available")
             self._metrics.breaker.set(self._breaker.state)
             self._metrics.seconds.observe((self._clock.now_ms() - started_ms) / 1000)

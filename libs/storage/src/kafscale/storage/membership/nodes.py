@@ -75,7 +75,7 @@ async def _newest(etcd: EtcdClient, keyspace: Keyspace, role: str, node_id: int)
     try:
         return None if newest is None else decode_live(newest, keyspace)
     except UnreadableValue as error:
-        log.error("a live record cannot be read, its lease says whether it lives: %s", error)
+        log.error("live record unreadable, lease decides: %s", error)
         return None
 
 
