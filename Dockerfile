@@ -1,6 +1,6 @@
 # The image of one service: docker build --build-arg SERVICE=produce -t kafscale-produce .
-# BASE is a Debian with Python 3.11 or newer and its venv. Package indexes are those of the base, or of pip's own variables.
-# The first stage installs what is locked, once for all services; then each keeps what it needs.
+# BASE is a Debian with Python 3.11 or newer and its venv. Package indexes come from the base or from pip's variables.
+# The first stage installs the locked packages once for all services; each service then keeps only what it needs.
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
@@ -19,8 +19,8 @@ RUN cd /src && /opt/kafscale/bin/python -m pip install --quiet --no-deps \
         ./libs/wire ./libs/storage ./libs/runtime ./services/* ./spark/lake ./spark/upkeep
 COPY tools/locked.py tools/trim.sh /src/tools/
 ARG SERVICE
-# Imported are also what is loaded at the first need: AWS's tools, and in upkeep what reads records.
-# Python's bytecode is made here, since nothing can be written beside the modules later.
+# This also imports modules that are loaded on first use: AWS's tools, and in upkeep the readers of records.
+# Compiles bytecode here, because the file system is read-only later.
 RUN test -n "$SERVICE" || { echo 'which service? --build-arg SERVICE=produce' >&2; exit 1; } \
     && /opt/kafscale/bin/python /src/tools/locked.py "kafscale-$SERVICE" > /src/unneeded \
     && xargs -r /opt/kafscale/bin/python -m pip uninstall --quiet --yes < /src/unneeded \
@@ -37,7 +37,7 @@ RUN groupadd --gid 10001 kafscale \
     && useradd --uid 10001 --gid kafscale --home-dir /tmp --no-create-home --shell /usr/sbin/nologin kafscale \
     && rm -rf /var/log/*
 COPY --from=build /opt/kafscale /opt/kafscale
-# The allocator's variables are those of kafscale.runtime.memory_tuning, which says why.
+# The allocator's variables; kafscale.runtime.memory_tuning gives the reasons.
 ENV PATH=/opt/kafscale/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -51,6 +51,6 @@ ENV PATH=/opt/kafscale/bin:$PATH \
 USER 10001:10001
 WORKDIR /tmp
 EXPOSE 7000 8000 9092
-# Ready, not merely alive: whoever waits for a container by its health wants to send it requests.
+# Readiness, not liveness: a program that waits for this container wants to send it requests.
 HEALTHCHECK --interval=5s --timeout=10s --start-period=60s --retries=6 CMD ["python", "-m", "kafscale.runtime.healthcheck", "/readyz"]
 ENTRYPOINT ["service"]

@@ -9,7 +9,7 @@ from tools.generated import ROOT, write_or_check
 ALERTS: Final = ROOT / "observe" / "prometheus" / "alerts.yml"
 RULES: Final = ROOT / "k8s" / "components" / "prometheus" / "rules.yaml"
 HEAD: Final = """\
-# Made of observe/prometheus/alerts.yml by tools/gen_k8s_rules.py.
+# Generated from observe/prometheus/alerts.yml by tools/gen_k8s_rules.py.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:

@@ -23,7 +23,7 @@ from e2e.harness.services import Service, until
 
 log = logging.getLogger(__name__)
 
-PRODUCE_MODULES_MAX = 66
+PRODUCE_MODULES_MAX = 77
 TOPIC = "crossed"
 WARM_UP, MEASURED = 10, 12
 TRACED = ("frontdoor", "produce")
@@ -89,6 +89,11 @@ def test_a_produce_crosses_few_modules(system: Deployment) -> None:
     names = set.union(*crossed.values())
     for role in TRACED:
         log.info("%s: %d modules\n  %s", role, len(crossed[role]), "\n  ".join(sorted(crossed[role])))
-    log.info("one Produce crosses %d modules", len(names))
+    log.info(
+        "one Produce crosses %d modules: %d in the front door, %d in produce, some in both",
+        len(names),
+        *map(len, crossed.values()),
+    )
     assert {"kafscale.frontdoor.client", "kafscale.produce.partition"} <= names
-    assert len(names) <= PRODUCE_MODULES_MAX
+    crosses = len(names)
+    assert crosses <= PRODUCE_MODULES_MAX

@@ -59,7 +59,10 @@ def waits_for(service: Service, what: str) -> None:
         return status == 503 and what in why
 
     def logs() -> bool:
-        return any('"waiting"' in line and what in line for line in service.log.read_text().splitlines())
+        return any(
+            '"dependency unavailable"' in line and what in line
+            for line in service.log.read_text().splitlines()
+        )
 
     until(f"{service.role} says that it waits for {what}", says)
     until(f"{service.role} logs that it waits for {what}", logs)

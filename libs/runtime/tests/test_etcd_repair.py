@@ -47,7 +47,7 @@ async def test_an_etcd_full_of_history_takes_writes_again(tiny: tuple[EtcdProces
     await repair(etcd, KEYS, said.append)
     assert said[-2:] == [
         "alarms cleared: 1",
-        "etcd takes writes; it holds 0 topics, 1 heads, 0 groups, 0 offsets",
+        "etcd accepts writes; it holds 0 topics, 1 heads, 0 groups, 0 offsets",
     ]
     status = await etcd.status()
     assert status.db_bytes < QUOTA / 4
@@ -78,7 +78,7 @@ async def test_an_etcd_full_of_keys_says_of_which_and_takes_writes_when_they_are
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("etcd takes writes; it holds 0 topics, 0 heads, 0 groups, 0 offsets\n")
+    assert done.stdout.endswith("etcd accepts writes; it holds 0 topics, 0 heads, 0 groups, 0 offsets\n")
 
 
 async def test_an_etcd_that_is_away_is_a_sentence() -> None:

@@ -60,7 +60,7 @@ class Running:
                 await self._news.wait()
 
     async def http(self, path: str) -> tuple[int, str]:
-        address = (await self.logged("health and metrics"))["http"]
+        address = (await self.logged("http server started"))["http"]
         return await asyncio.to_thread(fetch, f"http://{address}{path}")
 
     async def ended(self) -> int:
@@ -200,7 +200,7 @@ async def test_a_drain_that_does_not_end_is_cut_off(
         await until_instances(view, InstanceState.DRAINING)
         assert (await running.http("/readyz"))[0] == 503
         assert await running.ended() == 0
-        assert (await running.logged("drain did not end in time"))["level"] == "warning"
+        assert (await running.logged("drain timed out"))["level"] == "warning"
 
 
 async def test_a_service_whose_event_loop_never_turns_ends_and_says_where_it_was(
@@ -210,7 +210,7 @@ async def test_a_service_whose_event_loop_never_turns_ends_and_says_where_it_was
         client = StreamClient(str((await running.logged("ready"))["grpc"]), kind="bulk")
         assert (await client.send(echo_meta(SPIN), ()).future).status is ReplyStatus.LOST
         assert await running.ended() == STUCK_EXIT_CODE
-        stuck = await running.logged("event loop stuck, process ends")
+        stuck = await running.logged("event loop stuck")
         assert "in spin" in str(stuck["stack"])
         await client.close()
 
@@ -236,7 +236,7 @@ async def test_a_service_that_stands_still_is_given_up_and_comes_back(
 async def test_etcd_that_is_late_is_waited_for(keyspace: Keyspace, tmp_path: Path) -> None:
     member = EtcdProcess(etcd_program(), tmp_path / "data", log_path=tmp_path / "etcd.log")
     async with service(settings_for(member.endpoint, keyspace)) as running:
-        waiting = await running.logged("waiting")
+        waiting = await running.logged("dependency unavailable")
         assert str(waiting["need"]) == f"etcd at {member.endpoint}"
         assert "KAFSCALE_ETCD_ENDPOINTS" in str(waiting["do"])
         status, reason = await running.http("/readyz")
@@ -246,7 +246,7 @@ async def test_etcd_that_is_late_is_waited_for(keyspace: Keyspace, tmp_path: Pat
         try:
             await running.logged("ready")
             assert (await running.http("/readyz"))[0] == 200
-            assert [line["event"] for line in running.lines].count("waiting") == 1
+            assert [line["event"] for line in running.lines].count("dependency unavailable") == 1
             running.process.send_signal(signal.SIGINT)
             assert await running.ended() == 0
         finally:
@@ -261,14 +261,14 @@ async def test_a_store_that_is_late_is_waited_for(
     place.write_bytes(b"in the way")
     settings = settings_for(etcd_server.endpoint, keyspace, USE_MEMORY_S3="0", OBJECT_DIR=str(place))
     async with service(settings) as running:
-        assert str((await running.logged("waiting"))["need"]) == f"directory {place}"
+        assert str((await running.logged("dependency unavailable"))["need"]) == f"directory {place}"
         place.unlink()
         await running.logged("ready")
 
 
 async def test_a_process_that_waits_stops_at_once(keyspace: Keyspace) -> None:
     async with service(settings_for("http://127.0.0.1:1", keyspace)) as running:
-        await running.logged("waiting")
+        await running.logged("dependency unavailable")
         running.process.send_signal(signal.SIGTERM)
         assert await running.ended() == 0
 

@@ -154,8 +154,8 @@ def test_a_dead_collector_is_told_of_once_and_once_more_when_it_is_back() -> Non
         counted.export([ReadableSpan("Fetch v4")])
         counted.export([ReadableSpan("Fetch v4")])
     assert [line["event"] for line in logs] == [
-        "traces are not taken by their collector",
-        "traces are taken again",
+        "trace collector unavailable",
+        "trace collector available",
     ]
     assert counted.lost == 5
 

@@ -179,9 +179,9 @@ async def test_waiting_says_so_once_per_reason_and_says_when_it_ends(monkeypatch
     with structlog.testing.capture_logs() as logs:
         assert await wait_for(need, clock=clock, say=told.append) == "here"
     assert [(line["event"], line.get("why")) for line in logs] == [
-        ("waiting", "nobody listens"),
-        ("waiting", "refused"),
-        ("there it is", None),
+        ("dependency unavailable", "nobody listens"),
+        ("dependency unavailable", "refused"),
+        ("dependency available", None),
     ]
     assert [line["waited_ms"] for line in logs] == [100, 500, 800]
     assert logs[0]["do"] == "start it"

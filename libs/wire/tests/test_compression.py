@@ -18,7 +18,7 @@ def test_a_bomb_is_refused_within_its_bound(codec: Codec) -> None:
     bomb = compress(codec, bytes(32 << 20))
     tracemalloc.start()
     try:
-        with pytest.raises(WireError, match="come out"):
+        with pytest.raises(WireError, match="decompresses to more"):
             decompress(codec, bomb, bytes_max=1 << 20)
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
@@ -57,7 +57,7 @@ def test_snappy_is_read_raw_as_librdkafka_may_send_it_and_framed_as_java_does() 
     assert framed.startswith(b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
     assert decompress(Codec.SNAPPY, framed) == data
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(data))) == data
-    with pytest.raises(WireError, match="come out"):
+    with pytest.raises(WireError, match="decompresses to more"):
         decompress(Codec.SNAPPY, framed, bytes_max=len(data) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Addresses as people write them. Pure; a mistake is a ValueError that says what was expected."""
+"""Parses and checks addresses in settings. Pure. A mistake is a ValueError that names the expected form."""
 
 from urllib.parse import urlsplit
 
@@ -6,7 +6,7 @@ PORT_MAX = 65_535
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host:port`; an IPv6 host stands in brackets."""
+    """Splits `host:port`; an IPv6 host is in brackets."""
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdigit() or int(port) > PORT_MAX:
         raise ValueError(f"{address!r} is not host:port")
@@ -23,7 +23,7 @@ def check_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
         raise ValueError(f"{url!r} is not http://host:port or https://host:port")
     if parts.port == 0:
-        raise ValueError(f"{url!r} has no port that could be reached")
+        raise ValueError(f"{url!r} has port 0, which no client can reach")
     return url
 
 
@@ -38,7 +38,7 @@ def check_etcd_url(url: str) -> str:
 
 
 def check_redis_url(url: str) -> str:
-    """`redis://`, `rediss://` or `unix://`. The mistake is told without the URL, which may hold a password."""
+    """`redis://`, `rediss://` or `unix://`. The error does not contain the URL, which may hold a password."""
     parts = urlsplit(url)
     try:
         readable = parts.port != 0
@@ -47,7 +47,7 @@ def check_redis_url(url: str) -> str:
     place = parts.path if parts.scheme == "unix" else parts.hostname
     if parts.scheme not in ("redis", "rediss", "unix") or not place or not readable:
         raise ValueError(
-            "not redis://host:port/db, rediss://host:port/db or unix:///path; a user:password@ may stand before "
-            "the host, with what is special in it percent-encoded"
+            "not redis://host:port/db, rediss://host:port/db or unix:///path; a user:password@ may precede the host, "
+            "with special characters percent-encoded"
         )
     return url

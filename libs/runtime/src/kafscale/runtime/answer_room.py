@@ -1,9 +1,9 @@
-"""How large one answer may become: a running size, so that one which would be too large is never built whole. Pure.
+"""The size limit of one response, counted while it is built. Pure.
 
-Requests are small beside what they may ask for: every topic with all its partitions, every config with its
-documentation, all offsets of a group. Handlers name each thing once, however often the request does, and count what
-they are about to add, in bytes and rounded up. Law: what does not fit is refused before it is built, as
-INVALID_REQUEST: a smaller question has an answer, and the same one again has not. Nobody else's answer waits for it.
+A small request may ask for much: every topic with all its partitions, every config with its documentation, all offsets
+of a group. Handlers add each topic, config or offset once, however often the request names it, and first count its
+bytes, rounded up. Law: a response that would be too large is refused with INVALID_REQUEST before it is built. A retry
+of the same request would fail again; a smaller request succeeds. Other requests do not wait for it.
 """
 
 from typing import Final
@@ -12,18 +12,18 @@ from kafscale.wire.errors import ErrorCode
 
 TOO_LARGE: Final = ErrorCode.INVALID_REQUEST
 ENTRY_BYTES: Final = 256
-"""Of a member, a topic or a partition, in memory, beside its texts."""
+"""Memory of a member, a topic or a partition without its strings."""
 
 
 class AnswerRoom:
-    """Of one answer."""
+    """The bytes that are left for one response."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._left = bytes_max
 
     def take(self, size: int) -> bool:
-        """Whether `size` bytes more fit. What did not fit took nothing: something smaller still may."""
+        """Takes `size` bytes if they fit. If not, takes none, so that a smaller entry may still fit."""
         if size > self._left:
             return False
         self._left -= size
@@ -31,7 +31,7 @@ class AnswerRoom:
 
     @property
     def refusal(self) -> str:
-        """The sentence that goes with TOO_LARGE."""
+        """The error message for TOO_LARGE."""
         return (
             f"The answer would be larger than {self._bytes_max} bytes (KAFSCALE_ANSWER_BYTES_MAX): "
             "ask for less at once."

@@ -1,6 +1,6 @@
-"""A bound on bytes held by a service. Reserve before holding, release when let go; it never waits.
+"""The memory limit of a process. Callers reserve bytes before they hold them, and release them after; no call waits.
 
-What to do when the budget refuses (stop reading, answer a retriable error) is the caller's decision.
+The caller decides what a refusal means: it stops reading, or it answers with a retriable error.
 """
 
 
@@ -28,7 +28,7 @@ class MemoryBudget:
         return self._refusals
 
     def reserve(self, size_bytes: int, *, share: float = 1.0) -> bool:
-        """False, and nothing reserved, when it would pass `share` of the budget."""
+        """Returns False and reserves nothing if the total would exceed `share` of the budget."""
         assert size_bytes >= 0, "a reservation is not a release"
         wanted = self._used_bytes + size_bytes
         if wanted > self._bytes_max * share:
@@ -38,7 +38,7 @@ class MemoryBudget:
         return True
 
     def force(self, size_bytes: int) -> None:
-        """Counts bytes that are already held and cannot be refused."""
+        """Counts bytes that the caller already holds. The total may exceed the budget."""
         assert size_bytes >= 0, "a reservation is not a release"
         self._used_bytes += size_bytes
 

@@ -1,11 +1,11 @@
 """Group commit: many independent compare-and-swaps travel to etcd in one request.
 
-Each job is a nested transaction over the keys of one thing (a partition, a group), so what is fenced
-fails alone. The laws: a job is answered once and only with a definite outcome; a request whose outcome
-is unknown is sent again, byte for byte, until etcd says what became of it; winners take the revision of
-the whole request, since those of nested answers cannot be trusted (etcd #14490). A request never holds
-two jobs that put one key (a claim may follow a commit that is still queued), for etcd would refuse all
-of it. Jobs of one key may still be in two requests at a time: who needs them in order waits for the first.
+Each job is a nested transaction over the keys of one partition or group, so a fenced job fails alone. The laws: each
+job gets exactly one answer, and it is definite. A request whose outcome is unknown is sent again, byte for byte, until
+etcd gives a definite answer. Jobs that succeed take the revision of the whole request, because etcd's nested revisions
+are unreliable (etcd #14490). A request never holds two jobs that put the same key (a claim may follow a commit that is
+still queued), because etcd would refuse the whole request. Two requests in flight may hold jobs of one key: a caller
+that needs them in order waits for the first.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ log = structlog.get_logger(__name__)
 JOBS_PER_REQUEST_MAX = 100
 REQUEST_BYTES_MAX = 1 << 20
 OPERATIONS_MAX = 128
-"""etcd's default of --max-txn-ops. It counts the jobs and the longest branch of any one of them together."""
+"""etcd's default of --max-txn-ops: the number of jobs plus the longest branch of any job."""
 REQUESTS_IN_FLIGHT_MAX = 4
 RETRY_FIRST_MS = 20
 TRANSACTION = "commit txn"
-"""The span of a job, from its submission to etcd's definite answer."""
+"""The name of a job's span, from its submission to etcd's definite answer."""
 RETRY_MAX_MS = 1_000
 TRY_TIMEOUT_S = 3.0
 
@@ -57,7 +57,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """etcd refused the request before proposing it: nothing was written. Our bug or our rights."""
+    """etcd refused the request before proposing it: nothing was written. The cause is a bug here or missing rights."""
 
     reason: str
 
@@ -66,7 +66,7 @@ Answer = Settled | Refused
 
 
 class CommitMetrics:
-    """What a service that commits counts of it."""
+    """The metrics of a service that commits."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.seconds: Distribution = metrics.histogram("commit_seconds")
@@ -76,7 +76,7 @@ class CommitMetrics:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    key: bytes  # what it puts; a request may write a key but once
+    key: bytes  # the key that it puts; a request may write a key only once
     txn: Txn
     bytes: int
     width: int  # operations of its longest branch
@@ -103,11 +103,10 @@ class Committer:
         key: bytes | None = None,
         span: Span | None = None,
     ) -> None:
-        """Queue a job. `key` is what it puts, by default what its first compare is on.
+        """Queues a job. `key` is the key that it puts, by default the key of its first compare.
 
-        `span` is ended with it; by default it is one of the request at hand, if that is traced.
-
-        `done` is called from the loop, once, with the definite answer.
+        The job ends `span`, by default a child of the current request's span if that request is traced.
+        The loop calls `done` once, with the definite answer.
         """
         key = txn.compare[0].key if key is None else key
         span = span or start_child(TRANSACTION)
@@ -117,7 +116,7 @@ class Committer:
         self._wake()
 
     async def ask(self, txn: Txn, *, key: bytes | None = None) -> Answer:
-        """`submit` for those who wait. A caller that is cancelled leaves the job to its own."""
+        """Submits a job and waits for its answer. The job goes on if the caller is cancelled."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.submit(txn, lambda settled: None if answer.done() else answer.set_result(settled), key=key)
         return await answer
@@ -131,13 +130,13 @@ class Committer:
         return bool(self._unknown_since)
 
     def unresolved_ms(self) -> int:
-        """For how long the oldest request with an unknown outcome has been asked again; 0: none."""
+        """Time since the outcome of the oldest unresolved request became unknown; 0 if there is none."""
         if not self._unknown_since:
             return 0
         return self._clock.now_ms() - min(since for since, _ in self._unknown_since.values())
 
     def out_of_space(self) -> bool:
-        """etcd answers NOSPACE: commits may be applied or not, and no new ones should be made."""
+        """True while etcd answers NOSPACE: the outcome of commits is unknown, and callers should make no new ones."""
         return any(kind is UnknownKind.NOSPACE for _, kind in self._unknown_since.values())
 
     async def run(self) -> None:
@@ -146,9 +145,10 @@ class Committer:
                 workers.create_task(self._work(worker), name=f"commit-{worker}")
 
     async def _work(self, worker: int) -> None:
+        backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
         while True:
             jobs = await self._take()
-            answers = await self._send(worker, jobs)
+            answers = await self._send(worker, jobs, backoff)
             now_ms = self._clock.now_ms()
             for job, answer in zip(jobs, answers, strict=True):
                 self._metrics.seconds.observe((now_ms - job.submitted_ms) / 1000)
@@ -182,10 +182,9 @@ class Committer:
                 idle.set_result(None)
                 return
 
-    async def _send(self, worker: int, jobs: list[_Job]) -> list[Answer]:
+    async def _send(self, worker: int, jobs: list[_Job], backoff: Backoff) -> list[Answer]:
         request = Txn(success=tuple(job.txn for job in jobs))
         self._metrics.jobs.observe(len(jobs))
-        backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
         while True:
             try:
                 result = await self._etcd.txn(request, timeout_s=TRY_TIMEOUT_S)
@@ -195,10 +194,12 @@ class Committer:
                 if worker not in self._unknown_since:
                     log.error("commit request refused", jobs=len(jobs), why=str(rejected))
                     return [Refused(reason=str(rejected)) for _ in jobs]
-                # An earlier try may have been applied: only a definite answer to these bytes settles it.
+                # An earlier try may have been applied: only a definite answer to the same bytes settles it.
                 self._note_unknown(worker, UnknownKind.OTHER, len(jobs))
             else:
                 ambiguous = self._unknown_since.pop(worker, None) is not None
+                if ambiguous:
+                    backoff.reset()
                 return [_settle(nested, result.revision, ambiguous) for nested in result.responses]
             await backoff.sleep()
 
@@ -207,7 +208,7 @@ class Committer:
         known = self._unknown_since.get(worker)
         since_ms = known[0] if known else self._clock.now_ms()
         if known is None:
-            log.warning("commit outcome unknown, asking again", kind=kind.value, jobs=jobs)
+            log.warning("commit outcome unknown, retrying", kind=kind.value, jobs=jobs)
         self._unknown_since[worker] = (since_ms, kind)
 
 
@@ -229,7 +230,7 @@ def _width(txn: Txn) -> int:
 
 
 def _size(txn: Txn) -> int:
-    """Bytes of one nested transaction, a little above what protobuf makes of it."""
+    """Bytes of one nested transaction, a little more than its protobuf encoding."""
     total = 64
     for compare in txn.compare:
         total += 32 + len(compare.key)

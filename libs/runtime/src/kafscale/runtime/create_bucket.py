@@ -1,7 +1,7 @@
 """`python -m kafscale.runtime.create_bucket`: creates the bucket of KAFSCALE_S3_* if it is missing, then exits.
 
-Services never make a bucket: one that is missing is more often a wrong name. Where the store begins empty, as in
-compose, this runs once before them.
+Services never create a bucket: a missing bucket is more often a wrong name. In a deployment whose store begins empty,
+such as compose, this module runs once before them.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ TIMEOUT_S: Final = 300.0
 
 
 async def make(settings: ServiceSettings) -> None:
-    """Raises TimeoutError when the store did not serve in time, StoreUnsuitable when it would lose data."""
+    """Raises TimeoutError if the store did not answer in time, and StoreUnsuitable if it would lose data."""
     config = store_config(settings)
     assert config.s3 is not None, "the S3 settings have defaults"
     store = open_store(replace(config, s3=replace(config.s3, create_bucket=True)))
@@ -40,9 +40,11 @@ def main() -> int:
     try:
         asyncio.run(make(settings))
     except (TimeoutError, StoreUnsuitable) as trouble:
-        log.error("no bucket", why=str(trouble) or f"the store did not serve within {TIMEOUT_S:.0f} s")
+        log.error(
+            "bucket unavailable", why=str(trouble) or f"the store did not answer within {TIMEOUT_S:.0f} s"
+        )
         return 1
-    log.info("the bucket is there", bucket=settings.s3_bucket)
+    log.info("bucket available", bucket=settings.s3_bucket)
     return 0
 
 

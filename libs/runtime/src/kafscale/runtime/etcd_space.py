@@ -1,13 +1,12 @@
-"""How full etcd is, and who may still put something new into it.
+"""How full etcd is, and which writes it may still take.
 
-The law: heads, claims and leases keep a share of etcd's quota that nothing else may use. Past 60 % of it no
-group and no topic is made, and no offset comes with metadata; past 75 % groups that are there commit no offset
-and take no member either. Each begins again 5 % lower. etcd itself does not hold this line: before 3.6 it counts
-only what a transaction puts by itself, and ours are nested (committer.py); and once it raises NOSPACE nobody can
-register any more.
+The law: a share of etcd's quota is reserved for heads, claims and leases. Beyond 60 % of the quota, services create no
+group and no topic, and accept no offset with metadata. Beyond 75 %, existing groups commit no offset and accept no
+member. Each limit is lifted 5 % lower. etcd itself does not enforce this: before 3.6 it counts only the direct puts of
+a transaction, and the committer's are nested. Once etcd raises NOSPACE, no process can register any more.
 
-What counts is what is in use: the quota is on etcd's file, but free pages are written again before the file
-grows. Between two looks at etcd what was let in is counted as well, so a flood is stopped within a look.
+The measure is the bytes in use: the quota limits etcd's file, but etcd reuses free pages before the file grows. Between
+two reads of etcd's status, admitted bytes count as well, so a burst is stopped without waiting for the next read.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ log = structlog.get_logger(__name__)
 LOOK_EVERY_S: Final = 1.0
 REOPEN_LOWER: Final = 0.05
 COST_FACTOR: Final = 2
-"""Bytes of etcd's database for each byte of a key and its value, or fewer: pages are not full."""
+"""At most this many bytes of etcd's database per byte of a key and its value: pages are not full."""
 KEY_COST_BYTES: Final = 256
 NOSPACE: Final = "NOSPACE"
 
 
 class Use(Enum):
-    """What room is asked for. The value is the share of the quota past which it is refused."""
+    """The purpose of a write. The value is the share of the quota beyond which it is refused."""
 
-    NEW = 0.60  # a group or a topic that is not there yet, metadata of an offset
-    KNOWN = 0.75  # offsets and members of groups that are there
+    NEW = 0.60  # a new group or topic, metadata of an offset
+    KNOWN = 0.75  # offsets and members of existing groups
 
 
 @dataclass(slots=True)
@@ -48,10 +47,10 @@ class _Gate:
 
 
 class EtcdSpace:
-    """`run` it in a task; `admits` answers from the last look."""
+    """`run` it in a task; `admits` decides by the last status of etcd."""
 
     def __init__(self, etcd: EtcdClient, quota_bytes: int) -> None:
-        """`quota_bytes` holds where etcd does not say its quota."""
+        """`quota_bytes` applies if etcd does not report its quota."""
         self._etcd = etcd
         self._gates = {use: _Gate(use.value) for use in Use}
         self._let_in_bytes = 0
@@ -60,7 +59,7 @@ class EtcdSpace:
         self.file_bytes = 0
         self.used_bytes = 0
         self.is_full = False
-        """etcd has raised NOSPACE: it takes no writes until the alarm is cleared."""
+        """etcd has raised NOSPACE: it accepts no writes until the alarm is cleared."""
         self.refusals = 0
 
     def watch(self, metrics: Metrics) -> None:
@@ -76,17 +75,17 @@ class EtcdSpace:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def look(self) -> None:
-        """While etcd does not answer the last look holds, with all that was let in since."""
+        """Reads etcd's status. While etcd does not answer, the last status holds, plus all bytes admitted since."""
         let_in_bytes = self._let_in_bytes
         try:
             status = await self._etcd.status()
         except EtcdError as error:
             if not self._unread:
-                log.warning("how full etcd is cannot be read", why=str(error))
+                log.warning("etcd status unavailable", why=str(error))
             self._unread = True
             return
         self._unread = False
-        self._let_in_bytes -= let_in_bytes  # what came during the look may not be in its answer
+        self._let_in_bytes -= let_in_bytes  # the answer may lack what was admitted during the call
         self.looked(status)
 
     def looked(self, status: EtcdStatus) -> None:
@@ -94,23 +93,21 @@ class EtcdSpace:
         self.file_bytes, self.used_bytes = status.db_bytes, status.db_bytes_in_use
         full = any(NOSPACE in error for error in status.errors)
         if full and not self.is_full:
-            log.error(
-                "etcd is full and takes no writes", file_bytes=self.file_bytes, do="kafscale etcd-repair"
-            )
+            log.error("etcd full, writes refused", file_bytes=self.file_bytes, do="kafscale etcd-repair")
         self.is_full = full
         for use, gate in self._gates.items():
             before = gate.shut
             gate.looked(self.used_bytes / self.quota_bytes)
             if gate.shut is not before:
                 log.warning(
-                    "etcd is too full" if gate.shut else "etcd has room again",
+                    "etcd space low" if gate.shut else "etcd space recovered",
                     refused=use.name.lower(),
                     used_bytes=self.used_bytes,
                     quota_bytes=self.quota_bytes,
                 )
 
     def admits(self, use: Use, size: int, keys: int = 1) -> bool:
-        """Whether so many bytes in so many keys may be written; they then count as written."""
+        """Whether `size` bytes in `keys` keys may be written. Admitted bytes count as written."""
         cost = size * COST_FACTOR + keys * KEY_COST_BYTES
         expected = self.used_bytes + self._let_in_bytes + cost
         if self.is_full or self._gates[use].shut or expected > use.value * self.quota_bytes:

@@ -1,7 +1,7 @@
-"""What /metrics answers, and the answer of several worker processes as if they were one.
+"""The text of /metrics for one process, and the merged text of several worker processes.
 
-Counters and histograms of workers are added up. A gauge means something only of one process: its
-samples are kept apart by a `worker` label.
+Counters and histograms of workers are added. A gauge describes one process only, so each of its samples keeps a
+`worker` label.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 LABEL_LENGTH_MAX: Final = 256
-"""In letters. A topic's name has 249 at most; names of groups and clients may be far longer."""
+"""Characters. A topic's name has at most 249; names of groups and clients may be far longer."""
 
 _ADDED: Final = frozenset({"counter", "histogram", "summary"})
 
@@ -29,12 +29,12 @@ class _Fixed(Collector):
 
 
 def expose(readings: Sequence[Reading]) -> bytes:
-    """Takes milliseconds: call it in a thread."""
+    """The text of one process. It takes milliseconds: call it in a thread."""
     return generate_latest(registry_of(readings))
 
 
 def registry_of(readings: Sequence[Reading]) -> CollectorRegistry:
-    """With what Prometheus' own client says of the process."""
+    """The readings, with the process metrics of Prometheus' own client."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -59,7 +59,7 @@ def family_of(reading: Reading) -> Metric:
 
 
 def label_values(values: Iterable[str]) -> list[str]:
-    """Each cut to LABEL_LENGTH_MAX, with a digest: a series may be there only once, and long names may begin alike."""
+    """Each value cut to LABEL_LENGTH_MAX. A digest keeps long names with the same beginning apart."""
     return [value if len(value) <= LABEL_LENGTH_MAX else _cut(value) for value in values]
 
 
@@ -69,7 +69,7 @@ def _cut(value: str) -> str:
 
 
 def merge_expositions(texts: Mapping[str, bytes]) -> bytes:
-    """One answer from the answers of workers, by the worker's name."""
+    """One text from the texts of workers. `texts` maps the worker's name to its text."""
     merged: dict[str, Metric] = {}
     sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     for worker, text in texts.items():

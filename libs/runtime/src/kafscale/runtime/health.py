@@ -1,4 +1,4 @@
-"""Whether this process is ready, in one place: gRPC health, /readyz and the log all say the same."""
+"""Whether this process is ready. gRPC health, /readyz and the log use this one value."""
 
 import enum
 
@@ -7,7 +7,7 @@ from grpc_health.v1.health import aio as grpc_health  # type: ignore[import-unty
 
 
 class Phase(enum.Enum):
-    """Only READY is ready. A phase never goes back."""
+    """A process is ready only in READY. It never returns to an earlier phase."""
 
     WAITING = "waiting"  # for etcd or the store
     STARTING = "starting"  # registered, loading
@@ -31,7 +31,7 @@ class Health:
         return self.phase is Phase.READY
 
     def say(self, reason: str) -> None:
-        """What /readyz shows while nothing changes."""
+        """Sets the text of /readyz until the next phase."""
         self.reason = reason
 
     async def enter(self, phase: Phase, reason: str = "") -> None:

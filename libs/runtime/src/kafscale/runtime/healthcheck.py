@@ -1,7 +1,7 @@
 """`python -m kafscale.runtime.healthcheck /readyz`: fetches an HTTP page of this container's service; exits 0 on 200.
 
-For health checks and for a look at `/metrics` where there is no curl. It asks the port of KAFSCALE_HTTP_LISTEN on
-loopback, by a bare socket: a check every few seconds must not load what an HTTP client does.
+For health checks, and for `/metrics` in a container without curl. It connects to the port of KAFSCALE_HTTP_LISTEN on
+loopback with a plain socket: a check that runs every few seconds must not import an HTTP client.
 """
 
 import os
@@ -15,7 +15,7 @@ PORT_DEFAULT: Final = "8000"
 
 
 def page(port: int, path: str) -> tuple[int, bytes]:
-    """Status and body. OSError when nobody answers in time, ValueError when the answer is no HTTP."""
+    """Status and body. Raises OSError if nothing answers in time, and ValueError if the answer is not HTTP."""
     chunks: list[bytes] = []
     with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())

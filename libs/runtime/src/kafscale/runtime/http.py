@@ -1,11 +1,11 @@
-"""The HTTP side of a service: /livez (the loop runs), /readyz (send me requests), /metrics.
+"""The HTTP server of a service: /livez (the event loop runs), /readyz (the process is ready), /metrics.
 
-A request is read up to 8 KiB and five seconds, answered, and its connection closed: probes and scrapers
-need no more, and a web framework would cost every service a third of a second and 25 MB to import.
+It reads a request of up to 8 KiB within five seconds, answers it, and closes the connection. Probes and scrapers need
+no more, and importing a web framework would cost every service a third of a second and 25 MB.
 
-Law: a connection that is slow to ask or to read keeps no other from being answered. Past CONNECTIONS_MAX the oldest one
-is closed; a probe has asked by then, since its request comes with its connection. A probe that fails for want of a
-place would have a healthy service restarted.
+Law: a slow client never delays the answer to another. Beyond CONNECTIONS_MAX the server closes the oldest connection. A
+probe sends its request at once, so it has been answered by then. If a probe failed because all connections were taken,
+a healthy service would be restarted.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class HttpFace:
         self.worker_metrics: WorkerMetrics | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serves one connection."""
         self._make_room()
         self._open[writer] = None
         try:
@@ -53,7 +53,7 @@ class HttpFace:
                 writer.write(response(head, await self.answer(*request_line(head))))
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
-            return  # the caller left, is too slow or is no HTTP client: nobody to tell
+            return  # the client left, is too slow, or does not speak HTTP
         finally:
             self._open.pop(writer, None)
             writer.close()
@@ -81,10 +81,10 @@ class HttpFace:
     def _livez(self) -> Answer:
         if self._watch.alive(self._clock.now_ms()):
             return HTTPStatus.OK, PLAIN, b"ok\n"
-        return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"the event loop stood still\n"
+        return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"the event loop is blocked\n"
 
     async def _metrics_answer(self) -> Answer:
-        """A bug in one metric must not look like a service that is gone."""
+        """A bug in one metric is a status 500; the service must not look dead."""
         try:
             others = None if self.worker_metrics is None else await self.worker_metrics()
             text = await asyncio.to_thread(exposition, self._metrics.read(), others)
@@ -95,7 +95,7 @@ class HttpFace:
 
 
 def exposition(readings: Sequence[Reading], others: Mapping[str, bytes] | None) -> bytes:
-    """In a thread, and Prometheus is loaded there at the first scrape: a service starts without it."""
+    """Runs in a thread, which imports Prometheus at the first scrape: a service starts without it."""
     from kafscale.runtime.exposition import expose, merge_expositions
 
     text = expose(readings)
@@ -120,7 +120,7 @@ def response(head: bytes, answer: Answer) -> bytes:
 
 @asynccontextmanager
 async def serving(face: HttpFace, address: str) -> AsyncIterator[str]:
-    """The address that it listens on. OSError when it cannot."""
+    """Yields the address that it listens on. Raises OSError if it cannot listen."""
     host, port = split_address(address)
     server = await asyncio.start_server(face.serve, host, port, limit=REQUEST_BYTES_MAX)
     try:

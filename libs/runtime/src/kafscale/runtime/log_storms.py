@@ -1,8 +1,9 @@
-"""A log line that repeats: so many per second are printed, the rest is counted and told in one line.
+"""Limits repeated log lines: some per second are printed, the rest are counted and reported in one line.
 
-Law: of one event (logger, level and text) at most LINES_PER_S lines leave in a second; those left out are told as
-`repeated=n` when the storm has been over for a second, and each SUM_EVERY_S while it lasts. Memory is bounded by
-EVENTS_MAX. `Storms` is pure; `StormGuard` has a clock and a timer, which runs only while something is left out.
+Law: of one event (logger, level and text) at most LINES_PER_S lines are printed per second. The number of suppressed
+lines is logged as `repeated=n`: one second after the last of them, and every SUM_EVERY_S while the storm lasts. Memory
+is bounded by EVENTS_MAX. `Storms` is pure; `StormGuard` has a clock, and a timer that runs only while lines are
+suppressed.
 """
 
 import atexit
@@ -20,7 +21,7 @@ SUM_EVERY_S: Final = 10.0
 CALM_S: Final = 1.0
 EVENTS_MAX: Final = 1_024
 TEXT_MAX: Final = 80
-"""Texts of libraries hold numbers and addresses; their beginnings are the event."""
+"""Characters. Messages of libraries contain numbers and addresses, so only their beginning identifies the event."""
 
 
 class Event(NamedTuple):
@@ -30,13 +31,13 @@ class Event(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """What was left out of one event."""
+    """The number of suppressed lines of one event."""
 
     event: Event
     repeated: int
 
 
-OTHERS: Final = Event("kafscale.logs", "warning", "log lines left out, of too many events")
+OTHERS: Final = Event("kafscale.logs", "warning", "log lines suppressed")
 
 
 class _Seen:
@@ -46,8 +47,8 @@ class _Seen:
         self.second_s = now_s
         self.lines = 0
         self.left_out = 0
-        self.since_s = now_s  # of the first that was left out
-        self.stormed_s = now_s  # of the last that was left out
+        self.since_s = now_s  # time of the first suppressed line
+        self.stormed_s = now_s  # time of the last suppressed line
 
 
 class Storms:
@@ -79,14 +80,14 @@ class Storms:
         return False
 
     def sums(self, now_s: float, *, everything: bool = False) -> list[Sum]:
-        """What is to be told now; counted from zero again."""
-        told: list[Sum] = []
+        """The counts to log now; they then start from zero."""
+        due: list[Sum] = []
         for event, seen in self._seen.items():
             over = now_s - seen.stormed_s >= CALM_S or now_s - seen.since_s >= SUM_EVERY_S
             if seen.left_out and (over or everything):
-                told.append(Sum(event, seen.left_out))
+                due.append(Sum(event, seen.left_out))
                 seen.left_out = 0
-        return told
+        return due
 
     def _leave_out(self, seen: _Seen, lines: int, now_s: float) -> None:
         if not seen.left_out:
@@ -95,7 +96,7 @@ class Storms:
         seen.stormed_s = now_s
 
     def _forget_oldest(self, now_s: float) -> None:
-        """What was left out of it is told with that of others; their own entry is never forgotten."""
+        """Adds the count of the forgotten event to OTHERS, which is never forgotten itself."""
         others = self._seen.pop(OTHERS, None) or _Seen(now_s)
         _, oldest = self._seen.popitem(last=False)
         if oldest.left_out:
@@ -105,14 +106,14 @@ class Storms:
 
 
 class StormGuard:
-    """As a processor of structlog. Debug lines pass: who asks for them wants all."""
+    """A processor of structlog. Debug lines are never suppressed."""
 
     def __init__(self, storms: Storms, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._storms = storms
         self._clock = clock
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
-        atexit.register(self.tell, everything=True)
+        atexit.register(self.log_sums, everything=True)
 
     def __call__(self, logger: WrappedLogger, method: str, fields: EventDict) -> EventDict:
         if method == "debug" or "repeated" in fields:
@@ -133,16 +134,16 @@ class StormGuard:
         self._timer.start()
 
     def _tick(self) -> None:
-        self.tell()
+        self.log_sums()
         with self._lock:
             self._timer = None
             if self._storms.stormy:
                 self._start_timer()
 
-    def tell(self, *, everything: bool = False) -> None:
-        """Logs what was left out, from whatever thread this is."""
+    def log_sums(self, *, everything: bool = False) -> None:
+        """Logs the counts that are due. Any thread may call it."""
         with self._lock:
-            told = self._storms.sums(self._clock(), everything=everything)
-        for event, repeated in told:
+            sums = self._storms.sums(self._clock(), everything=everything)
+        for event, repeated in sums:
             log = getattr(structlog.get_logger(event.logger), event.level)
             log(event.text, repeated=repeated)

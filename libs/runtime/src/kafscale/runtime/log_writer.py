@@ -1,8 +1,9 @@
-"""Lines on their way to standard error, written by a thread.
+"""A thread that writes log lines to standard error.
 
-Laws: no caller waits for standard error. A log collector that stops reading would otherwise stop the event loop, and
-with it cost the process its lease. At most WAITING_BYTES_MAX wait; a line that does not fit is dropped and counted, and
-when there is room again one line says how many were. What waits at exit is written, for at most FLUSH_S.
+Laws: no caller waits for standard error. Otherwise a log collector that stops reading would stop the event loop, and
+the process would lose its lease. At most WAITING_BYTES_MAX wait; a line that does not fit is dropped and counted, and
+when there is room again one line gives the number of dropped lines. At exit the waiting lines are written, for at most
+FLUSH_S.
 """
 
 import os
@@ -18,7 +19,7 @@ STANDARD_ERROR: Final = 2
 
 
 class LogWriter:
-    """For one process; its thread begins with the first line."""
+    """One per process. The thread starts with the first line."""
 
     def __init__(self, descriptor: int = STANDARD_ERROR, *, bytes_max: int = WAITING_BYTES_MAX) -> None:
         self._descriptor = descriptor
@@ -31,7 +32,7 @@ class LogWriter:
         self._thread: threading.Thread | None = None
         self.dropped_lines = 0
         self.say_dropped: Callable[[int], None] | None = None
-        """Logs one line about so many dropped ones; called on the writer's thread."""
+        """Logs the number of dropped lines. The writer's thread calls it."""
 
     def write(self, line: bytes) -> None:
         with self._changed:
@@ -47,7 +48,7 @@ class LogWriter:
                 self._thread.start()
 
     def flush(self, timeout_s: float = FLUSH_S) -> bool:
-        """Whether all that was given before is written."""
+        """Waits until all earlier lines are written; False if that takes longer than `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         with self._changed:
             while self._waiting or self._writing:
@@ -73,7 +74,7 @@ class LogWriter:
                 self.say_dropped(unsaid)
 
     def _put(self, lines: bytes) -> None:
-        """A standard error that is closed takes nothing, and there is no other place to say so."""
+        """If standard error is closed, the lines count as dropped."""
         rest = memoryview(lines)
         try:
             while rest:

@@ -1,8 +1,8 @@
-"""Logs: one event per line, JSON or plain, with the ids of the request at hand.
+"""Logs: one event per line, JSON or plain, with the ids of the current request.
 
-Secrets and control codes are left out (`redaction.py`), storms are summed (`log_storms.py`), a thread writes
-(`log_writer.py`), and what libraries log in the standard way takes the same form. An exception is one field of its line
-in JSON, and follows its line in the plain form.
+`redaction.py` removes secrets and control codes, `log_storms.py` limits repeated lines, and a thread of `log_writer.py`
+writes. Lines that libraries log by the standard module get the same form. In JSON an exception is a field of its line;
+in the plain form it follows its line.
 """
 
 import atexit
@@ -22,11 +22,11 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 log = structlog.get_logger("kafscale.logs")
 
-# Which request this task or callback works for: set around each handler, inherited by the tasks it makes for itself.
+# The request that this task or callback works for. Set around each handler; tasks that the handler creates inherit it.
 CURRENT_REQUEST: Final[ContextVar[RequestMeta | None]] = ContextVar("kafscale_request", default=None)
 
 CLIENT_ID_SHOWN: Final = 256
-"""A client id may be 32 KiB long; no line shows more of it."""
+"""Characters. A client id may be 32 KiB long."""
 
 WRITER: Final = LogWriter()
 """The process has one standard error, and so one writer."""
@@ -40,7 +40,7 @@ _LEVELS: Final = {
 
 
 def request_ids(meta: RequestMeta) -> dict[str, str | int]:
-    """The fields by which every process names a request."""
+    """The fields that identify a request in the logs of every process."""
     ids: dict[str, str | int] = {
         "connection_id": meta.connection_id,
         "correlation_id": meta.correlation_id,
@@ -70,7 +70,7 @@ def leave_out_secrets(_logger: WrappedLogger, _method: str, event: EventDict) ->
 
 
 class LineLogger:
-    """What structlog gives a finished line to. Knows which module's it is."""
+    """Receives finished lines from structlog. `name` is the logger's module."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -84,14 +84,14 @@ class LineLogger:
 
 
 def configure_logs(*, level: str, form: Literal["json", "plain"] | None, **ids: str) -> dict[str, str]:
-    """For the whole process, once. What it returns (service, ...) stands on every line and may be added to.
+    """Configures the logs of this process; call it once. Every line carries `ids`; the caller may add to the result.
 
-    Logs go to stderr; without a form it decides: plain on a terminal, else JSON.
+    Logs go to standard error. The default form is plain on a terminal, else JSON.
     """
     if form is None:
         form = "plain" if sys.stderr.isatty() else "json"
     threshold = _LEVELS[level]
-    atexit.register(WRITER.flush)  # the last to run: what others log at exit is written too
+    atexit.register(WRITER.flush)  # runs last, so that lines logged at exit are written too
     WRITER.say_dropped = _say_dropped
 
     def add_process_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -119,7 +119,7 @@ def configure_logs(*, level: str, form: Literal["json", "plain"] | None, **ids: 
 
 
 def say_why_it_ends(sentence: str) -> None:
-    """For a process that ends before it serves: a plain line on standard error, after all that was logged."""
+    """Writes a plain line to standard error after all log lines, for a process that ends before it serves."""
     WRITER.flush()
     sys.stderr.write(f"{sentence}\n")
 
@@ -129,7 +129,7 @@ def _line_logger(name: str = "", *_: object) -> LineLogger:
 
 
 def _say_dropped(lines: int) -> None:
-    log.warning("log lines dropped, standard error did not take them", lines=lines)
+    log.warning("log lines dropped", lines=lines)
 
 
 def _json() -> Processor:
@@ -137,14 +137,14 @@ def _json() -> Processor:
 
 
 def _plain() -> Processor:
-    """Tracebacks without the values of variables: those are not looked through for secrets."""
+    """Tracebacks show no values of variables, because redaction does not see them."""
     return structlog.dev.ConsoleRenderer(
         colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
     )
 
 
 class _ToStructlog(logging.Handler):
-    """Libraries log by the standard way: the same lines, the same format."""
+    """Passes records of the standard logging module to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger(record.name)

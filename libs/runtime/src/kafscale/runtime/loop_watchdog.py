@@ -1,10 +1,10 @@
-"""Whether the event loop runs, and whether the process was stopped for a while.
+"""Measures whether the event loop runs, and ends a process whose loop is stuck.
 
-A tick every 100 ms: late ticks are lag; a tick that is very late means that the process stood still
-(stopped, swapped, wedged), and that what is read now may be as old as that.
+The loop ticks every 100 ms. A late tick is lag. A tick that is very late means that the process was stopped, swapped
+out or blocked, and that bytes which are read now may be as old as the stall.
 
-A loop that never turns again answers nobody, and nothing on it can end the process. So a thread looks at the ticks
-(`Watchdog`), and ends the process when there was none for longer than a lease lives: others own its partitions by then.
+A stuck loop answers no request, and no task on it can end the process. So a thread (`Watchdog`) looks at the ticks. It
+ends the process after more than a lease's lifetime without a tick: other instances own its partitions by then.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class LoopWatch:
         self._stall_ended_ms = -CATCH_UP_MS - 1
 
     def start(self) -> None:
-        """On the running loop, until stop()."""
+        """Ticks on the running loop until stop()."""
         self.tick()
         self._timer = asyncio.get_running_loop().call_later(TICK_MS / 1000, self.start)
 
@@ -82,7 +82,7 @@ class LoopWatch:
         return worst_ms
 
     def stalled_since_ms(self, now_ms: int) -> int | None:
-        """When the stall began that what is read now may have waited through."""
+        """The time at which a stall began, if bytes that are read now may have waited since then; else None."""
         if now_ms - self.last_tick_ms > STALL_MS:
             return self.last_tick_ms
         if now_ms - self._stall_ended_ms <= CATCH_UP_MS:
@@ -94,14 +94,14 @@ class LoopWatch:
 
 
 class Watchdog:
-    """Ends the process when the loop of `watch` has not turned for STUCK_AFTER_MS, with the loop's stack in the log.
+    """Ends the process if the loop of `watch` has not ticked for STUCK_AFTER_MS, and logs the loop's stack.
 
-    Law: only time in which this process ran counts. Its own looks say how much that was, so a process that was
-    suspended (SIGSTOP, a frozen container) finds out by itself that its lease is lost, and lives.
+    Law: only time in which this process ran counts. The thread measures that by its own wake-ups. So a process that was
+    suspended (SIGSTOP, a frozen container) is not ended; it notices itself that its lease is lost.
     """
 
     def __init__(self, watch: LoopWatch, clock: Clock, end: Callable[[], None] | None = None) -> None:
-        """Made on the thread of the loop; `end` is for tests."""
+        """Construct it on the loop's thread. `end` is for tests."""
         self._watch = watch
         self._clock = clock
         self._end = end or self._end_process
@@ -119,7 +119,7 @@ class Watchdog:
         self._over.set()
 
     def is_stuck(self) -> bool:
-        """To be asked each LOOK_EVERY_MS."""
+        """Call it every LOOK_EVERY_MS."""
         now_ms, tick_ms = self._clock.now_ms(), self._watch.last_tick_ms
         ran_ms = min(now_ms - self._looked_ms, 2 * LOOK_EVERY_MS)
         self._still_ms = self._still_ms + ran_ms if tick_ms == self._tick_ms else 0
@@ -135,7 +135,7 @@ class Watchdog:
     def _end_process(self) -> None:
         frame = sys._current_frames().get(self._loop_thread)
         log.critical(
-            "event loop stuck, process ends",
+            "event loop stuck",
             stuck_ms=self._still_ms,
             exit_code=STUCK_EXIT_CODE,
             stack="" if frame is None else "".join(traceback.format_stack(frame)),

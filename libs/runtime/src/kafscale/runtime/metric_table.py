@@ -1,8 +1,9 @@
-"""The one table of what is measured: services make their metrics of its rows, and docs/metrics.md is made of it.
+"""The table of all metrics: services create their metrics from its rows, and docs/metrics.md is generated from it.
 
-Names are kafscale_<service>_<noun>_<unit>, counters end in `_total`. A name that has a prefix of its own (process_,
-python_, kafka_) is one that others chose and whose dashboards fit. A label `topic` ends with its topic, a label
-`code` is Kafka's name of the error, a label `api` its name of the request. Nothing of Prometheus is imported here.
+Names are kafscale_<service>_<noun>_<unit>; counters end in `_total`. Names with another prefix (process_, python_,
+kafka_) are those of other projects, so that their dashboards work. The series of a label `topic` end when the topic is
+deleted. A label `code` is Kafka's name of the error, and a label `api` Kafka's name of the request. This module imports
+nothing of Prometheus. Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -283,7 +284,7 @@ LAG: Final = (
     gauge(f"{_LAG}_sum_lag", "Sum of group offset lag", *_GROUP),
     gauge(f"{_LAG}_topic_sum_lag", "Sum of group offset lag across topic partitions", *_GROUP, "topic"),
 )
-"""By the names of kafka-lag-exporter, and as `kafscale.lake.lag.prometheus` measures them."""
+"""The names of kafka-lag-exporter. `kafscale.lake.lag.prometheus` computes the values."""
 
 UPKEEP: Final = (
     gauge("working", "1 if the tasks run here"),
@@ -337,6 +338,6 @@ OWN: Final[Mapping[str, tuple[MetricRow, ...]]] = {
 
 
 def rows_of(service: str) -> Iterator[MetricRow]:
-    """What the service makes; what Prometheus' own client says of the process (EVERY_PROCESS) comes with it."""
+    """The metrics of a service. Prometheus' client adds those of EVERY_PROCESS."""
     yield from EVERY_SERVICE
     yield from OWN[service]

@@ -1,7 +1,7 @@
-"""Metrics that cost nothing to count: plain integers on the hot path, Prometheus only when it is scraped.
+"""Metrics that are cheap to count: plain integers on the hot path, Prometheus only for a scrape.
 
-Each is a row of `metric_table`; what is not there cannot be made. Values are read on the loop, all in one go, and
-turned into text in a thread.
+Each metric is a row of `metric_table`; a metric without a row cannot be created. The loop reads all values at once,
+and a thread turns them into text.
 """
 
 import bisect
@@ -72,7 +72,7 @@ Child = TypeVar("Child", Tally, Level, Distribution)
 
 
 class Family(Generic[Child]):
-    """One name, a child per combination of label values: look it up once and keep it."""
+    """One name with a child per combination of label values. Look a child up once and keep it."""
 
     __slots__ = ("_children", "_labels", "_make")
 
@@ -82,7 +82,9 @@ class Family(Generic[Child]):
         self._children: dict[tuple[str, ...], Child] = {}
 
     def labels(self, *values: object) -> Child:
-        """Past CHILDREN_MAX combinations they are counted together, so that a client cannot grow us."""
+        """The child of these label values. Beyond CHILDREN_MAX combinations all others share one child, so that clients
+        cannot fill memory.
+        """
         key = tuple(map(str, values))
         child = self._children.get(key)
         if child is None:
@@ -93,12 +95,13 @@ class Family(Generic[Child]):
         return child
 
     def begin(self, *values: object) -> None:
-        """Children of a family with one label, at 0: `increase` does not see the rise of a series that begins at 1."""
+        """Creates children of a family with one label, at 0: PromQL's `increase` ignores the first sample of a
+        series."""
         for value in values:
             self.labels(value)
 
     def forget(self, label: str, value: str) -> None:
-        """What had this value of the label is gone; who still holds such a child counts for nobody."""
+        """Removes the children with this value of the label. Counts on such a child are lost."""
         at = self._labels.index(label)
         for key in [key for key in self._children if key[at] == value]:
             del self._children[key]
@@ -113,7 +116,7 @@ Row = tuple[Sequence[str], Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One metric: its row, its name on /metrics, and how its values are read, by the values of its labels."""
+    """One metric: its row, its name on /metrics, and a function that reads its values by label values."""
 
     row: MetricRow
     name: str
@@ -122,7 +125,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One metric as it stood; nothing of it changes any more."""
+    """The values of one metric at the time of a scrape."""
 
     row: MetricRow
     name: str
@@ -130,9 +133,9 @@ class Reading:
 
 
 class Metrics:
-    """All metrics of a process. Sources are read at each scrape; nothing of Prometheus is loaded before the first.
+    """All metrics of a process. Each scrape reads the sources; Prometheus is not imported before the first.
 
-    `table`: the service's rows unless a test brings its own.
+    `table`: the service's rows, or those of a test.
     """
 
     def __init__(self, service: str, table: Iterable[MetricRow] | None = None) -> None:
@@ -146,7 +149,7 @@ class Metrics:
         return self.counters(name).labels()
 
     def counters(self, name: str) -> Family[Tally]:
-        """By the row's labels."""
+        """A family with the row's labels."""
         row = self._row(name, "counter")
         family: Family[Tally] = Family(row.labels, Tally)
         self._add(row, lambda: ((v, tally.value) for v, tally in family.rows()))
@@ -171,18 +174,18 @@ class Metrics:
         return family
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
-        """A counter or gauge without labels that is read where it lives."""
+        """A counter or gauge without labels. Each scrape calls `read`."""
         row = self._row(name, "counter", "gauge")
         assert not row.labels, f"{name} has labels"
         self._add(row, lambda: [((), read())])
 
     def watch_each(self, name: str, read: Callable[[], Iterable[Row]]) -> None:
-        """One with labels that is read where it lives: the labels' values in the row's order, and the number."""
+        """A counter or gauge with labels. Each scrape calls `read`: label values in the row's order, and the number."""
         row = self._row(name, "counter", "gauge")
         self._add(row, read)
 
     def read(self) -> list[Reading]:
-        """All values of now. On the loop: nothing that is read changes meanwhile."""
+        """All current values. Call it on the loop, so that no value changes meanwhile."""
         return [
             Reading(row=source.row, name=source.name, values=list(source.rows()))
             for source in self.sources.values()
@@ -196,5 +199,5 @@ class Metrics:
 
     def _add(self, row: MetricRow, rows: Callable[[], Iterable[Row]]) -> None:
         name = row.exposed(self.service)
-        assert name not in self.sources, f"{name} is there already"
+        assert name not in self.sources, f"{name} exists already"
         self.sources[name] = Source(row=row, name=name, rows=rows)

@@ -1,7 +1,7 @@
-"""Ports for what is started here and now: etcd of `kafscale up`, servers under test.
+"""Free ports for servers that start now: the etcd of `kafscale up`, servers under test.
 
-A port stays its server's while that is down for a moment. So that nobody takes it then, processes that start servers
-beside each other can be told to keep to their shares: KAFSCALE_PORTS_SHARE=1/2 is the odd ones.
+A server keeps its port while it restarts. So that no other process takes the port then, processes that start servers on
+one machine can divide the ports: with KAFSCALE_PORTS_SHARE=1/2 a process takes only odd ports.
 """
 
 import errno
@@ -16,7 +16,7 @@ SHARE: Final = "KAFSCALE_PORTS_SHARE"
 
 
 def our_share(ports: range) -> range:
-    """Those of the ports that are this process's to take: all, or every nth of them as the environment says."""
+    """The ports that this process may take: all, or every nth as KAFSCALE_PORTS_SHARE says."""
     number, _, of = os.environ.get(SHARE, "0/1").partition("/")
     return ports[int(number) :: int(of)]
 
@@ -24,7 +24,7 @@ def our_share(ports: range) -> range:
 def free_port(host: str = "127.0.0.1") -> int:
     """A port that was free a moment ago.
 
-    Below the ports that kernels give to outgoing connections: one of those could take it before its server does.
+    It is below the ports of outgoing connections, which could take it before its server does.
     """
     for port in random.sample(our_share(_PORTS), _PORT_TRIES):
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:

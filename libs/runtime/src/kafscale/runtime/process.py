@@ -1,9 +1,9 @@
-"""One way for every service to be a process: wait for what it needs, register, serve, drain, leave.
+"""The life of every service's process: wait for its dependencies, register, serve, drain, leave.
 
-    waiting for etcd and the store -> STARTING -> READY -> DRAINING -> gone
+    waiting for etcd and the store -> STARTING -> READY -> DRAINING -> ended
 
-SIGTERM or SIGINT drains once the process is ready and just ends it before. What cannot be waited for
-(a held node id, a store that ignores conditions, an address in use) is one sentence and exit code 1.
+SIGTERM or SIGINT drains a ready process, and ends a process that is not ready yet. An error that waiting cannot cure (a
+node id in use, a store that ignores conditions, an address in use) is one log line and exit code 1.
 """
 
 import asyncio
@@ -63,19 +63,19 @@ LEAVE_TIMEOUT_S: Final = 3.0
 
 
 class CannotServe(Exception):
-    """Nothing that waiting would cure; the text is for the person who started us."""
+    """Waiting cannot cure this error. The text is for the operator."""
 
 
 class _Leaving(Exception):
-    """Ends the task group of a process that is done."""
+    """Ends the task group of a process that has drained."""
 
 
 def run_service(
     role: str, settings: S | type[S], build: Build[S], *, listeners: Sequence[Listener] = ()
 ) -> int:
-    """Runs until SIGTERM or SIGINT; the exit code. `listeners` are shown to Kafka clients.
+    """Runs until SIGTERM or SIGINT; the exit code. `listeners` are advertised to Kafka clients.
 
-    A settings class is read from the environment and the flags; mistakes in them exit with 2.
+    A settings class is read from the environment and the flags; invalid settings end the process with code 2.
     """
     if isinstance(settings, type):
         settings = load_settings(settings)
@@ -86,7 +86,7 @@ def run_service(
 async def _main(
     role: str, settings: S, build: Build[S], listeners: Sequence[Listener], log_ids: dict[str, str]
 ) -> int:
-    """Made inside the loop, because what it holds belongs to the loop."""
+    """Creates the process inside the loop, because its objects belong to the loop."""
     return await _Process(role, settings, build, listeners, log_ids).run()
 
 
@@ -125,9 +125,9 @@ class _Process(Generic[S]):
     async def run(self) -> int:
         main = asyncio.current_task()
         assert main is not None, "a coroutine runs in a task"
-        # A supervisor that wants to order the drains itself starts its children with SIGINT ignored.
-        ours = [signal.SIGTERM] + [signal.SIGINT] * (signal.getsignal(signal.SIGINT) is not signal.SIG_IGN)
-        for number in ours:
+        # A supervisor that orders the drains itself starts its children with SIGINT ignored.
+        handled = [signal.SIGTERM] + [signal.SIGINT] * (signal.getsignal(signal.SIGINT) is not signal.SIG_IGN)
+        for number in handled:
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, main)
         exit_code = 0
         try:
@@ -147,14 +147,14 @@ class _Process(Generic[S]):
         except* asyncio.CancelledError:
             if not self._stop.is_set():
                 raise
-            log.info("stopped before it was done")
+            log.info("process stopped before it was ready")
         except* Exception as group:
             exit_code = FAILED_EXIT_CODE
-            log.error("failed", exc_info=group)
+            log.error("process failed", exc_info=group)
         return exit_code
 
     def _signalled(self, main: asyncio.Task[int]) -> None:
-        """The first signal drains; a second one, or one before anybody may send to us, ends at once."""
+        """The first signal drains. A second signal, or one before the process is offered to others, ends it at once."""
         if self._stop.is_set() or not self._offered:
             main.cancel()
         self._stop.set()
@@ -179,7 +179,7 @@ class _Process(Generic[S]):
             address = await stack.enter_async_context(serving(self._http, self._settings.http_listen))
         except (OSError, ValueError) as error:
             raise CannotServe(f"KAFSCALE_HTTP_LISTEN={self._settings.http_listen}: {error}") from error
-        log.info("health and metrics", http=address)
+        log.info("http server started", http=address)
         return address
 
     async def _outside(self, stack: AsyncExitStack) -> tuple[EtcdClient, ObjectStore]:
@@ -203,7 +203,7 @@ class _Process(Generic[S]):
         settings = self._settings
         address = advertised(settings.grpc_listen, settings.grpc_advertise, port)
         return Need(
-            what="a place in the cluster",
+            what="registration in etcd",
             remedy="look at etcd: it answered a moment ago",
             probe=lambda: Registration.join(
                 etcd,
@@ -214,7 +214,7 @@ class _Process(Generic[S]):
                 listeners=self._listeners,
                 rack=settings.rack,
                 http_address=advertised_http(http_address, address),
-                trouble=lambda error: log.warning("not registered; trying again", why=str(error)),
+                trouble=lambda error: log.warning("registration failed", why=str(error)),
             ),
             not_yet=(EtcdError,),
         )
@@ -223,7 +223,7 @@ class _Process(Generic[S]):
         return await wait_for(need, clock=self._clock, say=self._health.say)
 
     async def _serve(self, etcd: EtcdClient, store: ObjectStore, registration: Registration) -> None:
-        """Until a signal, and through the drain; every task of the service ends here."""
+        """Serves until a signal, then drains. All tasks of the service end here."""
         try:
             async with OwnTasks() as tasks, self._tracing(registration) as tracer:
                 tasks.create_task(registration.run())
@@ -260,7 +260,7 @@ class _Process(Generic[S]):
         self._face.offer(parts, tracer)
         await parts.before_ready()
         calm_collector()
-        # From here on others may see us as READY: a signal has to drain.
+        # From here on other processes may see this one as READY: a signal must drain.
         self._offered = True
         await self._wait(
             Need(
@@ -290,36 +290,39 @@ class _Process(Generic[S]):
 async def drain(
     parts: ServiceParts, streams: StreamServer, registration: Registration, timeout_ms: int
 ) -> None:
-    """Publishes DRAINING, lets the service hand over, then refuses new requests and answers the open ones."""
+    """Publishes DRAINING, lets the service hand over, then refuses new requests and answers the open ones.
+
+    The drain ends after `timeout_ms`, even if requests are still open.
+    """
     log.info("draining", open_requests=streams.open_requests, timeout_ms=timeout_ms)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             try:
                 await registration.set_state(InstanceState.DRAINING)
             except EtcdError as error:
-                log.warning("draining is not published", why=str(error))
+                log.warning("draining state unpublished", why=str(error))
             await parts.drain()
             streams.refuse_new()
             await streams.until_idle()
     except TimeoutError:
         streams.refuse_new()
-        log.warning("drain did not end in time", open_requests=streams.open_requests, timeout_ms=timeout_ms)
+        log.warning("drain timed out", open_requests=streams.open_requests, timeout_ms=timeout_ms)
     else:
         log.info("drained")
     streams.leave()
 
 
 async def leave(registration: Registration) -> None:
-    """A registration that cannot be taken back runs out with its lease."""
+    """Removes the registration. If etcd does not answer, the registration expires with its lease."""
     try:
         async with asyncio.timeout(LEAVE_TIMEOUT_S):
             await registration.leave()
     except (EtcdError, TimeoutError) as error:
-        log.warning("registration is left to expire", why=str(error))
+        log.warning("registration left to expire", why=str(error))
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The exceptions in a group of groups."""
+    """All exceptions in a nested group."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaves(error)

@@ -1,4 +1,4 @@
-"""What every service measures of itself: its loop, its memory budget, its streams, its registration."""
+"""The metrics of every service: its loop, its memory budget, its streams, its registration."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def watch_process(
 
 
 def watch_loop(metrics: Metrics, watch: LoopWatch, budget: MemoryBudget) -> None:
-    """Of each process that has a loop, worker processes as well."""
+    """The metrics of each process with an event loop, worker processes included."""
     metrics.watch("loop_lag_seconds", lambda: watch.take_lag_max_ms() / 1000)
     metrics.watch("loop_stalls_total", lambda: watch.stalls)
     metrics.watch("log_lines_dropped_total", lambda: WRITER.dropped_lines)
@@ -47,7 +47,7 @@ def watch_loop(metrics: Metrics, watch: LoopWatch, budget: MemoryBudget) -> None
 
 
 def watch_views(metrics: Metrics, **views: PrefixView[Any]) -> None:
-    """What a process watches in etcd, each by a name for it; every service calls this once."""
+    """The watched views of etcd, by a name for each. Every service calls this once."""
     metrics.watch_each(
         "unreadable_values", lambda: (((name,), len(view.unreadable)) for name, view in views.items())
     )

@@ -1,9 +1,9 @@
-"""The task group of a process: what runs in it belongs to the process, not to the request that began it.
+"""The task group of a process: its tasks work for the process, not for the request that started them.
 
-A task inherits the context variables of whoever makes it. A watch, a pump or a load that some request happens to
-begin would log and trace under the ids of that request for ever. Law: a task of this group starts with an empty
-context unless it is given one. Tasks that work for one request (`stream.tasks`) set its ids themselves; those that
-a request makes in a group of its own inherit them, as they should.
+A task inherits the context variables of the task that creates it. A watch, a pump or a load that a request starts would
+otherwise log and trace under the ids of that request for as long as it runs. Law: a task of this group starts with an
+empty context unless the caller passes one. Tasks that work for one request (`stream.tasks`) set its ids themselves.
+Tasks that a request creates in a separate group inherit its ids, as intended.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Keeps secrets and control codes out of what is printed: log fields, exceptions, sentences about settings. Pure.
+"""Keeps secrets and control codes out of printed text: log fields, exceptions, messages about settings. Pure.
 
-Law of secrets: the value of a field whose name speaks of a secret, the user part of a URL, and what follows
-`password=` and its like inside a text are `***`. Too much rather than too little: a line may lose a harmless word,
-never show a key. Law of control codes: none but line ends and tabs are left. Clients choose names and ids, and a
-terminal obeys the codes in them.
+Law of secrets: `***` replaces the value of a field whose name contains a word such as `password`, the user part of a
+URL, and the text after `password=` and similar words. In doubt it hides: a line may lose a harmless word, but never
+shows a key. Law of control codes: only line ends and tabs are left. Clients choose names and ids, and a terminal would
+execute the control codes in them.
 """
 
 import re
@@ -47,7 +47,7 @@ def redact_text(text: str) -> str:
 
 
 def redact(value: object, depth: int = 0) -> object:
-    """The value as it may be printed; what is neither a number, a text nor a container becomes text."""
+    """The value without secrets. A value that is neither a number, a text nor a container becomes text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):

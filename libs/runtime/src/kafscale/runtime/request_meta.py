@@ -4,7 +4,7 @@ import msgspec
 
 
 class RequestMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """What a service must know of a request beside its body. StreamClient draws request_id itself."""
+    """The metadata of a request; its body travels separately. StreamClient sets request_id."""
 
     connection_id: int
     api_key: int
@@ -12,7 +12,7 @@ class RequestMeta(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: int = 0
     request_id: int = 0
     lane_epoch: int = 0
-    age_budget_ms: int = 0  # 0: worth answering for ever
+    age_budget_ms: int = 0  # 0: no limit
     revision: int = 0
     log_start_revision: int = 0
     listener: str | None = None

@@ -1,4 +1,4 @@
-"""What a service is given and what it gives: the two halves of every service's composition root."""
+"""The input and output of every service's composition root: `Runtime` and `ServiceParts`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,9 +23,9 @@ S = TypeVar("S", bound=ServiceSettings)
 
 
 class Runtime(Generic[S]):
-    """Registered as STARTING before build is called: registration.instance is known.
+    """What the process gives to a service. It is registered as STARTING, so registration.instance is known.
 
-    Tasks of task_group are cancelled when the process leaves; one that fails ends the process.
+    Tasks of task_group are cancelled when the process leaves; a task that fails ends the process.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class Runtime(Generic[S]):
 
     @property
     def topics(self) -> TopicsView:
-        """Started in task_group at the first use; await its ready()."""
+        """The view of all topics, started in task_group at the first use. Await its ready()."""
         if self._topics is None:
             self._topics = TopicsView(self.etcd, self.keyspace)
             self.task_group.create_task(self._topics.run())
         return self._topics
 
     def open_shared_cache(self) -> SharedCache | None:
-        """None unless the settings name one. Once per process; raises BadRedisUrl."""
+        """The shared cache, or None if the settings name none. Call it once per process. Raises BadRedisUrl."""
         return open_shared_cache(
             self.settings,
             clock=self.clock,

@@ -1,7 +1,7 @@
-"""Settings from the environment and from flags of the same names, or one readable sentence per mistake.
+"""Reads settings from the environment and from flags of the same names; each mistake gets one readable sentence.
 
-`--etcd-endpoints x` is KAFSCALE_ETCD_ENDPOINTS=x and wins over it. A value that cannot be read ends the
-process with code 2 before anything is opened; a secret is never repeated.
+`--etcd-endpoints x` overrides KAFSCALE_ETCD_ENDPOINTS=x. An invalid value ends the process with code 2 before anything
+is opened. An error never contains a secret.
 """
 
 import argparse
@@ -27,7 +27,7 @@ class BadSettings(Exception):
 
 
 def load_settings(kind: type[S], argv: Sequence[str] | None = None) -> S:
-    """For a service's __main__: prints what is wrong and exits with 2. argv: the process's own when None."""
+    """For a service's __main__: prints mistakes and exits with 2. `argv`: by default the process's arguments."""
     try:
         return read_settings(kind, parse_flags(kind, sys.argv[1:] if argv is None else argv))
     except BadSettings as bad:
@@ -37,7 +37,7 @@ def load_settings(kind: type[S], argv: Sequence[str] | None = None) -> S:
 
 
 def read_settings(kind: type[S], given: Mapping[str, Any] | None = None) -> S:
-    """What is given, as text or as a field's own type, wins over the environment. Raises BadSettings."""
+    """`given` values, as text or as the field's type, override the environment. Raises BadSettings."""
     try:
         return kind(**(given or {}))
     except ValidationError as error:

@@ -1,7 +1,7 @@
-"""Where spans go: to a collector by OTLP, or as lines to standard error. Imported only when traces are on.
+"""Exports spans: to a collector by OTLP, or as lines to standard error. Imported only if traces are on.
 
-Laws: a span that has ended waits in a queue of QUEUE_SPANS_MAX, behind which it is dropped and counted; nothing waits
-for a collector. One that does not answer is told of once, and once more when it takes spans again.
+Laws: an ended span waits in a queue of QUEUE_SPANS_MAX; beyond that, spans are dropped and counted. No request waits
+for a collector. An unresponsive collector is logged once, and again when it recovers.
 """
 
 import logging
@@ -27,7 +27,7 @@ CLOSE_TIMEOUT_S: Final = 3.0
 
 class BoundedDelivery(SpanProcessor):
     def __init__(self, exporter: SpanExporter) -> None:
-        # Each failed batch would be a line, and each retry of it: we tell of the storm ourselves.
+        # OpenTelemetry would log each failed batch and each retry; _Counted logs one line.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         self._dropped = 0
         self.counted = _Counted(exporter)
@@ -40,7 +40,7 @@ class BoundedDelivery(SpanProcessor):
 
     @property
     def lost(self) -> int:
-        """Spans that were dropped here, and those of batches that were not taken."""
+        """Spans dropped by the full queue, and spans of batches that the collector did not accept."""
         return self._dropped + self.counted.lost
 
     def on_end(self, span: ReadableSpan) -> None:
@@ -51,19 +51,19 @@ class BoundedDelivery(SpanProcessor):
         self._batches.on_end(span)
 
     def close(self) -> None:
-        """What a collector has not taken within CLOSE_TIMEOUT_S is lost; the process does not wait for it."""
+        """Exports the waiting spans for at most CLOSE_TIMEOUT_S; the rest are lost."""
         closing = threading.Thread(target=self._batches.shutdown, name="close-traces", daemon=True)
         closing.start()
         closing.join(CLOSE_TIMEOUT_S)
 
 
 class _Counted(SpanExporter):
-    """Knows how many spans wait, and whether they are taken. Called by the thread of the batches."""
+    """Counts waiting and lost spans. The batch processor's thread calls `export`."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._lock = threading.Lock()
-        self._refused = 0  # since the last batch that was taken
+        self._refused = 0  # spans since the last accepted batch
         self.lost = 0
         self.waiting = 0
 
@@ -75,19 +75,19 @@ class _Counted(SpanExporter):
         result = SpanExportResult.FAILURE
         try:
             result = self._exporter.export(spans)
-        finally:  # what it raises is caught by the thread of the batches
+        finally:  # the batch processor's thread catches exceptions
             with self._lock:
                 self.waiting -= len(spans)
-            self._tell(result is SpanExportResult.SUCCESS, len(spans))
+            self._log_change(result is SpanExportResult.SUCCESS, len(spans))
         return result
 
-    def _tell(self, taken: bool, spans: int) -> None:
+    def _log_change(self, taken: bool, spans: int) -> None:
         if taken and self._refused:
-            log.info("traces are taken again", lost_spans=self._refused)
+            log.info("trace collector available", lost_spans=self._refused)
             self._refused = 0
         elif not taken:
             if not self._refused:
-                log.warning("traces are not taken by their collector")
+                log.warning("trace collector unavailable")
             self._refused += spans
             self.lost += spans
 
@@ -96,7 +96,7 @@ class _Counted(SpanExporter):
 
 
 class LineExporter(SpanExporter):
-    """One JSON object per span and line, on standard error beside the logs, whatever their level."""
+    """Writes one JSON object per span and line to standard error, at every log level."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         out = sys.stderr.buffer
@@ -106,7 +106,7 @@ class LineExporter(SpanExporter):
 
 
 def span_line(span: ReadableSpan) -> bytes:
-    """Ids in hexadecimal; `start` in nanoseconds of Unix time, `duration_ms` a fraction."""
+    """Ids in hexadecimal; `start_ns` in nanoseconds of Unix time; `duration_ms` is a fraction."""
     context, parent = span.context, span.parent
     assert context is not None, "a span that ended has a context"
     start_ns, end_ns = span.start_time or 0, span.end_time or 0

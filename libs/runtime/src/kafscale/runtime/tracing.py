@@ -1,9 +1,9 @@
-"""Traces: one of a request, from the socket through gRPC to the PUT and the transaction.
+"""Traces: one per sampled request, from the socket through gRPC to the PUT and the etcd transaction.
 
-Laws: the front door decides which requests are traced; services follow the traceparent they are given. A span ends
-once, also when the request is cancelled or lost. Without an exporter there is no tracer, nothing of OpenTelemetry is
-imported, and no request pays for one; an unsampled request pays for a look at a number. What many requests share
-(a segment, a transaction) is a span of the first traced one, with links to the others.
+Laws: the front door decides which requests are traced; services follow the traceparent of the request. A span ends
+once, even if the request is cancelled or lost. Without an exporter there is no tracer, OpenTelemetry is not imported,
+and requests cost nothing; an unsampled request costs one comparison. Work for many requests (a segment, a transaction)
+is a span of the first traced request, with links to the others.
 """
 
 import random
@@ -30,7 +30,7 @@ FRONT_DOOR: Final = "frontdoor"
 
 
 class Span:
-    """Ended exactly once: OpenTelemetry passes over what comes later."""
+    """A span. Only the first `end` counts; OpenTelemetry ignores later calls."""
 
     __slots__ = ("_span", "_tracer")
 
@@ -44,7 +44,7 @@ class Span:
         return f"00-{context.trace_id:032x}-{context.span_id:016x}{SAMPLED}"
 
     def child(self, name: str, attributes: Attributes | None = None, links: "Sequence[Span]" = ()) -> "Span":
-        """What this process does for the request; at most LINKS_MAX links are kept."""
+        """A child span in this process; it keeps at most LINKS_MAX links."""
         from opentelemetry.trace import Link
 
         others = [Link(other._span.get_span_context()) for other in links[:LINKS_MAX]]
@@ -58,18 +58,18 @@ class Span:
 
 
 CURRENT_SPAN: Final[ContextVar[Span | None]] = ContextVar("kafscale_span", default=None)
-"""Of the request that this task works for, if it is traced. Set with logs.CURRENT_REQUEST."""
+"""The span of the request that this task works for, if it is traced. Set with logs.CURRENT_REQUEST."""
 
 
 def start_child(name: str, attributes: Attributes | None = None) -> Span | None:
-    """A child of the current request's span; None when it is not traced."""
+    """A child of the current request's span; None if the request is not traced."""
     span = CURRENT_SPAN.get()
     return None if span is None else span.child(name, attributes)
 
 
 @contextmanager
 def traced(name: str, attributes: Attributes | None = None) -> Iterator[None]:
-    """Around what takes milliseconds: a child of the current request's span, if that is traced."""
+    """A child span of the current request around a block that takes milliseconds, if the request is traced."""
     span = start_child(name, attributes)
     try:
         yield
@@ -79,7 +79,7 @@ def traced(name: str, attributes: Attributes | None = None) -> Iterator[None]:
 
 
 class Tracer:
-    """Imported libraries are heavy: made only when traces are asked for."""
+    """Constructed only if traces are on, because OpenTelemetry is slow to import."""
 
     def __init__(self, *, service: str, instance: str, ratio: float, exporter: "SpanExporter") -> None:
         from kafscale.runtime.span_delivery import BoundedDelivery
@@ -92,23 +92,23 @@ class Tracer:
         self._provider.add_span_processor(self.delivery)
         self._tracer = self._provider.get_tracer("kafscale")
         self._ratio = ratio
-        self._random = random.Random()  # noqa: S311  (chooses what to look at, hides nothing)
+        self._random = random.Random()  # noqa: S311  (samples requests, not a secret)
 
     def start_root(self, name: str, attributes: Attributes | None = None) -> Span | None:
-        """At the front door; None for a request that is not sampled."""
+        """A root span at the front door; None if the request is not sampled."""
         if self._random.random() >= self._ratio:
             return None
         return self.start(name, None, "server", attributes)
 
     def start_request(self, meta: RequestMeta) -> Span | None:
-        """In a service: a child of meta.traceparent; None when that is not sampled."""
+        """In a service, a child of meta.traceparent; None if the request is not sampled."""
         if meta.traceparent is None or not meta.traceparent.endswith(SAMPLED):
             return None
         name = f"{api_label(meta.api_key)} v{meta.api_version}"
         return self.start_below(meta.traceparent, name, "server", request_attributes(meta))
 
     def start_below(self, traceparent: str, name: str, kind: Kind, attributes: Attributes) -> Span:
-        """A child of a span of another process, or of one that is known by its traceparent alone."""
+        """A child of a span that is known only by its traceparent, such as a span of another process."""
         from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
         trace_id, span_id = int(traceparent[3:35], 16), int(traceparent[36:52], 16)
@@ -124,7 +124,7 @@ class Tracer:
         attributes: Attributes | None,
         links: Any = None,
     ) -> Span:
-        """Of exactly this parent, whatever the task at hand works for."""
+        """A span with exactly this parent; the current task's span is ignored."""
         from opentelemetry.context import Context
         from opentelemetry.trace import SpanKind, set_span_in_context
 
@@ -135,7 +135,7 @@ class Tracer:
         return Span(self, span)
 
     def close(self) -> None:
-        """Sends what is left, for some seconds at most: call it in a thread."""
+        """Exports the waiting spans for at most a few seconds. Call it in a thread."""
         self.delivery.close()
 
 
@@ -145,7 +145,9 @@ def request_attributes(meta: RequestMeta) -> dict[str, str | int]:
         "kafka.api": api_label(meta.api_key),
         "kafka.api_version": meta.api_version,
         "kafka.correlation_id": meta.correlation_id,
-        "kafscale.connection_id": str(meta.connection_id),  # of 64 bits, more than an attribute holds
+        "kafscale.connection_id": str(
+            meta.connection_id
+        ),  # 64 bits unsigned, which does not fit in an integer attribute
     }
     if meta.client_id is not None:
         attributes["kafka.client_id"] = meta.client_id[:CLIENT_ID_SHOWN]
@@ -153,7 +155,7 @@ def request_attributes(meta: RequestMeta) -> dict[str, str | int]:
 
 
 def open_tracer(service: str, instance: str, settings: "ServiceSettings") -> Tracer | None:
-    """None without an exporter, and at a front door that samples nothing. Others need no ratio: they follow."""
+    """None without an exporter, and at a front door whose ratio is 0. The ratio does not matter to other services."""
     kind, ratio = settings.trace_exporter_kind, settings.trace_ratio
     if kind is None or (service == FRONT_DOOR and ratio <= 0):
         return None

@@ -1,28 +1,27 @@
-"""Every key in etcd and every object name, as this process writes and reads them.
+"""Every key in etcd and every object name. Pure.
 
-etcd keys live under /kafscale/{namespace}/, objects under {namespace}/. Both are persisted and must
-stay as they are. Topic ids stand in hex, partitions in plain decimal, slots in two digits, names and
-groups percent-encoded (legal topic names come out unchanged), so that one prefix never catches a
-neighbour. Segments and indexes have the specification's names; everything else in the bucket is below
-`@kafscale`, which no topic name can be.
+etcd keys begin with /kafscale/{namespace}/, objects with {namespace}/. Both are persisted and must not change. Topic
+ids are written in hex, partitions in decimal, slots with two digits, names and groups percent-encoded (legal topic
+names do not change by that). So a prefix never matches the keys of another name. Segments and indexes have the names
+of the specification; all other objects are below `@kafscale`, which is no legal topic name.
 
     live/{role}/{node_id}/{boot_id}   a running instance; bound to its lease
-    node/{role}/{node_id}             who holds the node id; bound to the same lease
-    cluster                           the cluster's id, made once
+    node/{role}/{node_id}             the holder of the node id; bound to the same lease
+    cluster                           the cluster's id, created once
     t/{topic}                         a topic: id, partitions, configs, state
     p/{topic_id}/{partition}          head: lock, fence, commit record, high watermark
     m/{topic_id}/{partition}          meta: log start, manifests
-    o/{topic_id}/{partition}          epoch and owner, for those who only route
+    o/{topic_id}/{partition}          epoch and owner, for processes that only route
     e/{topic}                         highest leader epoch the name ever used; outlives the topic
     pid/next                          first producer id that no block holds yet
-    cs/{slot}                         who coordinates the groups of the slot
+    cs/{slot}                         the coordinator of the slot's groups
     g/{slot}/{group}                  a group: its generation or epoch; of a classic one its members
-    g/{slot}/{group}/{m|a|t}/{member} what a member of a consumer group said, what it has and should have
+    g/{slot}/{group}/{m|a|t}/{member} a consumer group's member: its subscription, its assignment, its target
     c/{slot}/{group}/{topic_id}/{partition}   an offset that the group has committed
     gc/{group}                        configs of a group
     job/{name}                        when a job of upkeep last ended well
-    job-place/{name}                  behind which log its next run goes on
-    pass/{topic_id}/{partition}       a pass of compaction that is not at its end
+    job-place/{name}                  the log after which its next run continues
+    pass/{topic_id}/{partition}       an unfinished pass of compaction
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SlotId = NewType("SlotId", int)
 TOPIC_ID_BYTES = 16
 
 META_TOPIC_ID = "kfs-topic-id"
-"""Metadata of a segment and an index says whose attempt it is: an orphan can be told from what was committed."""
+"""Metadata names of a segment and its index. They identify the attempt, so that an orphan can be recognized."""
 META_EPOCH = "kfs-epoch"
 META_ATTEMPT = "kfs-attempt"
 META_LAST = "kfs-last"
@@ -57,7 +56,7 @@ _LAG_SAMPLES = re.compile(
 
 
 class UnknownKey(UnreadableValue):
-    """A key under one of our prefixes that this version did not write."""
+    """A key under a known prefix that this version does not write."""
 
     def __init__(self, key: bytes | str) -> None:
         super().__init__(f"{key!r} is not a key of this version of KafScale")
@@ -66,7 +65,7 @@ class UnknownKey(UnreadableValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentName:
-    """What the name of a segment or an index says."""
+    """The parts of the name of a segment or an index."""
 
     topic: str
     partition: int
@@ -76,21 +75,21 @@ class SegmentName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSamplesName:
-    """What the name of a file of lag samples says; its time is cut to the second."""
+    """The parts of the name of a file of lag samples; its time has a resolution of a second."""
 
     at_ms: int
     kind: str
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The first key after all keys that begin with `prefix`."""
+    """The first key after all keys with this prefix."""
     stripped = prefix.rstrip(b"\xff")
     assert stripped, "a prefix of nothing but 0xff has no end"
     return stripped[:-1] + bytes((stripped[-1] + 1,))
 
 
 def index_beside(segment_key: str) -> str:
-    """The name of a segment's index, wherever the segment stands."""
+    """The name of a segment's index, in any folder."""
     assert segment_key.endswith(".kfs"), segment_key
     return segment_key.removesuffix(".kfs") + ".index"
 
@@ -200,7 +199,7 @@ class Keyspace:
         return self.commits_prefix(slot, group) + _suffix(topic_id, partition)
 
     def commits_prefix(self, slot: SlotId | None = None, group: str | None = None) -> bytes:
-        """Of everything, of a slot, or of one group in it."""
+        """The prefix of all offsets, of a slot's, or of one group's."""
         assert slot is not None or group is None, "a group is in a slot"
         group_part = b"" if group is None else f"{quote(group, safe='')}/".encode()
         return self._etcd + b"c/" + _slot_part(slot) + group_part
@@ -254,7 +253,7 @@ class Keyspace:
         return _slot(key, self._rest(key, self.slot_claims_prefix()))
 
     def parse_in_group(self, key: bytes) -> tuple[SlotId, str, tuple[str, str] | None]:
-        """Slot, group, and of a key beneath the group's: kind and member id."""
+        """Slot and group; for a member's key also its kind and the member id."""
         slot, *parts = self._rest(key, self.groups_prefix()).split(b"/")
         if len(parts) not in (1, 3):
             raise UnknownKey(key)
@@ -308,19 +307,19 @@ class Keyspace:
         return f"{self.namespace}/{OWN_TREE}/producers/{topic_id.hex()}/"
 
     def compacted_key(self, topic_id: TopicId, partition: int, base: int, uuid: str) -> str:
-        """A segment that compaction wrote; its index stands beside it (`index_beside`)."""
+        """A segment that compaction wrote; its index is in the same folder (`index_beside`)."""
         return f"{self.compacted_prefix(topic_id)}{partition}/{base:020d}-{uuid}.kfs"
 
     def compacted_prefix(self, topic_id: TopicId) -> str:
         return f"{self.namespace}/{OWN_TREE}/compacted/{topic_id.hex()}/"
 
     def lag_samples_key(self, at_ms: int, kind: str, uuid: str) -> str:
-        """`kind` and the time of day stand in the name, so that a reader takes only what it needs."""
+        """The name contains `kind` and the time of day, so that a reader can select files by name."""
         at = datetime.fromtimestamp(at_ms // 1000, UTC)
         return f"{self.lag_hour_prefix(at_ms)}{at:%H%M%S}-{kind}-{uuid}.parquet"
 
     def lag_hour_prefix(self, at_ms: int) -> str:
-        """Folders that other programs take for columns (Hive's way)."""
+        """Folders in Hive's form, which other programs read as columns."""
         at = datetime.fromtimestamp(at_ms // 1000, UTC)
         return f"{self.lag_prefix()}dt={at:%Y-%m-%d}/hour={at:%H}/"
 
@@ -328,7 +327,7 @@ class Keyspace:
         return f"{self.namespace}/{OWN_TREE}/lag/"
 
     def parse_lag_samples(self, key: str) -> LagSamplesName | None:
-        """None for anything that is no file of lag samples of this namespace."""
+        """None if the object is not a file of lag samples of this namespace."""
         prefix = self.lag_prefix()
         found = _LAG_SAMPLES.fullmatch(key[len(prefix) :]) if key.startswith(prefix) else None
         if found is None:
@@ -340,7 +339,7 @@ class Keyspace:
         return LagSamplesName(at_ms=int(at.timestamp()) * 1000, kind=found["kind"])
 
     def parse_segment(self, key: str) -> SegmentName | None:
-        """None for anything that is not a segment or an index of this namespace."""
+        """None if the object is not a segment or an index of this namespace."""
         prefix = self.namespace + "/"
         found = _SEGMENT.fullmatch(key[len(prefix) :]) if key.startswith(prefix) else None
         if found is None:

@@ -1,8 +1,8 @@
-"""What can be wrong with a stored value, and the version of its meaning.
+"""The schema version of stored values, and the error for a value that cannot be read.
 
-The law: damage harms what the value is about, never a process. Whoever reads a stored value takes `UnreadableValue`
-for the world's failure. A reader that meets a higher schema refuses with a sentence: guessing at a value that a newer
-KafScale wrote could lose records. What happens to each kind of value is the table of docs/protocol/damage.md.
+The law: a damaged value affects only the data that it describes, never a process. Code that reads a stored value treats
+`UnreadableValue` as an external failure. A reader refuses a value with another schema: to guess at a value that a newer
+KafScale wrote could lose records. The table of docs/protocol/damage.md lists the effect for each kind of value.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ SCHEMA = 1
 
 
 class UnreadableValue(Exception):
-    """Something is stored there, and this version cannot read it. It is never taken for absent."""
+    """This version cannot read a stored value. The value is never treated as absent."""
 
 
 class UnknownSchema(UnreadableValue):
-    """A stored value was written by a newer KafScale, or by something else."""
+    """A newer KafScale or another program wrote the value."""
 
     def __init__(self, what: str, found: int) -> None:
         super().__init__(

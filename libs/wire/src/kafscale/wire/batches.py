@@ -1,8 +1,8 @@
-"""Record batches (magic 2) from the outside: 61 bytes of header, a CRC over the rest, records left closed.
+"""Record batches (magic 2) without their records: 61 bytes of header, and a CRC over the rest.
 
-Everything from `attributes` to the end is under the CRC. In front of it stand the three fields that a broker
-writes: base offset, batch length and leader epoch; so a batch is placed in a log without touching records.
-What a client got wrong is an ErrorCode, and the one that Kafka's own log answers where it has an answer.
+The CRC covers everything from `attributes` to the end. The three fields that a broker writes precede it: base offset,
+batch length and leader epoch. So a batch is placed in a log without touching its records. A client's mistake is an
+ErrorCode, the same as in Kafka's log where Kafka has one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _CRC_START: Final = 21
 _MAX_TIMESTAMP_OFFSET: Final = 35
 RECORD_BYTES_MIN: Final = 7
 RECORDS_MAX: Final = 1_000_000
-"""In one batch that a client sends; as many as librdkafka lets a producer collect. A header's count is believed until
-the batch is opened, and without a bound a few kilobytes claim ten million records, which are then read one by one."""
+"""Limit of one batch from a client; librdkafka's limit for a producer. The header's count is checked only when the
+batch is opened. Without a bound, a few kilobytes could claim ten million records, which are then read one by one."""
 TIMESTAMP_NONE: Final = -1
 
 CODEC_MASK: Final = 0x07
@@ -74,7 +74,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def codec(self) -> Codec:
-        """The codec; ValueError for the three numbers that name none."""
+        """The codec. Raises ValueError for the three unused numbers."""
         return Codec(self.attributes & CODEC_MASK)
 
     @property
@@ -91,17 +91,17 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_batch_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The 61 bytes at `pos`, as they are: nothing in them has been checked."""
+    """Decodes the 61 bytes at `pos`, and checks only their number."""
     if len(buf) - pos < HEADER_SIZE:
         raise WireError("record batch", "shorter than its header", offset=pos)
     return BatchHeader(*_HEADER.unpack_from(buf, pos))
 
 
 def split_batches(record_set: Buffer) -> list[tuple[BatchHeader, memoryview]]:
-    """A record set cut into batches, each exactly as long as it says; none for an empty set.
+    """Splits a record set into batches, each exactly as long as its header says; none for an empty set.
 
     A WireError carries the code to answer: INVALID_RECORD for the message sets of magic 0 and 1,
-    CORRUPT_MESSAGE for a length that does not fit what is there.
+    CORRUPT_MESSAGE for a length that does not fit the available bytes.
     """
     return list(each_batch(record_set))
 
@@ -128,17 +128,16 @@ def each_batch(record_set: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def validate_batch(header: BatchHeader, batch: Buffer, *, transactions: bool = False) -> ErrorCode:
-    """What is wrong with a batch that a client sends, by header and CRC alone; NONE when nothing is.
+    """Checks header and CRC of a batch from a client; NONE if both are correct.
 
-    Without `transactions` a transactional batch is INVALID_REQUEST: it must never be stored by a server
-    that would not keep its promise.
+    Without `transactions` a transactional batch is INVALID_REQUEST: a server without transactions must never store it.
     """
     if header.magic != MAGIC:
         return ErrorCode.INVALID_RECORD if header.magic in (0, 1) else ErrorCode.CORRUPT_MESSAGE
     size = len(batch)
     if LENGTH_OFFSET + header.batch_length != size or size < HEADER_SIZE or not has_valid_crc(header, batch):
         return ErrorCode.CORRUPT_MESSAGE
-    if not 0 <= header.attributes <= _CODEC_MAX:  # else there is a codec that we know, and no flag
+    if not 0 <= header.attributes <= _CODEC_MAX:  # else the codec is known and no flag is set
         error = _attributes_error(header, transactions)
         if error:
             return error
@@ -146,7 +145,7 @@ def validate_batch(header: BatchHeader, batch: Buffer, *, transactions: bool = F
 
 
 def has_valid_crc(header: BatchHeader, batch: Buffer) -> bool:
-    """Whether the bytes behind the CRC are those it was made of; for stored batches too."""
+    """Whether the CRC is correct; for stored batches too."""
     return crc32c(memoryview(batch)[_CRC_START:]) == header.crc
 
 
@@ -191,12 +190,12 @@ def patch_batch(buf: bytearray | memoryview, base_offset: int, leader_epoch: int
 def placed_batch(
     header: BatchHeader, batch: memoryview, base_offset: int, leader_epoch: int
 ) -> tuple[bytes, memoryview]:
-    """The same for bytes that cannot be written to: 16 new bytes, and the rest by reference."""
+    """The same for read-only bytes: 16 new bytes, and the rest by reference."""
     return _PLACE.pack(base_offset, header.batch_length, leader_epoch), batch[_MAGIC_OFFSET:]
 
 
 def stamp_log_append_time(buf: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Gives every record of a batch the log's time; the records stay closed, only the CRC is made again."""
+    """Sets the log append time of a batch and computes its CRC again. The records stay closed."""
     view = memoryview(buf)
     (attributes,) = _ATTRIBUTES.unpack_from(view, _CRC_START)
     _ATTRIBUTES.pack_into(view, _CRC_START, attributes | LOG_APPEND_TIME)
@@ -205,7 +204,7 @@ def stamp_log_append_time(buf: bytearray | memoryview, timestamp_ms: int) -> Non
 
 
 def pack_batch(header: BatchHeader, body: Buffer) -> bytearray:
-    """A batch from its header's fields and its (already compressed) records; length and CRC are made here."""
+    """A batch from its header's fields and its (already compressed) records. Computes length and CRC."""
     fields = msgspec.structs.astuple(header)
     out = bytearray(HEADER_SIZE) + body
     _HEADER.pack_into(out, 0, fields[0], len(out) - LENGTH_OFFSET, *fields[2:4], 0, *fields[5:])

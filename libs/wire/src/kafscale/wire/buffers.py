@@ -1,5 +1,4 @@
-"""The shapes bytes have here: one contiguous buffer, or a scatter list that is never joined; and work on them that is
-long, as steps."""
+"""Types for bytes: one contiguous buffer, or a scatter list that is never joined. And a type for long work in steps."""
 
 from __future__ import annotations
 
@@ -11,4 +10,4 @@ RecordsOut: TypeAlias = bytes | bytearray | memoryview | Sequence[bytes | bytear
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
-"""Comes to its value in steps, so that whoever drives it can do something else in between."""
+"""A generator that returns its value after many steps, so that the caller can do other work in between."""

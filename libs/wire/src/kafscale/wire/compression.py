@@ -1,10 +1,10 @@
-"""The five codecs of record batches, each with a bound on what it may put out.
+"""The five codecs of record batches, each with a bound on its output.
 
-A kilobyte can hold a gigabyte, so nothing is decompressed without a limit: the output goes into a buffer
-that grows in steps up to the bound, and then the batch is refused. Snappy comes raw (librdkafka) or in
-snappy-java's frames (everybody else); we write the latter. LZ4 is written with independent blocks and without
-a content checksum, because Java clients refuse linked blocks. Inside messages of magic 0 the checksum of an
-LZ4 header is made of four bytes too many, and clients of that age want it so (KAFKA-3160).
+A kilobyte can hold a compressed gigabyte, so every decompression has a limit: the output goes into a buffer that grows
+in steps up to the bound, and beyond it the batch is refused. Snappy arrives raw (librdkafka) or in snappy-java's
+frames (all other clients); this module writes frames. It writes LZ4 with independent blocks and without a content
+checksum, because Java clients refuse linked blocks. In messages of magic 0 the checksum of an LZ4 header covers four
+bytes too many, and clients of that age expect it (KAFKA-3160).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ZSTD_LEVEL_DEFAULT: Final = 3
 _LZ4_FAST: Final = 0
 _LZ4_PORTION_BYTES: Final = 64 << 10
 _ZSTD_LEVELS: Final = ((1 << 20, 19), (8 << 20, 12))
-"""Up to so many bytes, at most this level: none takes longer than about a second and a half."""
+"""(bytes, level): a body of up to so many bytes gets at most this level, so that none takes longer than about 1.5 s."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES: Final = 32 << 10
@@ -48,14 +48,14 @@ class Codec(IntEnum):
 
 
 class Compression(NamedTuple):
-    """A codec and how hard it tries: `level` is Kafka's `compression.<codec>.level`, None is cramjam's default."""
+    """A codec and its level: Kafka's `compression.<codec>.level`; None is cramjam's default."""
 
     codec: Codec
     level: int | None = None
 
 
 def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
-    """The records of a batch as its codec stores them."""
+    """Compresses the records of a batch."""
     match codec:
         case Codec.NONE:
             return data
@@ -70,9 +70,9 @@ def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
 
 
 def _lz4_compress(data: bytes, level: int | None) -> bytes:
-    """In small portions: this compressor keeps other threads from running Python while it works.
+    """Compresses in small portions, because this compressor holds the GIL while it works.
 
-    As in Java's clients, Kafka's default level is that of the fast compressor, and each other one of the slow one.
+    As in Java's clients, Kafka's default level selects the fast compressor, and every other level the slow one.
     """
     level = _LZ4_FAST if level == LZ4_LEVEL_DEFAULT else level
     frame = cramjam.lz4.Compressor(level=level, block_linked=False, content_checksum=False)
@@ -82,7 +82,7 @@ def _lz4_compress(data: bytes, level: int | None) -> bytes:
 
 
 def _zstd_level(size_bytes: int, level: int | None) -> int | None:
-    """The highest levels take a second for a megabyte and hundreds of megabytes of memory: large bodies get less."""
+    """The highest levels take a second and hundreds of megabytes for a megabyte, so large bodies get a lower level."""
     if level is None:
         return None
     most = next((most for size_max, most in _ZSTD_LEVELS if size_bytes <= size_max), ZSTD_LEVEL_DEFAULT)
@@ -119,7 +119,7 @@ def _steps(data: Buffer) -> Iterator[bytes]:
 
 
 def decompress(codec: Codec, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The records behind a batch's header; more than `bytes_max`, or a broken frame, is a WireError."""
+    """Decompresses the records of a batch. More than `bytes_max`, or a broken frame, is a WireError."""
     try:
         match codec:
             case Codec.NONE:
@@ -133,8 +133,8 @@ def decompress(codec: Codec, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTE
 
 
 def _too_large(codec: Codec, bytes_max: int) -> WireError:
-    """A client that splits a batch of too many bytes (as Java's does on this code) gets its records through."""
-    reason = f"{codec.name.lower()}: more than {bytes_max} bytes come out"
+    """MESSAGE_TOO_LARGE, on which Java's client splits the batch and sends its records again."""
+    reason = f"{codec.name.lower()}: decompresses to more than {bytes_max} bytes"
     return WireError("compressed records", reason, code=ErrorCode.MESSAGE_TOO_LARGE)
 
 

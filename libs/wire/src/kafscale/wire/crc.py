@@ -1,6 +1,6 @@
 """CRC-32C, the checksum of record batches and segments.
 
-awscrt's hardware path (21 GB/s) takes any contiguous buffer without a copy; nothing else is kept from it.
+awscrt uses the CPU's instruction (21 GB/s) and accepts any contiguous buffer without a copy.
 """
 
 from __future__ import annotations

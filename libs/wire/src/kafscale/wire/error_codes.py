@@ -1,4 +1,4 @@
-"""The error codes of a response, wherever in it they stand. Generated responses call each of them `error_code`."""
+"""The error codes of a response, at any depth. Every generated response names such a field `error_code`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ERROR_CODE: Final = "error_code"
 
 
 def error_codes(message: msgspec.Struct) -> Iterator[int]:
-    """Those that are not zero, each as often as it stands there."""
+    """All error codes that are not zero, each as often as it occurs."""
     code = getattr(message, ERROR_CODE, 0)
     if code:
         yield code
@@ -26,7 +26,7 @@ def error_codes(message: msgspec.Struct) -> Iterator[int]:
 
 
 def _codes_of(entries: Sequence[msgspec.Struct]) -> Iterator[int]:
-    """A cluster's Metadata has one for each of its partitions, so the innermost are gone through at once."""
+    """A large Metadata response has one per partition, so the innermost level is one list comprehension."""
     if not _parts(type(entries[0])):
         yield from [code for entry in entries if (code := getattr(entry, ERROR_CODE))]
         return
@@ -36,7 +36,7 @@ def _codes_of(entries: Sequence[msgspec.Struct]) -> Iterator[int]:
 
 @cache
 def _parts(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """The fields in which error codes may stand: looked up once per kind of response."""
+    """The fields that may contain error codes, computed once per type of response."""
     return tuple(
         name
         for name, hint in get_type_hints(kind).items()
@@ -49,7 +49,7 @@ def _has_codes(kind: type[msgspec.Struct]) -> bool:
 
 
 def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
-    """Of `Part`, `list[Part]` and each of them or None."""
+    """The struct in `Part`, `list[Part]`, `Part | None` or `list[Part] | None`."""
     if get_origin(hint) in (list, UnionType):
         return next((found for inner in get_args(hint) if (found := _struct_in(inner))), None)
     return hint if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else None

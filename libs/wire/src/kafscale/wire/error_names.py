@@ -1,4 +1,4 @@
-"""What Kafka calls an error code: the name that labels, logs and traces show."""
+"""Kafka's name of an error code, for labels, logs and traces."""
 
 from typing import Final
 
@@ -8,5 +8,5 @@ _NAMES: Final = {int(code): code.name for code in ErrorCode}
 
 
 def error_name(code: int) -> str:
-    """Such as `NOT_LEADER_OR_FOLLOWER`; the number of a code that is not known."""
+    """Such as `NOT_LEADER_OR_FOLLOWER`; for an unknown code its number."""
     return _NAMES.get(code, str(code))

@@ -1,7 +1,7 @@
-"""Errors as rows: code, name, whether a client retries it, and the sentence that clients print.
+"""Kafka's error codes: code, name, whether a client retries, and the message that clients print.
 
-The rows are Kafka's own (clients 4.3). A client's mistake is one of these values in a reply; bytes that
-are not a Kafka message at all are a WireError, the one exception this package raises.
+The values are Kafka's (clients 4.3). A client's mistake is one of these values in a reply. Bytes that are not a Kafka
+message are a WireError, the only exception of this package.
 """
 
 from __future__ import annotations
@@ -368,9 +368,9 @@ class ErrorCode(IntEnum):
 
 
 class WireError(ValueError):
-    """Bytes that cannot be read as what they claim to be, or a value that the version cannot carry.
+    """Malformed bytes, or a value that the version cannot encode.
 
-    `code` is what a server answers where it can still answer.
+    `code` is the error that a server answers if it can still answer.
     """
 
     def __init__(
@@ -390,7 +390,7 @@ class WireError(ValueError):
         self.code = code
 
     def inside(self, message: str, version: int) -> None:
-        """Adds, on the way out, which message in which version the wrong field was in."""
+        """Adds the message and the version that the wrong field belongs to."""
         self.what = message if self.what == message else f"{message}.{self.what}"
         self.version = version
 

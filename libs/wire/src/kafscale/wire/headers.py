@@ -1,4 +1,4 @@
-"""The headers in front of every request and response body.
+"""The headers that precede every request and response body.
 
 The client id stays a plain nullable string in every version, so that a server can read it from a request
 whose version it does not know. A response's header is the correlation id and, when flexible, one tag count.
@@ -22,7 +22,7 @@ CLIENT_ID_BYTES_MAX = 32767
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """Who asks what, and the number that the answer must carry."""
+    """The API and version of a request, its client, and the correlation id that the response must carry."""
 
     api_key: int
     api_version: int

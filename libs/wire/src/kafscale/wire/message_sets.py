@@ -3,10 +3,10 @@
 A set is messages end to end: offset, size, CRC-32 of all that follows it, magic, attributes, in magic 1 a
 timestamp (KIP-32), key, value. A compressed set is one message, the wrapper, whose value is a set: its offset is
 that of the last message in it; inside stand the log's own offsets in magic 0, and offsets from 0 on in magic 1
-(KIP-31). Wrappers do not nest. What is wrong with a set is a WireError whose code is what Kafka's log answers.
+(KIP-31). Wrappers do not nest. An invalid set is a WireError with the code of Kafka's log.
 To a batch: each wrapper becomes one batch of its codec, each run of plain messages one uncompressed batch; magic 0
 has no time, so its records get -1. To a message set: headers, producers and sequences have no place in it and are
-left out, and so are whole control batches (KIP-98); batches of zstd cannot be told at all.
+left out, and so are whole control batches (KIP-98). Batches of zstd cannot be converted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import Record, append_record, records_in
 
 STEP_RECORDS: Final = 200
-"""Opened between two steps: about a millisecond."""
+"""Records opened between two steps: about a millisecond."""
 TIMESTAMP_MAX: Final = (1 << 63) - 2
 """Kept below the end of the range, so that a difference to -1 still fits."""
 
@@ -54,11 +54,11 @@ _FIELDS = {0: Struct(">BB"), 1: Struct(">BBq")}
 _SIZE_MIN: Final = {0: 14, 1: 22}
 
 Message = tuple[int, Record]
-"""The attributes, and what a message says; a wrapper's value is its set."""
+"""The attributes and the fields of a message; the value of a wrapper is its set."""
 
 
 def is_message_set(record_set: Buffer) -> bool:
-    """Whether the first magic byte is that of a message; the same place as in a batch."""
+    """Whether the first magic byte is that of a message; its position is the same as in a batch."""
     return len(record_set) > _MAGIC_AT and record_set[_MAGIC_AT] < MAGIC
 
 
@@ -119,9 +119,9 @@ def message_sets_of(
     each record is opened.
 
     The first is always there; then as many as fit into `bytes_max`. Plain messages below `from_offset` are left out, a
-    compressed batch is told whole, as Kafka does. No more than `opened_bytes_max` come out of a batch and no more than
-    `records_max` records are opened: MESSAGE_TOO_LARGE. A WireError is about the first batch; a later one ends the
-    answer.
+    compressed batch is converted as a whole, as in Kafka. No more than `opened_bytes_max` come out of a batch and no
+    more than `records_max` records are opened: MESSAGE_TOO_LARGE. A WireError is about the first batch; a later one
+    ends the answer.
     """
     out: list[bytes] = []
     size = 0
@@ -161,7 +161,7 @@ def _magic_of(data: bytes) -> int:
 
 
 def _messages(data: bytes, magic: int) -> Iterator[Message]:
-    """Message by message, each of this magic, whole, and with the checksum it says."""
+    """Yields message by message; each has this magic, is complete, and has a correct checksum."""
     end = len(data)
     pos = 0
     while pos < end:
@@ -224,7 +224,7 @@ def _inner(inside: bytes, magic: int) -> Iterator[Record]:
 
 
 def _shift(inside: bytes, last_offset: int) -> int:
-    """What makes inner offsets of magic 1 the log's. Versions of librdkafka leave the wrapper's at 0."""
+    """The number to add to inner offsets of magic 1. Some versions of librdkafka leave the wrapper's offset at 0."""
     if not last_offset:
         return 0
     last = 0
@@ -258,7 +258,7 @@ class _Batches:
         self._newest = max(self._newest, timestamp)
 
     def end(self, codec: Codec) -> None:
-        """What came since the last end is a batch, if anything came."""
+        """Ends a batch, if records were added since the last end."""
         if not self._count:
             return
         header = BatchHeader(
@@ -287,7 +287,7 @@ class _Batches:
 def _message_set(
     header: BatchHeader, batch: Buffer, magic: int, from_offset: int, opened_bytes_max: int
 ) -> Steps[bytes]:
-    """One batch as a message set: plain messages, or one wrapper. Empty when nothing of it can be told."""
+    """One batch as a message set: plain messages, or one wrapper. Empty if no record of it can be converted."""
     if header.is_control:
         return b""
     number = header.attributes & CODEC_MASK

@@ -1,7 +1,7 @@
-"""One walk over a batch's records, and the readers that make no records of them.
+"""One walk over a batch's records, and readers that create no record objects.
 
 The walk is bounded by the batch's own count and by limits on records and decompressed bytes; any varint, length or
-count that does not fit is a WireError. Headers, of which a small batch may hold millions, have a budget.
+count that does not fit is a WireError. A small batch may hold millions of headers, so their number has a budget.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from kafscale.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
 from kafscale.wire.errors import ErrorCode, WireError
 
 HEADERS_MAX: Final = 1_000_000
-"""Of all records of a batch: a second's work, and two hundred megabytes where they are made."""
+"""Headers of all records of a batch: about a second of CPU, and 200 MB if header objects are created."""
 PORTION: Final = 256
-"""Records, or headers of one record, that are looked at without a pause."""
+"""Records, or headers of one record, that are read without a pause."""
 _NAME_PORTION_BYTES: Final = 64 << 10
 VARINT_BYTES: Final = range(0, 35, 7)
 VARLONG_BYTES: Final = range(0, 70, 7)
 
 
 class HeaderBudget:
-    """How many headers of records may still be looked at; one for each batch, or for batches that came together."""
+    """The number of record headers that may still be read, for one batch or for several batches together."""
 
     __slots__ = ("_left", "_max")
 
@@ -33,7 +33,8 @@ class HeaderBudget:
         self._max = self._left = headers_max
 
     def take(self, count: int) -> None:
-        """MESSAGE_TOO_LARGE where they are too many: a client that splits such a batch gets its records through."""
+        """Raises MESSAGE_TOO_LARGE beyond the budget, on which a client splits the batch and sends its records
+        again."""
         self._left -= count
         if self._left < 0:
             reason = f"over {self._max} headers in its records"
@@ -54,11 +55,11 @@ def places_in(batch: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iter
 
 
 def keyless_in(body: bytes, header: BatchHeader, budget: HeaderBudget | None = None) -> Iterator[list[int]]:
-    """The places of the records without a key in a batch's (decompressed) body, in portions.
+    """The positions of the records without a key in a batch's (decompressed) body, in portions.
 
-    For a caller that must not be stopped for long by a large batch: each portion is a fraction of a millisecond's work,
-    and no record is made. Offsets that do not follow one another are INVALID_RECORD, more headers than the budget has
-    are MESSAGE_TOO_LARGE; what is misshaped is another WireError.
+    A large batch does not block the caller for long: each portion takes a fraction of a millisecond, and no record
+    object is created. Offsets that are not consecutive are INVALID_RECORD, headers beyond the budget are
+    MESSAGE_TOO_LARGE; malformed bytes are another WireError.
     """
     budget = budget or HeaderBudget()
     keyless: list[int] = []
@@ -91,8 +92,8 @@ def keyless_in(body: bytes, header: BatchHeader, budget: HeaderBudget | None = N
 
 
 def earliest_in(body: bytes, header: BatchHeader) -> Steps[int | None]:
-    """The least timestamp of the records of a batch's (decompressed) body, in portions as `keyless_in`; without those
-    that have none. None: all are without. Keys, values and headers stay closed."""
+    """The smallest timestamp of the records of a batch's (decompressed) body, in portions as in `keyless_in`. Records
+    without a timestamp are ignored; None if no record has one. Keys, values and headers stay closed."""
     first = header.base_timestamp
     earliest: int | None = None
     for number, (delta, _, _, _) in enumerate(walk(header, body), 1):
@@ -118,8 +119,8 @@ def body_of(header: BatchHeader, batch: Buffer, bytes_max: int) -> bytes:
 
 
 def walk(header: BatchHeader, body: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """The one way through a batch: of each record (timestamp delta, offset delta, where its key begins, where the
-    record ends). What lies between is left closed, so a step costs the same whatever a record holds."""
+    """Yields (timestamp delta, offset delta, start of the key, end of the record) for each record of a batch. The bytes
+    in between stay closed, so each step costs the same."""
     count, size_all = header.records_count, len(body)
     if count > RECORDS_MAX:
         raise WireError("record batch", f"{count} records", code=ErrorCode.MESSAGE_TOO_LARGE)
@@ -169,7 +170,7 @@ def headers_bounded(pos: int, end: int, count: int, budget: HeaderBudget) -> Non
 def _past_headers(
     body: bytes, pos: int, end: int, count: int, budget: HeaderBudget
 ) -> Generator[list[int], None, int]:
-    """The position behind a record's headers; portions are empty. Their names must be text."""
+    """The position after a record's headers; portions are empty. Header names must be UTF-8."""
     headers_bounded(pos, end, count, budget)
     for number in range(1, count + 1):
         start = pos
@@ -195,7 +196,7 @@ def _past_long_name(body: bytes, pos: int, end: int) -> Iterator[list[int]]:
 
 
 def signed(data: bytes, pos: int, shifts: range) -> tuple[int, int]:
-    """A zigzag varint of at most as many bytes as there are shifts. Unrolled: most have one byte or two."""
+    """A zigzag varint of at most one byte per shift. Unrolled, because most have one or two bytes."""
     byte = data[pos]
     if byte < 128:
         return byte >> 1 ^ -(byte & 1), pos + 1

@@ -1,9 +1,9 @@
-"""Record batches from the inside: records read one by one, and batches made of records.
+"""The records of batches: reads records one by one, and builds batches of records.
 
-Brokers rarely need this: only timestamps inside a batch, keys of compacted topics, and tools open it.
-The walk over a batch's records is in `record_walk`, with its bounds and the readers that make no records. What a
-record's headers hold can be a hundred times as large in memory as on the wire: their number has a limit, and a caller
-that does not need them leaves them closed. What concerns whole batches is in `batches` and offered here too.
+Brokers rarely need this: they open a batch only for timestamps, for keys of compacted topics, and in tools. The walk
+over a batch's records, with its bounds, is in `record_walk`. Header objects can take a hundred times the memory of
+their bytes on the wire, so their number has a limit, and a caller that does not need them leaves them closed. This
+module also exports the functions of `batches`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def records_in(
 
 
 def _records(header: BatchHeader, body: bytes, budget: HeaderBudget | None) -> Iterator[Record]:
-    """Without a budget the headers stay closed."""
+    """Yields the records. Without a budget the headers stay closed."""
     base, last, time = header.base_offset, header.last_offset_delta, header.base_timestamp
     stamp = header.max_timestamp if header.is_log_append_time else None
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -150,7 +150,7 @@ def build_batch(
     control: bool = False,
     log_append_time_ms: int | None = None,
 ) -> bytes:
-    """A batch as a producer sends it; the records' own offsets do not count, they are numbered from 0."""
+    """A batch as a producer sends it: offsets begin at 0, and the offsets in `records` are ignored."""
     first = records[0].timestamp if records else TIMESTAMP_NONE
     newest = max((record.timestamp for record in records), default=TIMESTAMP_NONE)
     flags = codec | transactional * TRANSACTIONAL | control * CONTROL
@@ -180,7 +180,7 @@ def _encode_records(records: Iterable[Record], first_timestamp: int) -> bytes:
 
 
 def append_record(out: bytearray, record: Record, *, timestamp_delta: int, offset_delta: int) -> None:
-    """One record as a batch's body holds it; its own offset and timestamp do not count."""
+    """Encodes one record for a batch's body; the record's offset and timestamp are ignored."""
     data = bytearray(b"\x00")
     data += signed_varint(timestamp_delta) + signed_varint(offset_delta)
     _append_nullable(data, record.key)

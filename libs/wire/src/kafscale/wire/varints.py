@@ -1,8 +1,8 @@
-"""Unsigned varints and the tagged fields nobody knows, for headers and the generated schema.
+"""Unsigned varints and unknown tagged fields, for headers and the generated schema.
 
 An unsigned varint is at most five bytes and below 2**32. Unknown tagged fields are skipped, at most
-TAGS_MAX of them in one struct; as in Kafka their order is not checked. Running out of bytes shows as
-IndexError, or as an offset behind the end: the caller compares the offset with the end, once.
+TAGS_MAX of them in one struct; as in Kafka their order is not checked. If the bytes end early, a function raises
+IndexError or returns an offset behind the end; the caller compares the offset with the end once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TAGS_MAX: Final = 1024
 
 
 def uvarint(buf: Buffer, offset: int) -> tuple[int, int]:
-    """The number at `offset` and the offset behind it."""
+    """The number at `offset`, and the offset after it."""
     value = buf[offset]
     offset += 1
     return (value, offset) if value < 128 else uvarint_rest(buf, offset, value)
@@ -54,13 +54,13 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def skip_tags(buf: Buffer, offset: int) -> int:
-    """The offset behind a struct's tagged fields when none of them is known."""
+    """Skips a struct's tagged fields, all of them unknown. Returns the offset after them."""
     first = buf[offset]
     return skip_tags_rest(buf, offset + 1, first) if first else offset + 1
 
 
 def skip_tags_rest(buf: Buffer, offset: int, first: int) -> int:
-    """The offset behind tagged fields of which none is known; the first byte of their count has been read."""
+    """Like `skip_tags`, after the first byte of their count was read."""
     count, offset = uvarint_rest(buf, offset, first) if first > 127 else (first, offset)
     tags_bounded(count)
     for _ in range(count):
@@ -71,6 +71,6 @@ def skip_tags_rest(buf: Buffer, offset: int, first: int) -> int:
 
 
 def tags_bounded(count: int) -> None:
-    """Refuses a tag count that no client sends, before anybody loops over it."""
+    """Refuses a count of tags that no client sends, before a loop over it."""
     if count > TAGS_MAX:
         raise WireError("tagged fields", f"{count} of them, at most {TAGS_MAX} in one struct")

@@ -1,4 +1,5 @@
-"""Segments kept in redis for all instances: asked before the object store, and never needed."""
+"""A cache of segments in Redis that all instances share. Services read it before the object store, and never depend on
+it."""
 
 from kafscale.runtime.shared_cache.cache import Fill, SharedCache, SharedCacheLimits
 from kafscale.runtime.shared_cache.opening import BadRedisUrl, open_shared_cache

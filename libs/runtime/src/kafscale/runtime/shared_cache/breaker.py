@@ -1,9 +1,10 @@
-"""When to leave a cache that fails alone, and when to try it again. Pure: `now_ms` in, yes or no out.
+"""A circuit breaker: when to stop calling a cache that fails, and when to try again. Pure: the caller passes `now_ms`.
 
     CLOSED -- FAILURES_MAX in a row --> OPEN -- the wait is over --> HALF_OPEN -- success --> CLOSED
                                           ^----- failure: twice the wait -----'
 
-While half open one call goes through per wait: an outcome that never comes costs a wait and not the cache.
+While it is half open, one call per wait is allowed. If the outcome of that call never arrives, the next wait allows
+another.
 """
 
 from enum import IntEnum
@@ -15,7 +16,7 @@ WAIT_MAX_MS: Final = 30_000
 
 
 class BreakerState(IntEnum):
-    """The numbers are those of the metric."""
+    """The numbers are the values of the metric."""
 
     CLOSED = 0
     HALF_OPEN = 1
@@ -32,7 +33,7 @@ class Breaker:
         self._retry_at_ms = 0
 
     def allow(self, now_ms: int) -> bool:
-        """Whether a call may be made now. One that may is to be followed by `succeeded` or `failed`."""
+        """Whether a call may be made now. After an allowed call, report `succeeded` or `failed`."""
         if self.state is BreakerState.CLOSED:
             return True
         if now_ms < self._retry_at_ms:
@@ -42,7 +43,7 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """An outcome that comes late, after the breaker opened, is no news."""
+        """Ignored while the breaker is open: the call began before it opened."""
         if self.state is BreakerState.OPEN:
             return
         self.state = BreakerState.CLOSED

@@ -1,7 +1,8 @@
-"""Reads that never fail and fills that never wait: what goes wrong here costs speed and nothing else.
+"""The shared cache. Reads never fail and fills never block: an error here costs only speed.
 
-A read has a deadline that grows with the object, and a breaker ends the asking when the server does not answer. Fills
-stand in a line of bounded length and bytes, which count in the process's memory budget; past it they are dropped.
+A read has a deadline that grows with the object, and a circuit breaker stops the calls to a server that does not
+answer. Fills wait in a queue of bounded length and bytes. Their bytes count in the process's memory budget; beyond a
+bound, fills are dropped.
 """
 
 import asyncio
@@ -24,13 +25,13 @@ T = TypeVar("T")
 FILLS_WAITING_MAX: Final = 1_024
 FILL_BYTES_MAX: Final = 64 * MIB
 FILL_SHARE: Final = 0.9
-"""Fills take no memory when requests have nearly all of it."""
+"""Share of the memory budget beyond which fills are dropped, so that requests keep the rest."""
 FILLERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedCacheLimits:
-    """timeout_ms is for each MiB begun of the object, waiting for a connection included."""
+    """timeout_ms is per MiB of the object or part of it, and includes the wait for a connection."""
 
     timeout_ms: int
     max_object_bytes: int
@@ -41,7 +42,7 @@ class SharedCacheLimits:
 
 
 class Fill(NamedTuple):
-    """An object on its way in; its bytes are reserved."""
+    """An object to be written to the cache; its bytes are reserved."""
 
     key: str
     parts: Sequence[Buffer]
@@ -49,11 +50,11 @@ class Fill(NamedTuple):
 
 
 class CacheUnavailable(Exception):
-    """No answer, or none that is of use. What it was asked to do may or may not have been done."""
+    """The server did not answer, or not usefully. It may or may not have executed the call."""
 
 
 class CacheClient(Protocol):
-    """Each call waits as long as it takes: the caller has the deadline. Raises CacheUnavailable."""
+    """The cache server. A call has no deadline; the caller sets one. Each raises CacheUnavailable."""
 
     async def get(self, key: str) -> bytes | None: ...
 
@@ -83,7 +84,7 @@ class SharedCacheMetrics:
 
 
 class SharedCache:
-    """For one event loop; `run` makes the fills."""
+    """For one event loop. `run` it in a task: it writes the fills."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class SharedCache:
         self._fill_bytes = 0
 
     async def get(self, object_key: str, etag: str, size: int) -> memoryview | None:
-        """The object of `size` bytes; None when it is not there, and when anything went wrong."""
+        """The object of `size` bytes; None if the cache lacks it, or on any error."""
         if size > self._limits.max_object_bytes or not self._may_call():
             return None
         key = entry_key(object_key, etag)
@@ -125,17 +126,17 @@ class SharedCache:
         return found
 
     async def discard(self, object_key: str, etag: str) -> None:
-        """What was found is not the object that its name promises."""
+        """Deletes an entry whose content is wrong."""
         await self._delete(entry_key(object_key, etag))
 
     def fill(self, object_key: str, etag: str, parts: Sequence[Buffer]) -> None:
-        """Put the object in, soon, if there is room to wait. The parts must not change any more."""
+        """Queues the object, or drops it if there is no room. The parts must not change any more."""
         fill = self.prepare(object_key, etag, parts)
         if fill is not None:
             self.submit(fill)
 
     def prepare(self, object_key: str, etag: str, parts: Sequence[Buffer]) -> Fill | None:
-        """A fill whose bytes are reserved, for `submit` or `give_up` later; None when there is no room."""
+        """Reserves memory for a fill, for `submit` or `give_up` later; None if there is no room."""
         size = sum(map(len, parts))
         if size > self._limits.max_object_bytes:
             return None
@@ -157,7 +158,7 @@ class SharedCache:
         self._budget.release(fill.size)
 
     async def run(self) -> None:
-        """Makes the fills until cancelled, then hangs up."""
+        """Writes the fills until cancelled, then closes the connections."""
         try:
             async with asyncio.TaskGroup() as fillers:
                 for _ in range(FILLERS):
@@ -186,7 +187,7 @@ class SharedCache:
 
     async def _delete(self, key: str) -> None:
         self._metrics.corrupt.inc()
-        log.warning("shared_cache_entry_damaged", key=key)
+        log.warning("shared cache entry damaged", key=key)
         if not self._may_call():
             return
         try:
@@ -203,7 +204,8 @@ class SharedCache:
         return allowed
 
     async def _called(self, call: Awaitable[T], size: int) -> T:
-        """Within the deadline, and the breaker hears how it went. Raises CacheUnavailable, TimeoutError."""
+        """Makes a call within the deadline and reports its outcome to the breaker. Raises CacheUnavailable,
+        TimeoutError."""
         started_ms = self._clock.now_ms()
         before = self._breaker.state
         try:
@@ -215,10 +217,10 @@ class SharedCache:
             self._metrics.errors.inc()
             self._breaker.failed(self._clock.now_ms())
             if before is BreakerState.CLOSED and self._breaker.state is BreakerState.OPEN:
-                log.warning("shared_cache_left_alone", reason=str(error) or "no answer in time")
+                log.warning("shared cache unavailable", reason=str(error) or "no answer in time")
             raise
         finally:
             if before is not BreakerState.CLOSED and self._breaker.state is BreakerState.CLOSED:
-                log.info("shared_cache_used_again")
+                log.info("shared cache available")
             self._metrics.breaker.set(self._breaker.state)
             self._metrics.seconds.observe((self._clock.now_ms() - started_ms) / 1000)

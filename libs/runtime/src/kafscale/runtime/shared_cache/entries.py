@@ -22,7 +22,7 @@ def entry_key(object_key: str, etag: str) -> str:
 
 
 def sealed(parts: Sequence[Buffer]) -> bytes:
-    """The value for an object given in parts; a copy of it."""
+    """The value for an object in parts, as a copy."""
     crc = 0
     for part in parts:
         crc = crc32c(part, crc)
@@ -30,7 +30,7 @@ def sealed(parts: Sequence[Buffer]) -> bytes:
 
 
 def unsealed(value: bytes) -> memoryview | None:
-    """The object as a view of the value; None when it is not whole and intact."""
+    """The object as a view of the value; None if the value is cut short or damaged."""
     if len(value) < _HEAD.size:
         return None
     magic, crc = _HEAD.unpack_from(value)

@@ -1,4 +1,4 @@
-"""The shared cache as the settings name it, or none: redis-py is not even imported then."""
+"""Opens the shared cache that the settings name. Without one, redis-py is not imported."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from kafscale.runtime.shared_cache.cache import SharedCache, SharedCacheLimits, 
 
 
 class BadRedisUrl(Exception):
-    """The URL itself is not in the text: it holds a password."""
+    """The text does not contain the URL, which may hold a password."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ def open_shared_cache(
     metrics: Metrics,
     tasks: asyncio.TaskGroup,
 ) -> SharedCache | None:
-    """No I/O yet; its fills and its end are a task of `tasks`. Raises BadRedisUrl."""
+    """Does no I/O. A task of `tasks` writes the fills and closes the connections. Raises BadRedisUrl."""
     counted = SharedCacheMetrics(metrics)
     if settings.redis_url is None:
         return None

@@ -1,11 +1,11 @@
-"""The shared cache's server is redis. The one module that imports redis-py, and is itself imported only when it is on.
+"""The Redis client of the shared cache. The only module that imports redis-py; it is imported only if the cache is on.
 
-The connections are ours and not those of redis-py's pool: a call is cancelled at its deadline, and that
-pool may lose a connection for good when that happens while it takes one back.
+It manages its connections itself: a call is cancelled at its deadline, and redis-py's pool may lose a connection for
+good if it is cancelled while it takes one back.
 
-They are opened one at a time, and no call's deadline ends that: a look at DNS or a handshake may last longer than any
-call is worth, and one that is given up goes on in a thread. Calls given up by the dozen would take every thread that
-this process looks names up with, those of the object store among them.
+Connections are opened one at a time, and a call's deadline does not cancel that. A DNS lookup or a handshake may take
+longer than a call, and a cancelled lookup goes on in its thread. Many cancelled lookups would take all threads that
+this process uses for DNS, including those of the object store.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ OPENING_TIMEOUT_S: Final = 10
 
 
 class RedisClient:
-    """Made without I/O: a connection is opened by the first call that needs it. For one event loop."""
+    """For one event loop. The constructor does no I/O: the first call that needs a connection opens it."""
 
     def __init__(self, url: str) -> None:
-        """Raises ValueError or TypeError for a URL, or options in it, that redis-py does not take."""
+        """Raises ValueError or TypeError if redis-py does not accept the URL or its options."""
         pool = ConnectionPool.from_url(
             url,
             protocol=2,
@@ -65,13 +65,13 @@ class RedisClient:
             async with self._line:
                 return await self._ask(command)
         except HungUp as error:
-            await self._hang_up()  # a server that went has left them all
+            await self._hang_up()  # a server that closed one connection has closed all of them
             raise CacheUnavailable(str(error)) from error
         except Exception as error:
             raise CacheUnavailable(f"{type(error).__name__}: {error}") from error
 
     async def _ask(self, command: tuple[str | bytes | int, ...]) -> object:
-        """A connection hangs up by itself when it is cancelled or fails before the whole answer is read."""
+        """A connection closes itself if it is cancelled or fails before the whole answer is read."""
         while not self._idle:
             # Never a task that has ended: such an await does not suspend, and the event loop would never turn again.
             await asyncio.shield(self._opened())
@@ -95,7 +95,8 @@ class RedisClient:
     # -- opening -------------------------------------------------------------------------------------
 
     def _opened(self) -> asyncio.Task[None]:
-        """One more connection, for whoever is first; the callers that wait share it. The line leaves one closed."""
+        """Opens one more connection; all waiting callers share this task. The semaphore guarantees that one is
+        closed."""
         if self._opening is None:
             opening = self._open(self._closed.pop())
             self._opening = asyncio.get_running_loop().create_task(opening, context=Context())
@@ -103,7 +104,7 @@ class RedisClient:
         return self._opening
 
     async def _open(self, connection: Connection) -> None:
-        """Forgotten by its own last step and not by a callback, which would run a pass of the event loop later."""
+        """The last step clears `_opening`; a callback would do so one iteration of the event loop later."""
         try:
             async with asyncio.timeout(OPENING_TIMEOUT_S):
                 await connection.connect()  # type: ignore[no-untyped-call]
@@ -113,6 +114,6 @@ class RedisClient:
 
 
 def _look_at(opening: asyncio.Task[None]) -> None:
-    """An exception that every caller has left behind is no surprise to report."""
+    """Retrieves the exception, so that asyncio does not report it if every caller was cancelled."""
     if not opening.cancelled():
         opening.exception()

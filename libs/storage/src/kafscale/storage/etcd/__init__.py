@@ -1,1 +1,1 @@
-"""etcd, as the services use it: a thin asyncio client, its requests as values, its errors in two kinds, its watches."""
+"""The etcd client of the services: requests as values, two kinds of errors, watches that resume."""

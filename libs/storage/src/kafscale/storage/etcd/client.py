@@ -1,9 +1,8 @@
-"""A thin asyncio client for etcd v3, on grpc.aio and our own proto of etcd's public field numbers.
+"""A thin asyncio client for etcd v3, on grpc.aio and a proto file with etcd's public field numbers.
 
-What it promises: a request that writes is sent once, and the caller learns whether its outcome is
-known; reads are linearizable and may move to another endpoint; watches resume. What it leaves out is
-what would break these promises: retries, serializable reads, locks, elections.
-`docs/adr/0002-own-etcd-client.md` says why no library serves.
+Laws: a request that writes is sent once, and the caller learns whether its outcome is known. Reads are linearizable and
+may move to another endpoint. Watches resume. Retries of writes, serializable reads, locks and elections would break
+these laws, so the client has none of them. `docs/adr/0002-own-etcd-client.md` says why no library fits.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ TIMEOUT_S = 3.0
 PAGE_KEYS = 1_000
 """Keys per request of `prefix`: heads are 2 KB, so a page is about 2 MB."""
 PAGINGS_MAX = 5
-"""Tries to page through a prefix whose revision is compacted away meanwhile."""
+"""Attempts to read a prefix whose revision is compacted while its pages are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,7 @@ class EtcdStatus:
     version: str
     db_bytes: int
     db_bytes_in_use: int
-    quota_bytes: int  # 0: this version does not say
+    quota_bytes: int  # 0: this version of etcd does not report it
     has_leader: bool
     is_leader: bool
     errors: tuple[str, ...]
@@ -139,9 +138,9 @@ class EtcdClient:
         page_keys: int = PAGE_KEYS,
         timeout_s: float = TIMEOUT_S,
     ) -> RangeResult:
-        """Every key under the prefix, in pages, all at one revision. `timeout_s` is per page.
+        """Every key under the prefix, read in pages at one revision. `timeout_s` is per page.
 
-        `page_keys` times the largest value has to fit into a message (64 MiB), or the read never succeeds.
+        `page_keys` times the largest value must fit into a message (64 MiB), or the read never succeeds.
         """
         for _ in range(PAGINGS_MAX - 1):
             try:
@@ -163,7 +162,7 @@ class EtcdClient:
     def watch(
         self, key: bytes, *, range_end: bytes | None = None, start_revision: int, prev_kv: bool = False
     ) -> Watch:
-        """Events from `start_revision` on. Resumes by itself; raises `WatchCompacted`. Close it."""
+        """Events from `start_revision` on. The watch resumes itself and raises `WatchCompacted`. Close it after use."""
         return Watch(self._pool, key=key, range_end=range_end, start_revision=start_revision, prev_kv=prev_kv)
 
     # -- writes: sent once -----------------------------------------------------------------------
@@ -190,12 +189,12 @@ class EtcdClient:
     # -- leases ----------------------------------------------------------------------------------
 
     async def lease_grant(self, ttl_s: int, *, timeout_s: float = TIMEOUT_S) -> int:
-        """The id of a new lease. After `EtcdUnknown` a lease nobody knows may exist; it expires."""
+        """The id of a new lease. After `EtcdUnknown` an unused lease may exist; it expires."""
         answer = await self._pool.once(rpc.LEASE_GRANT, pb.LeaseGrantRequest(TTL=ttl_s), timeout_s)
         return answer.ID
 
     async def lease_revoke(self, lease: int, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Deletes the lease's keys. Revoking a lease that is gone is not an error."""
+        """Revokes the lease and deletes its keys. Revoking a lease that does not exist is not an error."""
         try:
             await self._pool.once(rpc.LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease), timeout_s)
         except EtcdRejected as rejected:
@@ -203,14 +202,14 @@ class EtcdClient:
                 raise
 
     async def lease_remaining_s(self, lease: int, *, timeout_s: float = TIMEOUT_S) -> int:
-        """Whole seconds until expiry, -1 when the lease is gone."""
+        """Whole seconds until expiry; -1 if the lease does not exist."""
         answer = await self._pool.reading(rpc.LEASE_TTL, pb.LeaseTimeToLiveRequest(ID=lease), timeout_s)
         return answer.TTL
 
     # -- operations ------------------------------------------------------------------------------
 
     async def status(self, *, timeout_s: float = TIMEOUT_S) -> EtcdStatus:
-        """Of whichever member answers."""
+        """The status of the member that answers."""
         answer = await self._pool.reading(rpc.STATUS, pb.StatusRequest(), timeout_s)
         return EtcdStatus(
             version=answer.version,
@@ -226,11 +225,11 @@ class EtcdClient:
         await self._pool.once(rpc.COMPACT, pb.CompactionRequest(revision=revision, physical=True), timeout_s)
 
     async def defragment(self, *, timeout_s: float = 30.0) -> None:
-        """Of the member that answers; it serves nothing meanwhile."""
+        """Defragments the member that answers; it serves no requests meanwhile."""
         await self._pool.once(rpc.DEFRAGMENT, pb.DefragmentRequest(), timeout_s)
 
     async def disarm_alarms(self, *, timeout_s: float = TIMEOUT_S) -> int:
-        """Clears NOSPACE after space was made. The number of alarms that were raised."""
+        """Clears all alarms, such as NOSPACE, and returns their number. Make room first."""
         raised = await self._pool.reading(rpc.ALARM, pb.AlarmRequest(action=pb.AlarmRequest.GET), timeout_s)
         for alarm in raised.alarms:
             request = pb.AlarmRequest(

@@ -1,8 +1,8 @@
-"""What can go wrong between us and etcd, in two kinds that callers must treat differently.
+"""The errors of a request to etcd, in two kinds that callers must treat differently.
 
-Unknown: the request may have been applied, now or later. Resolve it by sending the identical
-request again, never by assuming failure. Rejected: etcd refused before proposing; nothing happened.
-`mvcc: database space exceeded` is unknown, because etcd applies the transaction and then says so.
+Unknown: the request may have been applied, or may be applied later. Resolve it by sending the identical request again,
+never by assuming failure. Rejected: etcd refused the request before proposing it, so nothing was written.
+`mvcc: database space exceeded` is unknown, because etcd applies the transaction before it reports this.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ FULL_REMEDY = "; `kafscale etcd-repair` makes room and clears the alarm"
 
 
 class UnknownKind(Enum):
-    TIMEOUT = "timeout"  # our deadline passed
-    UNAVAILABLE = "unavailable"  # the connection broke, or never stood
+    TIMEOUT = "timeout"  # the deadline passed
+    UNAVAILABLE = "unavailable"  # the connection broke, or was never established
     LEADER = "leader"  # no leader, or it changed
     NOSPACE = "nospace"  # over the database quota
     OVERLOADED = "overloaded"  # etcd sheds load
@@ -24,11 +24,11 @@ class UnknownKind(Enum):
 
 
 class EtcdError(Exception):
-    """Anything that etcd, or the way to it, did to a request."""
+    """A request to etcd failed, or its outcome is unknown."""
 
 
 class EtcdUnknown(EtcdError):
-    """The outcome is unknown: the request may have been applied, or may be later."""
+    """The outcome is unknown: the request may have been applied, or may be applied later."""
 
     def __init__(self, kind: UnknownKind, detail: str, endpoint: str = "") -> None:
         remedy = FULL_REMEDY if kind is UnknownKind.NOSPACE else ""
@@ -39,7 +39,7 @@ class EtcdUnknown(EtcdError):
 
 
 class EtcdRejected(EtcdError):
-    """etcd refused the request before it did anything."""
+    """etcd refused the request, and wrote nothing."""
 
     def __init__(self, code: grpc.StatusCode, detail: str, endpoint: str = "") -> None:
         super().__init__(f"refused ({code.name}) by {endpoint or 'etcd'}: {detail}")
@@ -49,12 +49,12 @@ class EtcdRejected(EtcdError):
 
     @property
     def is_stale_token(self) -> bool:
-        """The token ran out, or the users changed: authenticating again helps."""
+        """The token expired, or the users changed. A new token helps."""
         return "invalid auth token" in self.detail or "revision of auth store is old" in self.detail
 
     @property
     def is_without_users(self) -> bool:
-        """Nobody has to authenticate there, and nobody can."""
+        """Authentication is disabled in etcd."""
         return "authentication is not enabled" in self.detail
 
     @property
@@ -63,7 +63,7 @@ class EtcdRejected(EtcdError):
 
 
 class WatchCompacted(EtcdError):
-    """The history that a watch needs was compacted away: read the whole range again."""
+    """etcd has compacted the history that a watch needs. Read the whole range again."""
 
     def __init__(self, compact_revision: int) -> None:
         super().__init__(f"history before revision {compact_revision} is gone")
@@ -82,7 +82,7 @@ _DEFINITE = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-# Refused by size before etcd saw the request. What the client refuses on the way back says CLIENT.
+# The request was refused because of its size. The message is different if the client refuses an answer: it says CLIENT.
 _TOO_LARGE = ("SERVER: Received message larger", "grpc: received message larger", "Sent message larger")
 
 

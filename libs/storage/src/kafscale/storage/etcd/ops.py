@@ -1,10 +1,9 @@
-"""etcd's requests and answers as values, and their protobuf.
+"""etcd's requests and answers as values, and their protobuf. Pure.
 
-Pure. Encoding is deterministic: the same `Txn` gives the same bytes, which is what lets an unknown
-outcome be resolved by sending it again. Nested transactions are evaluated against the state before
-the outermost one, so their compares are independent; the revision of every write in a request is the
-top-level revision (`TxnResult.revision`), as etcd's nested headers are unreliable (issue 14490).
-A Range inside a transaction has no revision of its own, on purpose (issue 18667).
+Encoding is deterministic: the same `Txn` gives the same bytes, so sending it again resolves an unknown outcome. etcd
+evaluates nested transactions against the state before the outermost one, so their compares are independent. Every write
+of a request has the top-level revision (`TxnResult.revision`), because etcd's nested headers are unreliable (etcd
+#14490). A Range in a transaction has no separate revision, on purpose (etcd #18667).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One try of one request at one endpoint, and the choice of the endpoint.
+"""One attempt of one request at one endpoint, and the choice of the endpoint.
 
-A try ends in an answer, `EtcdUnknown` or `EtcdRejected`. Only two things are ever sent again here:
-requests that read (`reading`), and a request that etcd refused because our token was stale, which it
-says before it does anything. After an unknown outcome the next request goes to the next endpoint.
+An attempt ends in an answer, `EtcdUnknown` or `EtcdRejected`. This module sends only two kinds of requests again:
+requests that read (`reading`), and a request that etcd refused because the token was stale, which etcd checks before it
+does anything. After an unknown outcome the next request goes to the next endpoint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AUTH_TIMEOUT_S = 3.0
 CLOSE_GRACE_S = 0.5
 
 Answer = TypeVar("Answer", bound=Message)
-# Refuse at once instead of waiting on a member that has lost its leader.
+# A member that has lost its leader refuses at once.
 _LEADER = ("hasleader", "true")
 
 
@@ -83,7 +83,7 @@ class Pool:
         self._closed = False
 
     async def once(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
-        """One try. Sent a second time only when etcd refused our token, before it did anything."""
+        """One attempt. A second one follows only if etcd refused the token, before it did anything."""
         try:
             return await self._try(method, request, timeout_s)
         except EtcdRejected as rejected:
@@ -92,7 +92,7 @@ class Pool:
         return await self._try(method, request, timeout_s)
 
     async def reading(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
-        """Tries every endpoint in turn until the deadline: for requests that change nothing."""
+        """Tries every endpoint in turn until the deadline. Only for requests that change nothing."""
         deadline = time.monotonic() + timeout_s
         left = len(self.access.endpoints)
         while True:
@@ -108,7 +108,7 @@ class Pool:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def stream(self, method: Method[Answer]) -> tuple[grpc.aio.StreamStreamCall[Any, Answer], Member]:
-        """A stream at the current endpoint; `failed(member)` when it turns out bad."""
+        """A stream at the current endpoint. Call `failed(member)` if it breaks."""
         if self.access.user and self._token is None:
             await self._authenticate()
         member = self._member()
@@ -118,19 +118,19 @@ class Pool:
         return call(metadata=self._metadata()), member
 
     def failed(self, member: Member) -> None:
-        """Use the next endpoint from now on, unless someone else has moved on already."""
+        """Uses the next endpoint from now on, unless another request has already moved to it."""
         if self._members[self._current] is member:
             self._current = (self._current + 1) % len(self._members)
 
     def forget_token(self, rejected: EtcdRejected) -> bool:
-        """Whether a new token may help; the next request then authenticates first."""
+        """Drops a stale token, so that the next request authenticates first. Returns whether that may help."""
         if not (self.access.user and rejected.is_stale_token):
             return False
         self._token = None
         return True
 
     async def _authenticate(self) -> None:
-        """Gets a token, once for all requests that wait for one."""
+        """Gets one token for all requests that wait for one."""
         async with self._authenticating:
             if self._token is not None:
                 return
@@ -162,7 +162,7 @@ class Pool:
         metadata: tuple[tuple[str, str], ...],
     ) -> Answer:
         member = self._member()
-        # With one endpoint there is nothing to fail over to: wait for its connection instead.
+        # A single endpoint has no failover: wait for its connection instead.
         alone = len(self._members) == 1
         call = member.call(method)(request, timeout=timeout_s, metadata=metadata, wait_for_ready=alone)
         try:

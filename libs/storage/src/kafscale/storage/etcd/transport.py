@@ -1,7 +1,7 @@
-"""How to reach etcd: endpoints, TLS, gRPC channels. Nothing here sends a request.
+"""The connection to etcd: endpoints, TLS, gRPC channels. Nothing here sends a request.
 
-We choose the endpoint ourselves, one channel each, because gRPC's own balancing would send a request
-again behind our back (`enable_retries=0`) and cannot tell us which member answered.
+Each endpoint has one channel, and the pool chooses the endpoint. gRPC's load balancing could send a request again
+without the caller's knowledge (hence `enable_retries=0`), and would not report which member answered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import grpc.aio
 DEFAULT_PORT = 2379
 UNIX = "unix://"
 MESSAGE_BYTES_MAX = 64 << 20
-"""One answer: a page of a range, or a fragment of a watch. etcd's own requests end at 1.5 MiB."""
+"""Limit of one answer: a page of a range, or a fragment of a watch. etcd limits requests to 1.5 MiB."""
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 
@@ -25,7 +25,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.service_config_disable_resolution", 1),
-    # A connection of our own per client: two clients must not fail together.
+    # Each client has a separate connection: two clients must not fail together.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),  # also the time limit of one connection attempt
@@ -45,7 +45,7 @@ class BadEndpoint(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdTls:
-    """PEM files: the authority that signed etcd's certificate, and our own for mutual TLS."""
+    """PEM files: the authority of etcd's certificate, and for mutual TLS the client's certificate and key."""
 
     ca: Path | None = None
     cert: Path | None = None
@@ -84,7 +84,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Everything needed to make a connection, for the client and for the keepalive's thread."""
+    """Everything needed to connect, for the client and for the keepalive thread."""
 
     endpoints: tuple[Endpoint, ...]
     tls: EtcdTls | None = None

@@ -1,10 +1,9 @@
-"""A watch that outlives connections, leaders and members: one gRPC stream at a time, resumed after
-the last revision that was given out whole.
+"""A watch that survives lost connections, leaders and members. It has one gRPC stream at a time, and resumes after the
+last revision that it delivered completely.
 
-Bounded without a queue: events are read from the stream only as fast as the consumer takes them, so
-gRPC's flow control holds the rest in etcd. Progress notifications are not used (they could overtake
-events before 3.4.25 and 3.5.8, issue 15220). History that was compacted away ends the watch with
-`WatchCompacted`; a consumer must then read the range again.
+It needs no queue: it reads events only as fast as the consumer takes them, and gRPC's flow control keeps the rest in
+etcd. It does not use progress notifications, which could overtake events before 3.4.25 and 3.5.8 (etcd #15220). If etcd
+has compacted the history, the watch ends with `WatchCompacted`, and the consumer must read the range again.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ OPEN_TIMEOUT_S = 5.0
 
 
 class Watch:
-    """Iterate it from one task at a time, and close it: leaving the loop alone does not."""
+    """Iterate it from one task at a time, and close it: leaving the loop does not close it."""
 
     def __init__(
         self, pool: Pool, *, key: bytes, range_end: bytes | None, start_revision: int, prev_kv: bool
@@ -45,7 +44,7 @@ class Watch:
         self._range_end = range_end
         self._prev_kv = prev_kv
         self._next = start_revision
-        self._held: list[WatchEvent] = []  # of a revision whose last fragment has not come
+        self._held: list[WatchEvent] = []  # events of a revision whose last fragment has not arrived
         self._call: grpc.aio.StreamStreamCall[Any, pb.WatchResponse] | None = None
         self._member: Member | None = None
         self._backoff = Backoff(first_ms=BACKOFF_FIRST_MS, cap_ms=BACKOFF_MAX_MS)
@@ -75,7 +74,7 @@ class Watch:
                 await self._recover(failure)
                 continue
             except BaseException:
-                # Cancelled in the middle, or compacted: the stream cannot be read on.
+                # Cancelled in the middle, or compacted: the stream cannot be read any further.
                 self._drop()
                 raise
             if batch is not None:
@@ -126,7 +125,7 @@ class Watch:
         return WatchBatch(tuple(events), complete) if events else None
 
     async def _recover(self, failure: EtcdError) -> None:
-        """Ends the stream and waits before the next; what etcd refuses for good is raised."""
+        """Ends the stream, and waits before the next one. Raises a refusal that a new token cannot cure."""
         member = self._member
         self._drop()
         self.resumes += 1

@@ -1,1 +1,1 @@
-"""Who is alive: registrations under leases, node ids, and everybody's view of them."""
+"""Liveness: registrations under leases, node ids, and views of the live instances."""

@@ -1,12 +1,12 @@
-"""Keeps an instance's lease alive from a thread of its own, as long as its event loop lives.
+"""A thread that keeps an instance's lease alive as long as its event loop runs.
 
-A process whose loop is wedged serves nobody, so it must lose its lease although it lives: the thread
-sends only if the loop ticked lately. A thread of its own, because a busy loop that is merely late
-must not lose it. The thread uses gRPC's blocking stack; the asyncio one would need the loop.
+A process whose loop is stuck serves no client, so it must lose its lease: the thread sends a keepalive only if the loop
+ticked recently. A separate thread sends them, because a loop that is only busy must not lose the lease. The thread uses
+gRPC's blocking stack; the asyncio stack would need the loop.
 
-A keepalive that etcd refuses (the user's rights or password changed) is sent again under a new token. When a
-whole time to live has gone by and etcd still refuses, the lease counts as lost: registering again either
-succeeds or says what is wrong. An etcd that does not answer is only waited for.
+A keepalive that etcd refuses (the user's rights or password changed) is sent again with a new token. If etcd still
+refuses after one time to live, the lease counts as lost: the next registration either succeeds or reports the error.
+If etcd does not answer, the thread keeps trying.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pace:
 
 
 class KeepaliveThread:
-    """`on_lost(lease)` is called from the thread, once, when etcd says that the lease is gone or refuses too long."""
+    """The thread calls `on_lost(lease)` once, if the lease does not exist any more or etcd refuses for too long."""
 
     def __init__(self, access: Access, lease: int, on_lost: Callable[[int], None], pace: Pace) -> None:
         self._access = access
@@ -50,10 +50,10 @@ class KeepaliveThread:
         self._endpoint = 0
         self._token: str | None = None
         self._channel: grpc.Channel | None = None
-        self._refused = False  # by some endpoint, in the last round
+        self._refused = False  # an endpoint refused in the last round
         self._thread = threading.Thread(target=self._run, name="etcd-keepalive", daemon=True)
         self.renewed_at_s = time.monotonic()
-        """Monotonic time at which the last keepalive that succeeded was sent."""
+        """Monotonic time at which the last successful keepalive was sent."""
         self.skipped = 0
         """Keepalives that were not sent because the event loop was silent."""
 
@@ -61,11 +61,11 @@ class KeepaliveThread:
         self._thread.start()
 
     def tick(self) -> None:
-        """Called by the event loop: it lives."""
+        """The event loop calls it while it runs."""
         self._ticked = time.monotonic()
 
     def stop(self) -> None:
-        """Returns at once; the thread ends within a try's time limit."""
+        """Returns at once; the thread ends within TRY_TIMEOUT_S."""
         self._stop.set()
 
     def join(self, timeout_s: float) -> None:
@@ -83,7 +83,7 @@ class KeepaliveThread:
             self._disconnect()
 
     def _renew(self) -> bool:
-        """False when the lease is to be given up. Each endpoint is tried once; a failure is tried again later."""
+        """Tries each endpoint once. Returns False if the lease is lost; after another failure it tries again later."""
         self._refused = False
         for _ in self._access.endpoints:
             sent_at_s = time.monotonic()
@@ -131,7 +131,7 @@ class KeepaliveThread:
             response_deserializer=LEASE_KEEPALIVE.answer.FromString,
         )
         answered = threading.Event()
-        # With one endpoint there is nothing to fail over to: wait for its connection instead.
+        # A single endpoint has no failover: wait for its connection instead.
         alone = len(self._access.endpoints) == 1
         answers = stream(
             self._request(answered), timeout=TRY_TIMEOUT_S, metadata=metadata, wait_for_ready=alone
@@ -142,14 +142,14 @@ class KeepaliveThread:
         finally:
             answered.set()
             answers.cancel()
-        return LEASE_TTL_S  # the stream ended without an answer: nothing is known, try again later
+        return LEASE_TTL_S  # the stream ended without an answer: try again later
 
     def _request(self, answered: threading.Event) -> Iterator[pb.LeaseKeepAliveRequest]:
         yield pb.LeaseKeepAliveRequest(ID=self._lease)
         answered.wait(TRY_TIMEOUT_S)
 
     def _authenticate(self, channel: grpc.Channel) -> str | None:
-        """A token; None where etcd has no users."""
+        """A token; None if authentication is disabled in etcd."""
         call = channel.unary_unary(
             AUTHENTICATE.path,
             request_serializer=serialize,

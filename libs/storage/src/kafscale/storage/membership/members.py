@@ -1,11 +1,10 @@
-"""Who is alive: an instance's registration under a lease, and everybody's view of the registered.
+"""Liveness: the registration of an instance under a lease, and a view of all live instances.
 
-Law: a lease says only when it is polite to take over, never that it is safe. A node id has one holder
-at a time, an instance is one boot of one process, and both keys hang on one lease. A lease that is
-lost (etcd away, loop wedged) is granted again and the same boot registered again: its partitions are
-still fenced by their heads, so nothing else has to change. So is a registration that etcd refuses to
-renew, or whose keys no longer hang on its lease. Only when another boot has taken the node id meanwhile,
-or etcd refuses to register it again, is this process at its end.
+Law: a lease says only when it is polite to take over, never that it is safe. A node id has one holder at a time, an
+instance is one boot of one process, and both keys are attached to one lease. If a lease is lost (etcd unavailable, loop
+stuck), the same boot registers again under a new lease. Its partitions are still fenced by their heads, so nothing else
+has to change. The same happens if etcd refuses to renew the lease, or if the keys are not attached to it any more. The
+process ends only if another boot has taken the node id meanwhile, or if etcd refuses to register it again.
 """
 
 from __future__ import annotations
@@ -59,11 +58,11 @@ TICK_S = 0.5
 BACKOFF_FIRST_MS = 100
 THREAD_END_S = 3.0
 JOIN_TIMEOUT_S = 60.0
-"""For the answers to our own writes; waiting for another holder of the id is not in it."""
+"""Limit of the retries of the own writes. The wait for another holder of the id is not included."""
 
 
 class RegistrationRefused(Exception):
-    """etcd took this instance once and refuses it now."""
+    """etcd accepted this instance once, and refuses it now."""
 
     def __init__(self, instance: Instance, place: str, rejected: EtcdRejected) -> None:
         super().__init__(
@@ -73,9 +72,9 @@ class RegistrationRefused(Exception):
 
 
 class Registration:
-    """One instance's place in the cluster. After `join`, `run` it in a task; `leave` ends it.
+    """The registration of one instance. After `join`, `run` it in a task; `leave` ends it.
 
-    The keepalive starts with `join`, so the caller may load for as long as its loop lives.
+    The keepalive starts with `join`, so the caller may load as long as its loop runs.
     """
 
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace, instance: Instance, pace: Pace) -> None:
@@ -84,7 +83,7 @@ class Registration:
         self._pace = pace
         self._loop = asyncio.get_running_loop()
         self._changing = asyncio.Lock()
-        self._in_doubt = False  # our keys may have been put by a try without an answer
+        self._in_doubt = False  # an attempt without an answer may have written the keys
         self._trouble: Callable[[EtcdError], None] | None = None
         self._lost = asyncio.Event()
         self._left = asyncio.Event()
@@ -93,7 +92,7 @@ class Registration:
         self.instance = instance
         self.lease_id = 0
         self.lost_count = 0
-        """Leases that ran out while this process lived."""
+        """Leases that expired while this process ran."""
 
     @classmethod
     async def join(
@@ -112,10 +111,9 @@ class Registration:
     ) -> Self:
         """Takes the node id (None: the lowest free one) and registers as STARTING.
 
-        Raises `NodeIdTaken` when a live process holds the id, `EtcdError` when etcd refuses, is full or does
-        not answer; then nothing of ours is left in it but what a lease ends. `trouble` is called later, when
-        registering again meets trouble of another kind than before. Serve on `address` before joining: a
-        successor tells a dead holder from a live one by whether its port answers.
+        Raises `NodeIdTaken` if a live process holds the id, and `EtcdError` if etcd refuses, is full or does not
+        answer; what it has written then expires with its lease. A later registration calls `trouble` for each new
+        kind of error. Serve on `address` before joining: a successor connects to it to see whether the holder lives.
         """
         pace = pace or Pace()
         boot_id = uuid.uuid4().hex
@@ -136,12 +134,12 @@ class Registration:
             registration._trouble = trouble
             if await registration._register_first():
                 return registration
-            # Someone else was faster: look again who it is.
+            # Another process took the id first: look again.
 
     async def run(self) -> None:
         """Registers again whenever the lease is lost; returns after `leave`.
 
-        Raises `NodeIdTaken` or `RegistrationRefused` when that cannot be.
+        Raises `NodeIdTaken` or `RegistrationRefused` if that is impossible.
         """
         while not self._left.is_set():
             try:
@@ -156,7 +154,7 @@ class Registration:
             await self._come_back()
 
     async def set_state(self, state: InstanceState) -> None:
-        """Raises `EtcdUnknown` when etcd did not confirm; the state is then set with the next try."""
+        """Raises `EtcdUnknown` if etcd did not confirm; the next registration then writes the state."""
         async with self._changing:
             self.instance = replace(self.instance, state=state)
             try:
@@ -164,11 +162,11 @@ class Registration:
             except EtcdRejected as rejected:
                 if not rejected.is_lease_gone:
                     raise
-                # The keepalive will notice as well; coming back writes the state of now.
+                # The keepalive will notice as well; the new registration writes the current state.
                 self._lost.set()
 
     async def leave(self) -> None:
-        """Revokes the lease, so that everybody sees the departure at once."""
+        """Revokes the lease, so that all views see the departure at once."""
         self._left.set()
         self._lost.set()
         async with self._changing:
@@ -178,11 +176,11 @@ class Registration:
 
     @property
     def renewed_at_s(self) -> float:
-        """Monotonic time at which the last keepalive that succeeded was sent."""
+        """Monotonic time at which the last successful keepalive was sent."""
         return self._keepalive.renewed_at_s if self._keepalive is not None else 0.0
 
     def is_fresh(self, now_s: float) -> bool:
-        """Nobody can have taken our lease for expired yet: time for answers from memory."""
+        """Whether the lease cannot have expired yet, so that answers from memory are safe."""
         return now_s < self.renewed_at_s + 0.6 * self._pace.ttl_s
 
     # --------------------------------------------------------------------------------------------
@@ -193,10 +191,10 @@ class Registration:
             raise NodeIdTaken(self.instance.role, self.instance.node_id, why)
 
     async def _holds_our_keys(self) -> bool:
-        """Whether both keys hang on the lease that is kept alive; True also while that cannot be read.
+        """Whether both keys are attached to the current lease; True also if they cannot be read.
 
-        A late copy of a transaction whose answer was lost ties them to the lease before it: they would vanish
-        with that one while the keepalive goes on.
+        A late copy of a transaction whose answer was lost attaches them to the previous lease: they would expire with
+        that lease while the keepalive goes on.
         """
         lease, node_key = self.lease_id, self._keyspace.node(self.instance.role, self.instance.node_id)
         try:
@@ -206,7 +204,7 @@ class Registration:
         return all(len(read.kvs) == 1 and read.kvs[0].lease == lease for read in found)
 
     async def _register_first(self) -> bool:
-        """Like `_register`, asked again only while a try without an answer may have put our keys."""
+        """Like `_register`, but retries as long as an attempt without an answer may have written the keys."""
         backoff, deadline_s = Backoff(first_ms=BACKOFF_FIRST_MS), time.monotonic() + JOIN_TIMEOUT_S
         while True:
             try:
@@ -217,7 +215,7 @@ class Registration:
                 await backoff.sleep()
 
     async def _register_surely(self) -> bool:
-        """Until it is known whether we hold the node id, or we have left. Raises `RegistrationRefused`."""
+        """Retries until the outcome is known or `leave` was called. Raises `RegistrationRefused`."""
         backoff, said, refused_at_s = Backoff(first_ms=BACKOFF_FIRST_MS), "", 0.0
         while not self._left.is_set():
             try:
@@ -240,7 +238,7 @@ class Registration:
         return kind
 
     async def _register(self) -> bool:
-        """Grants a lease and puts both keys; False when another boot holds the node id."""
+        """Grants a lease and writes both keys. Returns False if another boot holds the node id."""
         async with self._changing:
             if self._left.is_set():
                 return True
@@ -263,14 +261,14 @@ class Registration:
             return True
 
     async def _put_keys(self, lease: int) -> int | None:
-        """The create revision of our live key, or None. Removes what earlier boots left behind."""
+        """The create revision of the live key, or None. Removes the keys of earlier boots."""
         node_key = self._keyspace.node(self.instance.role, self.instance.node_id)
         held = encode_node(self.instance.boot_id)
         live_key = self._live_key()
         others = self._keyspace.live_node_prefix(self.instance.role, self.instance.node_id)
         take = (
             Put(node_key, held, lease),
-            # Deleted around our own key: etcd refuses a transaction that writes a key twice.
+            # Deletes around the own key: etcd refuses a transaction that writes a key twice.
             Delete(others, live_key),
             Delete(live_key + b"\0", prefix_end(others)),
             Put(live_key, encode_live(self.instance), lease),
@@ -278,7 +276,7 @@ class Registration:
         for taking in (Compare(node_key, "version", "=", 0), Compare(node_key, "value", "=", held)):
             result = await self._etcd.txn(Txn((taking,), take))
             if result.succeeded:
-                # Not the revision of this transaction when an earlier try of ours was applied.
+                # It differs from this transaction's revision if an earlier attempt was applied.
                 kv = await self._etcd.get(live_key)
                 return result.revision if kv is None else kv.create_revision
         return None
@@ -299,7 +297,7 @@ class Registration:
             self._tick_timer = self._loop.call_later(TICK_S, self._tick)
 
     def _lost_from_thread(self, lease: int) -> None:
-        # A loop that has ended needs no word of it any more.
+        # The loop may have ended.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._lease_lost, lease)
 
@@ -317,7 +315,7 @@ class Registration:
 
 
 class LiveView:
-    """The live instances of one role: of each node id the newest boot."""
+    """The live instances of one role: the newest boot of each node id."""
 
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace, role: str) -> None:
         self.role = role
@@ -332,7 +330,7 @@ class LiveView:
         await self.view.run()
 
     async def loaded(self) -> None:
-        """Returns when the view has been read for the first time."""
+        """Returns after the first read of the view."""
         await self.view.ready()
 
     async def refresh(self) -> None:
@@ -343,7 +341,7 @@ class LiveView:
         return self._newest
 
     def ready(self) -> tuple[Instance, ...]:
-        """Those that take requests."""
+        """The instances that accept requests."""
         return tuple(instance for instance in self._newest if instance.is_ready)
 
     def by_id(self, instance_id: str) -> Instance | None:
@@ -354,7 +352,7 @@ class LiveView:
         return next((instance for instance in self._newest if instance.node_id == node_id), None)
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Calls `listener()` after each change. Returns the way out."""
+        """Calls `listener()` after each change. Returns a function that ends the subscription."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

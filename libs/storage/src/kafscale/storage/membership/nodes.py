@@ -1,8 +1,8 @@
-"""Node ids: one live holder each. The lowest free one is leased, or an explicit one is taken over.
+"""Node ids: each has at most one live holder. A process leases the lowest free id, or takes over an explicit one.
 
-An explicit id whose record still stands may be held by a live process, or be what a dead one left
-until its lease runs out. We ask its port first (refused: nobody is there) and then watch its lease:
-a live holder renews it, a dead one does not. Only a dead one's lease is revoked.
+If an explicit id has a record, its holder may be live, or dead with a lease that has not expired yet. This module first
+connects to the holder's port (if the connection is refused, the holder is dead), and then watches its lease: a live
+holder renews it. It revokes only the lease of a dead holder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUNDING_S = 1.5
 
 
 class NodeIdTaken(Exception):
-    """Two processes want one node id."""
+    """Two processes claim one node id."""
 
     def __init__(self, role: str, node_id: int, why: str) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class NodeIdTaken(Exception):
 async def choose_node_id(
     etcd: EtcdClient, keyspace: Keyspace, *, role: str, node_id: int | None, pace: Pace
 ) -> int:
-    """An id that is free now; taking it is the caller's transaction. Raises `NodeIdTaken`."""
+    """An id that is free now; the caller's transaction takes it. Raises `NodeIdTaken`."""
     if node_id is None:
         return await _lowest_free(etcd, keyspace, role)
     if not 0 <= node_id <= NODE_ID_MAX:
@@ -50,7 +50,7 @@ async def choose_node_id(
     holder = await etcd.get(keyspace.node(role, node_id))
     if holder is None:
         return node_id
-    if not holder.lease:  # no boot puts it so
+    if not holder.lease:  # no process writes it without a lease
         raise NodeIdTaken(role, node_id, f"its key {holder.key!r} has no lease and never ends: delete it")
     instance = await _newest(etcd, keyspace, role, node_id)
     if not await _port_refuses(instance) and await _renews(etcd, holder.lease, pace):
@@ -64,7 +64,7 @@ async def _lowest_free(etcd: EtcdClient, keyspace: Keyspace, role: str) -> int:
     taken = await etcd.prefix(keyspace.nodes_prefix(role), keys_only=True)
     ids = set()
     for kv in taken.kvs:
-        with suppress(UnknownKey):  # no node of ours has it
+        with suppress(UnknownKey):  # not the key of a node
             ids.add(keyspace.parse_node(role, kv.key))
     return next(n for n in range(NODE_ID_FIRST, NODE_ID_MAX) if n not in ids)
 
@@ -75,12 +75,12 @@ async def _newest(etcd: EtcdClient, keyspace: Keyspace, role: str, node_id: int)
     try:
         return None if newest is None else decode_live(newest, keyspace)
     except UnreadableValue as error:
-        log.error("a live record cannot be read, its lease says whether it lives: %s", error)
+        log.error("live record unreadable, lease decides: %s", error)
         return None
 
 
 async def _port_refuses(instance: Instance | None) -> bool:
-    """True only when the holder's machine says that nobody listens there."""
+    """True only if the holder's machine refuses the connection."""
     if instance is None:
         return False
     host, _, port = (instance.address or instance.http_address).rpartition(":")
@@ -91,17 +91,17 @@ async def _port_refuses(instance: Instance | None) -> bool:
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except ConnectionRefusedError:
         return True
-    except OSError:  # no route, no such host, or silence: it may well live
+    except OSError:  # no route, no such host, or silence: the holder may be live
         return False
     writer.close()
     return False
 
 
 async def _renews(etcd: EtcdClient, lease: int, pace: Pace) -> bool:
-    """Whether somebody keeps the lease alive, watched for two keepalives and a little.
+    """Whether a process renews the lease. Watches it for two keepalive intervals plus ROUNDING_S.
 
-    etcd tells whole seconds, rounded down: a lease that nobody renews stands at less than what it
-    stood at, plus one, minus the time gone by.
+    etcd reports whole seconds, rounded down. So the value of a lease without renewals is below the first value, plus
+    one, minus the elapsed time.
     """
     first_s = await etcd.lease_remaining_s(lease)
     started_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""What an instance says of itself in etcd, as values and as protobuf. Pure."""
+"""The record of a live instance in etcd, as values and as protobuf. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Instance:
 
     @property
     def id(self) -> str:
-        """What owner fields hold."""
+        """The value of owner fields."""
         return f"{self.node_id}/{self.boot_id}"
 
     @property
@@ -80,7 +80,7 @@ def decode_live(kv: KeyValue, keyspace: Keyspace) -> Instance:
     record = store_pb2.Live()
     parse_value(record, kv.value, f"live record of {role} {node_id}")
     if record.state not in _STATES:
-        raise CorruptValue("live record", f"{record.state} is no state")
+        raise CorruptValue("live record", f"unknown state {record.state}")
     return Instance(
         role=role,
         node_id=node_id,
