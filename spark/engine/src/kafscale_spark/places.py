@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-Place: TypeAlias = tuple[str, int]
-Next: TypeAlias = Mapping[Place, int]
+TopicPartition: TypeAlias = tuple[str, int]
+Next: TypeAlias = Mapping[TopicPartition, int]
 """The first offset of each partition that has not been read."""
 
 
-def said(place: Place) -> str:
+def said(place: TopicPartition) -> str:
     return f"{place[0]}:{place[1]}"
 
 
@@ -19,7 +19,7 @@ def dump(offsets: Next) -> dict[str, int]:
     return {said(place): offsets[place] for place in sorted(offsets)}
 
 
-def load(text: Mapping[str, Any]) -> dict[Place, int]:
+def load(text: Mapping[str, Any]) -> dict[TopicPartition, int]:
     found = {}
     for name, offset in text.items():
         topic, _, partition = name.rpartition(":")

@@ -15,7 +15,7 @@ from kafscale.lake.catalog import Lake, Log, by_place, read_lake, read_topics
 from kafscale.lake.times import offset_at
 
 from kafscale_spark.options import EARLIEST, LATEST, BadOption, Edge, Offsets, Position, Request, Times
-from kafscale_spark.places import Next, Place, said
+from kafscale_spark.places import Next, TopicPartition, said
 
 WHAT_TO_DO = (
     "Set failOnDataLoss to false to go on with what is there; a stream may also begin with a new checkpoint"
@@ -38,7 +38,7 @@ class Span:
     end: int
 
 
-def place_of(log: Log) -> Place:
+def place_of(log: Log) -> TopicPartition:
     return log.topic.name, log.partition
 
 
@@ -138,7 +138,7 @@ async def _resolve(lake: Lake, log: Log, position: Position) -> int | None:
 
 def _check_named(position: Position, logs: Sequence[Log]) -> None:
     """Offsets are given for exactly the partitions that are read: a forgotten one would be read from anywhere."""
-    named: Mapping[Place, int] | None = None
+    named: Mapping[TopicPartition, int] | None = None
     match position:
         case Offsets(of=of):
             named = of

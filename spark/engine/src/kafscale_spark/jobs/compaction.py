@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from kafscale.lake.compaction.told import DONE, DUE, Told
+from kafscale.lake.compaction.report import DONE, DUE, Summary
 from pyspark.sql import SparkSession
 
 from kafscale_spark.clusters import settings_of
@@ -51,7 +51,7 @@ def tell_plan(spark: SparkSession, rows: list[dict[str, Any]], answer: Path | No
     notice(f"{len(rows)} logs are due; nothing was changed")
 
 
-def tell(spark: SparkSession, done: Told, answer: Path | None) -> None:
+def tell(spark: SparkSession, done: Summary, answer: Path | None) -> None:
     if answer is not None:
         answer.write_text(json.dumps(asdict(done)))
         return

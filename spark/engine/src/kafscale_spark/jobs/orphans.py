@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
-from kafscale.lake.retention.told import ORPHANS, Collected
+from kafscale.lake.retention.summary import ORPHANS, OrphanSummary
 
 from kafscale_spark.clusters import settings_of
 from kafscale_spark.jobs.program import add_grace, add_scope, arguments, ended, notice, show, trouble
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         job.spark.stop()
 
 
-def tell(job: Job, found: Collected, answer: Path | None, *, dry: bool) -> None:
+def tell(job: Job, found: OrphanSummary, answer: Path | None, *, dry: bool) -> None:
     if answer is not None:
         answer.write_text(json.dumps(asdict(found)))
         return

@@ -15,7 +15,7 @@ import pyarrow as pa
 from kafscale.lake.retention.apply import Report, wall_ms
 from kafscale.lake.retention.plan import OWN, Limits
 from kafscale.lake.retention.planned import LOSSES, Planned
-from kafscale.lake.retention.told import report_told
+from kafscale.lake.retention.summary import report_to_json
 
 from kafscale_spark.clusters import settings_of
 from kafscale_spark.jobs.program import add_grace, add_scope, arguments, ended, notice, show, trouble
@@ -61,7 +61,7 @@ def tell_plan(job: Job, planned: Planned, limits: Limits, answer: Path | None) -
 
 def tell(done: Report, answer: Path | None) -> None:
     if answer is not None:
-        answer.write_text(json.dumps(report_told(done)))
+        answer.write_text(json.dumps(report_to_json(done)))
         return
     notice(
         f"{done.moved} of {done.logs} logs start later; {done.segments} segments of {done.bytes} bytes deleted"
