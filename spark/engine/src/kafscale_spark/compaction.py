@@ -24,7 +24,7 @@ from kafscale.runtime.settings import ServiceSettings
 from pyspark import SparkContext
 
 from kafscale_spark.clusters import opened
-from kafscale_spark.places import TopicPartition
+from kafscale_spark.offsets import TopicPartition
 from kafscale_spark.shares import in_tasks
 from kafscale_spark.spans import place_of
 

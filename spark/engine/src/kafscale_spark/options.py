@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
 
-from kafscale_spark.places import TopicPartition
+from kafscale_spark.offsets import TopicPartition
 
 SETTING: Final = "kafscale."
 IGNORED: Final = ("kafka.", "minpartitions", "groupidprefix", "fetchoffset.", "kafkaconsumer.")

@@ -21,7 +21,7 @@ from kafscale.lake.export.run import Done, resumed
 from kafscale.runtime.settings import ServiceSettings
 
 from kafscale_spark.batch import read_split
-from kafscale_spark.places import TopicPartition
+from kafscale_spark.offsets import TopicPartition
 from kafscale_spark.reading import Ask
 from kafscale_spark.schemas import selected
 from kafscale_spark.spans import Span, place_of

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.datasource import (
 
 from kafscale_spark.batch import read_split
 from kafscale_spark.clusters import opened
+from kafscale_spark.offsets import Next, TopicPartition, dump, load
 from kafscale_spark.options import Edge, Request
-from kafscale_spark.places import Next, TopicPartition, dump, load
 from kafscale_spark.reading import Ask
 from kafscale_spark.spans import place_of, read_logs, spans, starts
 from kafscale_spark.splits import split

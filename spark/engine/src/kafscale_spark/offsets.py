@@ -1,4 +1,4 @@
-"""Partitions of topics by name, and a stream's offsets, `{"topic:partition": next}`: all below next was read."""
+"""Partitions as text, and a stream's offsets, `{"topic:partition": next}`: all offsets below `next` were read."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Next: TypeAlias = Mapping[TopicPartition, int]
 """The first offset of each partition that has not been read."""
 
 
-def said(place: TopicPartition) -> str:
+def text_of(place: TopicPartition) -> str:
     return f"{place[0]}:{place[1]}"
 
 
 def dump(offsets: Next) -> dict[str, int]:
-    """In one order, since Spark compares texts."""
-    return {said(place): offsets[place] for place in sorted(offsets)}
+    """Sorted, because Spark compares the text."""
+    return {text_of(place): offsets[place] for place in sorted(offsets)}
 
 
 def load(text: Mapping[str, Any]) -> dict[TopicPartition, int]:
