@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 from kafscale.cli.datadir import DataDir, Endpoints
 from kafscale.cli.spark.app import app
-from kafscale.lake.compaction.told import DONE, DUE, Told
+from kafscale.lake.compaction.report import DONE, DUE, Summary
 from kafscale.lake.retention.apply import Report
 from kafscale.lake.retention.deletes import Fate
-from kafscale.lake.retention.told import Collected, report_told
+from kafscale.lake.retention.summary import OrphanSummary, report_to_json
 from kafscale.runtime.etcd_binary import EtcdProcess
 from typer.testing import CliRunner, Result
 
@@ -148,12 +148,12 @@ def test_a_plan_of_retention_comes_back_with_what_if(spark: Spark, data: DataDir
 
 def test_a_run_of_retention_that_missed_a_log_fails(spark: Spark, data: DataDir) -> None:
     report = Report(logs=2, moved=1, segments=3, bytes=10, fates=Counter({Fate.DELETED: 6}))
-    spark.answers(report_told(report))
+    spark.answers(report_to_json(report))
     done = run(data, "retention", "-o", "json")
     assert done.exit_code == 0, done.output
     (row,) = json.loads(done.stdout)
     assert (row["moved"], row["objects_deleted"], row["objects_failed"]) == (1, 6, 0)
-    spark.answers(report_told(replace(report, missed={"orders/0": "it is damaged"})))
+    spark.answers(report_to_json(replace(report, missed={"orders/0": "it is damaged"})))
     done = run(data, "retention")
     assert done.exit_code == 1
     assert "orders/0 was passed over: it is damaged" in done.stderr
@@ -161,7 +161,7 @@ def test_a_run_of_retention_that_missed_a_log_fails(spark: Spark, data: DataDir)
 
 def test_a_collection_of_orphans_goes_to_spark(spark: Spark, data: DataDir) -> None:
     row = {"topic": "orders", "object": "x.kfs", "bytes": 5}
-    spark.answers(asdict(Collected(partitions=3, orphans=[row], bytes=5, failed=1)))
+    spark.answers(asdict(OrphanSummary(partitions=3, orphans=[row], bytes=5, failed=1)))
     done = run(data, "orphans", "--dry-run", "-o", "json")
     assert json.loads(done.stdout) == [row]
     assert spark.args == ["orphans", "--grace-s=300.0", "--dry-run"]
@@ -176,7 +176,7 @@ def test_compaction_goes_to_spark(spark: Spark, data: DataDir) -> None:
     assert json.loads(shown.stdout) == [due]
     assert spark.args == ["compaction", "--grace-s=300.0", "--io-bytes-per-s=9", "--dry-run"]
     row = dict.fromkeys(DONE.names, 1)
-    spark.answers(asdict(Told(rows=[row], uncleanable=1, objects_left=2)))
+    spark.answers(asdict(Summary(rows=[row], uncleanable=1, objects_left=2)))
     done = run(data, "compact", "--topic", "users", "-o", "json")
     assert json.loads(done.stdout) == [row]
     assert spark.args == ["compaction", "--topic=users", "--grace-s=300.0"]

@@ -11,7 +11,7 @@ import pytest
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.slots import slot_of
 from kafscale_spark.jobs import lag
-from kafscale_spark.jobs.program import ended
+from kafscale_spark.jobs.program import run
 from lakes import World
 
 
@@ -20,7 +20,7 @@ def named(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """The world's cluster is the one that KAFSCALE_* names."""
     for option, value in world.options.items():
         monkeypatch.setenv(option.replace("kafscale.", "KAFSCALE_").upper(), value)
-    monkeypatch.setattr(lag, "for_job", lambda _: pytest.fail("a session was begun"))
+    monkeypatch.setattr(lag, "job_session", lambda _: pytest.fail("a session was begun"))
     return world
 
 
@@ -54,4 +54,4 @@ async def test_groups_are_chosen_and_a_checkpoint_that_is_none_is_told(named: Wo
     await asyncio.to_thread(lag.main, ["--group", "fast", "--answer", str(answer)])
     assert [row["group"] for row in json.loads(answer.read_text())["partitions"]] == ["fast"]
     with pytest.raises(SystemExit, match="checkpoint"):
-        ended(lambda: lag.main(["--checkpoint", str(tmp_path)]))
+        run(lambda: lag.main(["--checkpoint", str(tmp_path)]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafscale.lake.export.plan import ExportRefused
 from kafscale_spark.jobs import compaction
-from kafscale_spark.jobs.program import ended, told
+from kafscale_spark.jobs.program import reason_of, run
 from pyspark.errors import AnalysisException
 
 FROM_A_TASK = """An exception was thrown from the Python worker. Please see the stack trace below.
@@ -20,8 +20,8 @@ OF_A_PLAN = (
 
 
 def test_what_a_task_raised_is_told_without_its_stack() -> None:
-    assert told(FROM_A_TASK) == "records 0 to 9 of orders:0 were deleted. Set failOnDataLoss to false"
-    assert told("gone\n\nJVM stacktrace:\njava.lang.X\n\tat y") == "gone"
+    assert reason_of(FROM_A_TASK) == "records 0 to 9 of orders:0 were deleted. Set failOnDataLoss to false"
+    assert reason_of("gone\n\nJVM stacktrace:\njava.lang.X\n\tat y") == "gone"
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_trouble_of_the_world_ends_a_job_with_a_sentence(trouble: Exception, wor
         raise trouble
 
     with pytest.raises(SystemExit) as ending:
-        ended(main)
+        run(main)
     assert ending.value.code == words
 
 
@@ -49,7 +49,7 @@ def test_our_own_mistake_ends_it_with_its_stack() -> None:
         raise AssertionError("a bug")
 
     with pytest.raises(AssertionError, match="a bug"):
-        ended(main)
+        run(main)
 
 
 @pytest.mark.parametrize("words", ["0", "-5", "many"])

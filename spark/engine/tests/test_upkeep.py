@@ -17,7 +17,7 @@ from kafscale.testkit.logbuilder import LogBuilder, records
 from kafscale.wire.records import records_in
 from kafscale_spark.clusters import settings_of
 from kafscale_spark.compaction import Turn, compact, plan, take_turn, turns
-from kafscale_spark.jobs.program import ended
+from kafscale_spark.jobs.program import run
 from kafscale_spark.options import parse
 from kafscale_spark.retention import Job, plan_frame
 from kafscale_spark.shares import shares
@@ -175,11 +175,11 @@ async def test_a_task_that_is_tried_again_finds_its_work_done(world: World) -> N
     (log,) = await compacted_topic(world, "users", 1)
     turn = Turn(places=(("users", 0), ("gone", 0)))
     first = await take_turn(world.lake, turn)
-    assert [row["records_after"] for row in first.told.rows] == [KEYS]
+    assert [row["records_after"] for row in first.summary.rows] == [KEYS]
     assert first.replaced, "whoever gave the turn deletes them"
     assert len(world.segments()) == 7
     again = await take_turn(world.lake, turn)
-    assert (again.told.rows, again.replaced) == ([], ())
+    assert (again.summary.rows, again.replaced) == ([], ())
     assert await read(world, log) == kept(log)
 
 
@@ -195,6 +195,6 @@ async def test_what_a_task_cannot_read_ends_the_job_with_its_sentence(
         job.plan(NOW_MS)
 
     with pytest.raises(SystemExit) as ending:
-        await asyncio.to_thread(ended, main)
+        await asyncio.to_thread(run, main)
     assert "manifest" in str(ending.value.code)
     assert "Traceback" not in str(ending.value.code)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafscale.lake.compaction.judge import Source
+from kafscale.lake.compaction.record_filter import LoadedSegment
 from kafscale.lake.scan import parse
 from kafscale.storage.heads import Aborted, Seg
 from kafscale.storage.segment import BatchInfo, build_segment
@@ -39,7 +39,7 @@ class LogOf:
     compacted: int = 0  # so many of the first have names of their own
     created_ms: int = NOW
     aborted: tuple[Aborted, ...] = ()
-    sources: list[Source] = field(init=False)
+    sources: list[LoadedSegment] = field(init=False)
 
     def __post_init__(self) -> None:
         self.sources = []
@@ -74,7 +74,7 @@ def placed(batch: Batch, offset: int, sequences: dict[int, int]) -> bytes:
     return data
 
 
-def source_of(batches: Sequence[bytes], *, key: str = "", created_ms: int = NOW) -> Source:
+def source_of(batches: Sequence[bytes], *, key: str = "", created_ms: int = NOW) -> LoadedSegment:
     """An object of these placed batches, as a commit would name it."""
     headers = [header for header, _ in split_batches(b"".join(batches))]
     infos = [BatchInfo(h.base_offset, h.last_offset, h.size, h.records_count) for h in headers]
@@ -96,10 +96,10 @@ def source_of(batches: Sequence[bytes], *, key: str = "", created_ms: int = NOW)
         created_ms=created_ms,
         key=key,
     )
-    return Source(seg=seg, data=data, heads=parse(data, "test", seg))
+    return LoadedSegment(seg=seg, data=data, heads=parse(data, "test", seg))
 
 
-def body(source: Source) -> bytes:
+def body(source: LoadedSegment) -> bytes:
     return source.data[32:-16]
 
 
@@ -117,7 +117,7 @@ def row_of(record: Record) -> Row:
     return record.offset, record.timestamp, record.key, record.value, record.headers
 
 
-def kafkas_map(dirty: Iterable[Source], aborted: Sequence[Aborted]) -> dict[bytes, int]:
+def kafkas_map(dirty: Iterable[LoadedSegment], aborted: Sequence[Aborted]) -> dict[bytes, int]:
     """Cleaner.buildOffsetMap."""
     newest: dict[bytes, int] = {}
     for source in dirty:
@@ -131,7 +131,7 @@ def kafkas_map(dirty: Iterable[Source], aborted: Sequence[Aborted]) -> dict[byte
 
 
 def kafkas_rows(
-    sources: Iterable[Source], newest: Mapping[bytes, int], aborted: Sequence[Aborted], now_ms: int
+    sources: Iterable[LoadedSegment], newest: Mapping[bytes, int], aborted: Sequence[Aborted], now_ms: int
 ) -> list[Row]:
     """Cleaner.shouldRetainRecord, one record after the other."""
     kept = []

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kafscale.lake.compaction.judge import Source, judge, keys_of
-from kafscale.lake.compaction.newest import Newest, NewestBuilder, nothing_newer
+from kafscale.lake.compaction.latest_offsets import LatestOffsets, LatestOffsetsBuilder, no_later_offsets
+from kafscale.lake.compaction.record_filter import LoadedSegment, filter_records, keys_of
 from kafscale.lake.compaction.rewrite import Rewritten, rewrite
 from kafscale.storage.heads import Aborted
 from kafscale.storage.segment import verify_segment
@@ -67,25 +67,28 @@ def quick(examples: int) -> settings:
     )
 
 
-def newest_of(dirty: Sequence[Source], aborted: Sequence[Aborted] = ()) -> Newest:
-    builder = NewestBuilder(dirty[0].seg.base)
+def newest_of(dirty: Sequence[LoadedSegment], aborted: Sequence[Aborted] = ()) -> LatestOffsets:
+    builder = LatestOffsetsBuilder(dirty[0].seg.base)
     for source in dirty:
         assert builder.add(keys_of(source, aborted), source.seg.end)
     return builder.done()
 
 
 def compact(
-    sources: Sequence[Source], newest: Newest, aborted: Sequence[Aborted] = (), now_ms: int = NOW
+    sources: Sequence[LoadedSegment],
+    newest: LatestOffsets,
+    aborted: Sequence[Aborted] = (),
+    now_ms: int = NOW,
 ) -> Rewritten:
-    judged = judge(sources, newest, aborted, now_ms)
+    judged = filter_records(sources, newest, aborted, now_ms)
     return rewrite(judged, now_ms=now_ms, delete_retention_ms=RETENTION)
 
 
-def as_source(rewritten: Rewritten, created_ms: int = NOW) -> Source:
+def as_source(rewritten: Rewritten, created_ms: int = NOW) -> LoadedSegment:
     return source_of([bytes(part) for part in rewritten.parts], key="compacted.kfs", created_ms=created_ms)
 
 
-def headers_of(source: Source) -> list[BatchHeader]:
+def headers_of(source: LoadedSegment) -> list[BatchHeader]:
     return [header for header, _ in split_batches(body(source))]
 
 
@@ -190,9 +193,9 @@ def test_tombstones_stay_until_their_horizon_and_then_go(segments: list[list[Bat
     assert bool(tombstones) == (rewritten.delete_horizon_ms > 0)
     if tombstones:
         assert rewritten.delete_horizon_ms == NOW + RETENTION
-    early = compact([first], nothing_newer(first.seg.end), now_ms=NOW + RETENTION - 1)
+    early = compact([first], no_later_offsets(first.seg.end), now_ms=NOW + RETENTION - 1)
     assert not early.changed
-    late = as_source(compact([first], nothing_newer(first.seg.end), now_ms=NOW + RETENTION))
+    late = as_source(compact([first], no_later_offsets(first.seg.end), now_ms=NOW + RETENTION))
     assert rows(body(late)) == [row for row in rows(body(first)) if row[3] is not None]
 
 
@@ -276,7 +279,7 @@ def test_a_tombstone_in_a_batch_of_append_time_keeps_its_time() -> None:
 @pytest.mark.parametrize("retention", [0, (1 << 63) - 1])
 def test_horizons_at_the_ends_of_time(retention: int) -> None:
     log = LogOf(segments=[[Batch(records=keyed(b"a", value=None))]])
-    judged = judge(log.sources, newest_of(log.sources), (), NOW)
+    judged = filter_records(log.sources, newest_of(log.sources), (), NOW)
     rewritten = rewrite(judged, now_ms=NOW, delete_retention_ms=retention)
     assert rewritten.delete_horizon_ms == min(NOW + retention, (1 << 63) - 1)
     assert [row[1] for row in rows(body(as_source(rewritten)))] == [7]
@@ -286,7 +289,7 @@ def test_horizons_at_the_ends_of_time(retention: int) -> None:
 @given(SEGMENTS, st.integers(1, 3))
 def test_a_full_map_ends_the_range_before_a_segment(segments: list[list[Batch]], keys_max: int) -> None:
     log = LogOf(segments=segments)
-    builder = NewestBuilder(0, keys_max=keys_max)
+    builder = LatestOffsetsBuilder(0, keys_max=keys_max)
     taken = []
     for source in log.sources:
         if not builder.add(keys_of(source, ()), source.seg.end):

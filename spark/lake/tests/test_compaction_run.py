@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kafscale.lake.catalog import Lake
-from kafscale.lake.compaction.newest import KEYS_MAX
+from kafscale.lake.compaction.latest_offsets import KEYS_MAX
 from kafscale.lake.compaction.pace import Pace
 from kafscale.lake.compaction.plan import Reason
 from kafscale.lake.compaction.run import Bounds, Round

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.compaction.due import Due, candidates, in_turn, look
-from kafscale.lake.compaction.judge import Source
 from kafscale.lake.compaction.pace import Pace
 from kafscale.lake.compaction.read_ahead import AHEAD_BYTES_MAX, AHEAD_MAX, read_ahead
+from kafscale.lake.compaction.record_filter import LoadedSegment
 from kafscale.lake.compaction.report import Report
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.heads import HEADS
@@ -282,12 +282,12 @@ async def test_what_is_read_ahead_is_bounded_in_number_and_in_bytes(shop: Shop) 
     ]
     under_way: list[Seg] = []
 
-    async def read(seg: Seg) -> Source:
+    async def read(seg: Seg) -> LoadedSegment:
         under_way.append(seg)
         held = sum(each.size for each in under_way)
         assert len(under_way) == 1 or (len(under_way) <= AHEAD_MAX and held <= AHEAD_BYTES_MAX)
         await asyncio.sleep(0)
-        return Source(seg=seg, data=b"", heads=np.empty(0, HEADS))
+        return LoadedSegment(seg=seg, data=b"", heads=np.empty(0, HEADS))
 
     seen, most = [], 0
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafscale.lake.lag.owners import Place
+from kafscale.lake.lag.owners import GroupPartition
 from kafscale.lake.lag.samples import SAMPLES
 from kafscale.lake.lag.status import NUMBERS, Rules, Status, judge, worst
 
@@ -160,7 +160,7 @@ def table(partitions: Sequence[Sequence[Look]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SAMPLES)
 
 
-def of(number: int) -> Place:
+def of(number: int) -> GroupPartition:
     return f"g{number % 7}", "t", number
 
 

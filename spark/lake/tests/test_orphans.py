@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.retention.deletes import Fate
-from kafscale.lake.retention.orphans import Found, Orphans
+from kafscale.lake.retention.orphans import OrphanReport, Orphans
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace
@@ -38,7 +38,7 @@ async def built(shop: Shop) -> LogBuilder:
     return log
 
 
-async def collect(lake: Lake, *, dry: bool = False) -> Found:
+async def collect(lake: Lake, *, dry: bool = False) -> OrphanReport:
     return await Orphans(lake, grace_s=0).collect(dry=dry)
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Lake
 from kafscale.lake.listing import Manifests
-from kafscale.lake.places import Reached, read_place
-from kafscale.lake.retention import orphans, unnamed
+from kafscale.lake.resume import Reached, read_place
+from kafscale.lake.retention import orphans, unreferenced
 from kafscale.lake.retention.orphans import JOB, Orphans
 from kafscale.storage.etcd.client import Txn
 from kafscale.storage.heads import decode_head, encode_head, encode_meta
@@ -121,7 +121,7 @@ async def test_orphans_are_told_by_name_up_to_a_bound_and_counted_beyond(shop: S
 async def test_a_round_that_is_cut_off_goes_on_behind_the_object_that_it_came_to(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unnamed, "LISTED_MAX", 10)
+    monkeypatch.setattr(unreferenced, "LISTED_MAX", 10)
     monkeypatch.setattr(orphans, "PLACE_EVERY_S", 0.0)
     monkeypatch.setattr(orphans, "LOGS_AT_ONCE", 1)
     logs = {name: await built(shop, name) for name in ("a", "b", "c")}

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Lake, Outline
 from kafscale.lake.listing import Manifests
-from kafscale.lake.places import behind, read_place
+from kafscale.lake.resume import behind, read_place
 from kafscale.lake.retention import apply
 from kafscale.lake.retention.apply import JOB, Report, Retention
 from kafscale.lake.retention.orphans import Orphans
-from kafscale.lake.retention.plan import Limits, Walk, Whole, plan, start_after
+from kafscale.lake.retention.plan import ExpiryRules, Limits, Whole, plan, start_after
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.keys import TopicId
 from kafscale.storage.manifests import decode_manifest
@@ -208,7 +208,7 @@ def test_a_walk_goes_as_far_as_the_plan_of_the_whole_log(shapes: Any, limits: Li
         bytes=sum(seg.size for seg in log.segments),
         committed_ms=max((seg.created_ms for seg in log.segments), default=0),
     )
-    walk = Walk(log.topic, whole, NOW)
+    walk = ExpiryRules(log.topic, whole, NOW)
     start = log.start
     for seg in log.segments:
         if not walk.goes(seg):

@@ -9,7 +9,7 @@ from kafscale.lake.listing import Manifests
 from kafscale.lake.retention import sweep
 from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.deletes import Fate
-from kafscale.lake.retention.starts import Cut
+from kafscale.lake.retention.log_starts import Cut
 from kafscale.lake.retention.sweep import known_epochs, swept_end
 from kafscale.storage.heads import EpochStart, Meta, decode_meta
 from kafscale.storage.manifests import decode_manifest

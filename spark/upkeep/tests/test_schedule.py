@@ -20,8 +20,7 @@ from kafscale.storage.objects import StoreUnavailable
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.testkit.clock import ManualClock
 from kafscale.upkeep import schedule
-from kafscale.upkeep.metrics import ScheduleMetrics
-from kafscale.upkeep.schedule import Job, LowestNode, Schedule
+from kafscale.upkeep.schedule import Job, LowestNode, Schedule, ScheduleMetrics
 
 DONE_S = 20.0
 SOON_MS = 20

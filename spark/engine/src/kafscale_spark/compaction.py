@@ -16,15 +16,15 @@ from typing import Any
 from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.due import candidates
 from kafscale.lake.compaction.plan import Candidate
+from kafscale.lake.compaction.report import Summary, due_rows, merge_summaries, summarize
 from kafscale.lake.compaction.run import Bounds, Round
-from kafscale.lake.compaction.told import Told, due_rows, joined, told
 from kafscale.lake.retention.apply import wall_ms
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.runtime.settings import ServiceSettings
 from pyspark import SparkContext
 
 from kafscale_spark.clusters import opened
-from kafscale_spark.places import Place
+from kafscale_spark.offsets import TopicPartition
 from kafscale_spark.shares import in_tasks
 from kafscale_spark.spans import place_of
 
@@ -33,7 +33,7 @@ from kafscale_spark.spans import place_of
 class Turn:
     """A task's logs, one after the other, and the bytes per second that it may read and write."""
 
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     io_bytes_per_s: int | None = None
 
 
@@ -41,11 +41,11 @@ class Turn:
 class Done:
     """What a task did, and what it replaced."""
 
-    told: Told
+    summary: Summary
     replaced: tuple[Condemned, ...]
 
 
-def turns(places: Sequence[Place], io_bytes_per_s: int | None, at_once: int) -> list[Turn]:
+def turns(places: Sequence[TopicPartition], io_bytes_per_s: int | None, at_once: int) -> list[Turn]:
     """The places in their order: each a turn, or under a budget dealt to those that may be at work. Pure."""
     if io_bytes_per_s is None:
         return [Turn(places=(place,)) for place in places]
@@ -57,7 +57,7 @@ def turns(places: Sequence[Place], io_bytes_per_s: int | None, at_once: int) -> 
 
 
 def plan(settings: ServiceSettings, names: Iterable[str] | None) -> list[dict[str, Any]]:
-    """Rows of `told.DUE`: the logs that are due, the dirtiest first."""
+    """Rows of `report.DUE`: the logs that are due, the dirtiest first."""
     return due_rows(asyncio.run(_due(settings, names)))
 
 
@@ -67,14 +67,14 @@ def compact(
     names: Iterable[str] | None,
     io_bytes_per_s: int | None,
     grace_s: float,
-) -> Told:
+) -> Summary:
     """Raises EtcdError and StoreError, and what Spark says of a task that failed."""
     places = [place_of(candidate.log) for candidate in asyncio.run(_due(settings, names))]
     given = turns(places, io_bytes_per_s, context.defaultParallelism)
     done = in_tasks(context, settings, take_turn, given)
     replaced = [condemned for each in done for condemned in each.replaced]
     left = asyncio.run(_delete(settings, replaced, grace_s)) if replaced else 0
-    return replace(joined([each.told for each in done]), objects_left=left)
+    return replace(merge_summaries([each.summary for each in done]), objects_left=left)
 
 
 async def take_turn(lake: Lake, turn: Turn) -> Done:
@@ -82,7 +82,7 @@ async def take_turn(lake: Lake, turn: Turn) -> Done:
     report = await Round(
         lake, Bounds(io_bytes_per_s=turn.io_bytes_per_s, grace_s=None), lambda *_: None
     ).over(turn.places)
-    return Done(told=told(report), replaced=report.replaced)
+    return Done(summary=summarize(report), replaced=report.replaced)
 
 
 async def _due(settings: ServiceSettings, names: Iterable[str] | None) -> list[Candidate]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
 
-from kafscale_spark.places import Place
+from kafscale_spark.offsets import TopicPartition
 
 SETTING: Final = "kafscale."
 IGNORED: Final = ("kafka.", "minpartitions", "groupidprefix", "fetchoffset.", "kafkaconsumer.")
@@ -40,14 +40,14 @@ class Edge(StrEnum):
 class Offsets:
     """An offset for each partition; EARLIEST and LATEST stand for the log's ends."""
 
-    of: Mapping[Place, int]
+    of: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
     """The first record of each partition that is not older than this, in ms since 1970."""
 
-    of: Mapping[Place, int] = field(default_factory=dict)
+    of: Mapping[TopicPartition, int] = field(default_factory=dict)
     everywhere: int | None = None
 
 
@@ -67,7 +67,7 @@ class Topics:
             return topic in self.names
         return self.pattern is None or self.pattern.fullmatch(topic) is not None
 
-    def has_place(self, place: Place) -> bool:
+    def has_place(self, place: TopicPartition) -> bool:
         topic, partition = place
         return self.has(topic) and (self.partitions is None or partition in self.partitions[topic])
 
@@ -177,7 +177,7 @@ def _edge_or_offsets(text: str) -> Position:
     return Edge(text.strip().lower())
 
 
-def _by_place(text: str) -> Mapping[Place, int]:
+def _by_place(text: str) -> Mapping[TopicPartition, int]:
     """`{"topic": {"0": 23}}`, as the connector writes it."""
     found = json.loads(text)
     return {

@@ -21,7 +21,7 @@ from kafscale.lake.export.run import Done, resumed
 from kafscale.runtime.settings import ServiceSettings
 
 from kafscale_spark.batch import read_split
-from kafscale_spark.places import Place
+from kafscale_spark.offsets import TopicPartition
 from kafscale_spark.reading import Ask
 from kafscale_spark.schemas import selected
 from kafscale_spark.spans import Span, place_of
@@ -34,7 +34,7 @@ FILE_ROWS: Final = 2_000_000
 class File:
     """Where it is below the staging folder: a try, then its place in the export."""
 
-    place: Place
+    place: TopicPartition
     path: Path
     rows: int
     bytes: int

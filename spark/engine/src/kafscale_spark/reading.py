@@ -20,7 +20,7 @@ from kafscale.lake.scan import Question, placed, scan_segments
 from kafscale.storage.heads import Seg
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
 
-from kafscale_spark.places import said
+from kafscale_spark.offsets import text_of
 from kafscale_spark.schemas import shaped
 from kafscale_spark.spans import DataLoss, place_of
 from kafscale_spark.splits import Split
@@ -76,7 +76,7 @@ async def _look_again(lake: Lake, split: Split, first: int, ask: Ask) -> tuple[L
         return split.log, ()
     if log.start > first and ask.fail_on_data_loss:
         end = min(log.start, split.end) - 1
-        raise DataLoss(f"records {first} to {end} of {said(place)} were deleted while they were read")
+        raise DataLoss(f"records {first} to {end} of {text_of(place)} were deleted while they were read")
     chosen = {seg.base for _, segments in prune([log], ask.condition) for seg in segments}
     return log, tuple(seg for seg in log.between(first, split.end) if seg.base in chosen)
 

@@ -17,8 +17,13 @@ from kafscale.lake.catalog import Lake, read_topics
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import OWN, Limits
-from kafscale.lake.retention.planned import PLAN, Planned, joined, plan_lake
-from kafscale.lake.retention.told import Collected, collected, collections_joined, reports_joined
+from kafscale.lake.retention.planned import PLAN, Planned, merge_plans, plan_lake
+from kafscale.lake.retention.summary import (
+    OrphanSummary,
+    merge_orphan_summaries,
+    merge_reports,
+    summarize_orphans,
+)
 from kafscale.runtime.settings import ServiceSettings
 from pyspark.sql import DataFrame, SparkSession
 
@@ -36,15 +41,15 @@ class Job:
 
     def plan(self, now_ms: int, limits: Limits = OWN) -> Planned:
         work = partial(_plan, now_ms, limits)
-        return joined(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
+        return merge_plans(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
 
     def retain(self, now_ms: int, grace_s: float) -> Report:
         work = partial(_retain, now_ms, grace_s)
-        return reports_joined(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
+        return merge_reports(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
 
-    def collect(self, grace_s: float, *, dry: bool) -> Collected:
+    def collect(self, grace_s: float, *, dry: bool) -> OrphanSummary:
         work = partial(_collect, grace_s, dry)
-        return collections_joined(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
+        return merge_orphan_summaries(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
 
     def _shares(self) -> list[list[str]]:
         return asyncio.run(self._shared_out(self.spark.sparkContext.defaultParallelism))
@@ -69,5 +74,5 @@ async def _retain(now_ms: int, grace_s: float, lake: Lake, names: list[str]) -> 
     return await Retention(lake, grace_s=grace_s, now_ms=lambda: now_ms).run(names)
 
 
-async def _collect(grace_s: float, dry: bool, lake: Lake, names: list[str]) -> Collected:
-    return collected(await Orphans(lake, grace_s=grace_s).collect(names, dry=dry))
+async def _collect(grace_s: float, dry: bool, lake: Lake, names: list[str]) -> OrphanSummary:
+    return summarize_orphans(await Orphans(lake, grace_s=grace_s).collect(names, dry=dry))

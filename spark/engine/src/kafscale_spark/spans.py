@@ -14,8 +14,8 @@ from typing import assert_never
 from kafscale.lake.catalog import Lake, Log, by_place, read_lake, read_topics
 from kafscale.lake.times import offset_at
 
+from kafscale_spark.offsets import Next, TopicPartition, text_of
 from kafscale_spark.options import EARLIEST, LATEST, BadOption, Edge, Offsets, Position, Request, Times
-from kafscale_spark.places import Next, Place, said
 
 WHAT_TO_DO = (
     "Set failOnDataLoss to false to go on with what is there; a stream may also begin with a new checkpoint"
@@ -38,7 +38,7 @@ class Span:
     end: int
 
 
-def place_of(log: Log) -> Place:
+def place_of(log: Log) -> TopicPartition:
     return log.topic.name, log.partition
 
 
@@ -65,7 +65,7 @@ async def starts(lake: Lake, logs: Sequence[Log], position: Position, request: R
         if first is None:
             if request.fail_without_match:
                 raise BadOption(
-                    f"{said(place_of(log))} has no record as new as startingTimestamp; "
+                    f"{text_of(place_of(log))} has no record as new as startingTimestamp; "
                     "startingOffsetsByTimestampStrategy may be latest"
                 )
             first = log.stable_end
@@ -86,7 +86,7 @@ async def ends(lake: Lake, logs: Sequence[Log], position: Position) -> Next:
 def spans(logs: Iterable[Log], first: Next, end: Next, request: Request) -> list[Span]:
     """Those that hold something. A partition that the start does not name is new: it begins at 0. Raises DataLoss."""
     known = by_place(logs)
-    gone = sorted(said(place) for place in first.keys() | end.keys() if place not in known)
+    gone = sorted(text_of(place) for place in first.keys() | end.keys() if place not in known)
     if gone:
         _lost(request, f"{', '.join(gone)} is gone, and what was not read of it")
     found = []
@@ -99,7 +99,7 @@ def spans(logs: Iterable[Log], first: Next, end: Next, request: Request) -> list
 
 
 def _whole(log: Log, first: int, end: int, request: Request) -> Span:
-    name = said(place_of(log))
+    name = text_of(place_of(log))
     if max(first, end) > log.end:
         _lost(
             request,
@@ -138,7 +138,7 @@ async def _resolve(lake: Lake, log: Log, position: Position) -> int | None:
 
 def _check_named(position: Position, logs: Sequence[Log]) -> None:
     """Offsets are given for exactly the partitions that are read: a forgotten one would be read from anywhere."""
-    named: Mapping[Place, int] | None = None
+    named: Mapping[TopicPartition, int] | None = None
     match position:
         case Offsets(of=of):
             named = of
@@ -146,6 +146,6 @@ def _check_named(position: Position, logs: Sequence[Log]) -> None:
             named = of
     if named is None:
         return
-    wrong = sorted(map(said, named.keys() ^ {place_of(log) for log in logs}))
+    wrong = sorted(map(text_of, named.keys() ^ {place_of(log) for log in logs}))
     if wrong:
         raise BadOption(f"offsets are for each partition that is read and no other; see {', '.join(wrong)}")

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.datasource import (
 
 from kafscale_spark.batch import read_split
 from kafscale_spark.clusters import opened
+from kafscale_spark.offsets import Next, TopicPartition, dump, load
 from kafscale_spark.options import Edge, Request
-from kafscale_spark.places import Next, Place, dump, load
 from kafscale_spark.reading import Ask
 from kafscale_spark.spans import place_of, read_logs, spans, starts
 from kafscale_spark.splits import split
@@ -97,17 +97,17 @@ def _ends(logs: Sequence[Log]) -> Next:
     return {place_of(log): log.stable_end for log in logs}
 
 
-def capped(latest: Next, target: Next) -> dict[Place, int]:
+def capped(latest: Next, target: Next) -> dict[TopicPartition, int]:
     """What is there now, but nothing that came after the target was set."""
     return {place: min(end, target[place]) for place, end in latest.items() if place in target}
 
 
-def backlog(first: Next, end: Next) -> dict[Place, int]:
+def backlog(first: Next, end: Next) -> dict[TopicPartition, int]:
     """Offsets that wait in each partition."""
     return {place: end[place] - _begin(first, end, place) for place in end}
 
 
-def shared(first: Next, end: Next, rows_max: int) -> dict[Place, int]:
+def shared(first: Next, end: Next, rows_max: int) -> dict[TopicPartition, int]:
     """Ends that hold `rows_max` offsets together, or all: to each partition by its backlog, the rest to the nearest."""
     waiting = backlog(first, end)
     total = sum(waiting.values())
@@ -121,6 +121,6 @@ def shared(first: Next, end: Next, rows_max: int) -> dict[Place, int]:
     }
 
 
-def _begin(first: Next, end: Next, place: Place) -> int:
+def _begin(first: Next, end: Next, place: TopicPartition) -> int:
     """A partition that is new begins at 0, and so does one that ends before what was read of it: it is another one."""
     return first[place] if first.get(place, 0) <= end[place] and place in first else 0

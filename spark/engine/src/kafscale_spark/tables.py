@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import pyarrow as pa
 from kafscale.lake.datasets import Asked
 from kafscale.lake.pruning import HEADERS
-from kafscale.lake.sources import TABLES, Source
+from kafscale.lake.sources import TABLES, TableSource
 from kafscale.runtime.settings import ServiceSettings
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -44,7 +44,7 @@ class TableReader(DataSourceReader):
     async def _read(self) -> list[pa.RecordBatch]:
         asked = Asked(tuple(TABLES[self._request.table].names), None)
         async with opened(self._settings) as lake:
-            source = Source(lake, await read_logs(lake, self._request))
+            source = TableSource(lake, await read_logs(lake, self._request))
             return [batch async for batch in getattr(source, self._request.table)(asked)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -27,8 +27,7 @@ from kafscale.cli.terminal import (
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
     from kafscale.lake.compaction.plan import Candidate
-    from kafscale.lake.compaction.report import Tally
-    from kafscale.lake.compaction.told import Told
+    from kafscale.lake.compaction.report import Summary, Tally
 
 
 def compact(
@@ -45,7 +44,7 @@ def compact(
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Compact topics with cleanup.policy=compact that are due; the dirtiest log first."""
-    from kafscale.lake.compaction.told import DONE, DUE, Told
+    from kafscale.lake.compaction.report import DONE, DUE, Summary
 
     words = [*(f"--topic={name}" for name in topic or ()), f"--grace-s={seconds(grace)}"]
     words += [f"--io-bytes-per-s={io_bytes_per_s}"] * (io_bytes_per_s is not None)
@@ -59,7 +58,7 @@ def compact(
         notice(f"{len(rows)} logs are due; nothing was changed")
         return
     if by_spark:
-        done = Told(**json.loads(run_job("compaction", words, data_dir, namespace, store)))
+        done = Summary(**json.loads(run_job("compaction", words, data_dir, namespace, store)))
     else:
         work = partial(_compact, topic, io_bytes_per_s, seconds(grace))
         done = on_lake(work, data_dir, namespace, store)
@@ -74,15 +73,17 @@ def compact(
 
 async def _plan(names: list[str] | None, lake: Lake) -> list[dict[str, Any]]:
     from kafscale.lake.compaction.due import candidates
-    from kafscale.lake.compaction.told import due_rows
+    from kafscale.lake.compaction.report import due_rows
     from kafscale.lake.retention.apply import wall_ms
 
     return due_rows(await candidates(lake, names, wall_ms()))
 
 
-async def _compact(names: list[str] | None, io_bytes_per_s: int | None, grace_s: float, lake: Lake) -> Told:
+async def _compact(
+    names: list[str] | None, io_bytes_per_s: int | None, grace_s: float, lake: Lake
+) -> Summary:
+    from kafscale.lake.compaction.report import summarize
     from kafscale.lake.compaction.run import Bounds, Round
-    from kafscale.lake.compaction.told import told
 
     with progressing() as progress:
 
@@ -95,4 +96,4 @@ async def _compact(names: list[str] | None, io_bytes_per_s: int | None, grace_s:
             )
 
         bounds = Bounds(io_bytes_per_s=io_bytes_per_s, grace_s=grace_s)
-        return told(await Round(lake, bounds, tell).run(names))
+        return summarize(await Round(lake, bounds, tell).run(names))

@@ -25,7 +25,7 @@ from kafscale.cli.terminal import (
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
-    from kafscale.lake.retention.told import Collected
+    from kafscale.lake.retention.summary import OrphanSummary
 
 COLUMNS: Final = ("topic", "object", "bytes")
 
@@ -41,7 +41,7 @@ def orphans(
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Delete orphaned objects: objects that crashes left and that no commit can ever name."""
-    from kafscale.lake.retention.told import Collected
+    from kafscale.lake.retention.summary import OrphanSummary
 
     grace_s = seconds(grace)
     match engine:
@@ -50,11 +50,11 @@ def orphans(
         case Engine.SPARK:
             words = [*(f"--topic={name}" for name in topic or ()), f"--grace-s={grace_s}"]
             words += ["--dry-run"] * dry_run
-            found = Collected(**json.loads(run_job("orphans", words, data_dir, namespace, store)))
+            found = OrphanSummary(**json.loads(run_job("orphans", words, data_dir, namespace, store)))
     _show(found, dry_run, output)
 
 
-def _show(found: Collected, dry_run: bool, output: Output) -> None:
+def _show(found: OrphanSummary, dry_run: bool, output: Output) -> None:
     show_rows(COLUMNS, found.orphans, output)
     done = "nothing was changed" if dry_run else "deleted"
     notice(f"{found.count} orphans of {found.partitions} partitions, {found.bytes} bytes: {done}")
@@ -69,9 +69,11 @@ def _show(found: Collected, dry_run: bool, output: Output) -> None:
         raise fail(f"{found.failed} objects could not be deleted; the next run tries again")
 
 
-async def _collect(topics: list[str] | None, grace_s: float, dry: bool, lake: Lake) -> Collected:
+async def _collect(topics: list[str] | None, grace_s: float, dry: bool, lake: Lake) -> OrphanSummary:
     from kafscale.lake.retention.orphans import Orphans
-    from kafscale.lake.retention.told import collected
+    from kafscale.lake.retention.summary import summarize_orphans
 
     with progressing() as progress:
-        return collected(await Orphans(lake, grace_s=grace_s, progress=progress).collect(topics, dry=dry))
+        return summarize_orphans(
+            await Orphans(lake, grace_s=grace_s, progress=progress).collect(topics, dry=dry)
+        )

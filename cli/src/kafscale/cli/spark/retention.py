@@ -88,7 +88,7 @@ def retention(
 ) -> None:
     """Delete expired records by the settings of their topics; or show the plan, with these or other settings."""
     from kafscale.lake.retention.planned import Planned
-    from kafscale.lake.retention.told import report_of
+    from kafscale.lake.retention.summary import report_from_json
 
     asked = Asked(
         topics=topic,
@@ -105,7 +105,7 @@ def retention(
             if plans:
                 _show(Planned(**told), asked, output)
             else:
-                _show_done(report_of(told), output)
+                _show_done(report_from_json(told), output)
         case Engine.LOCAL if plans:
             _show(on_lake(partial(_plan, asked), data_dir, namespace, store), asked, output)
         case Engine.LOCAL:

@@ -7,7 +7,6 @@ all executors share. The driver publishes the files in the order of offsets, so 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -17,10 +16,9 @@ from kafscale.lake.catalog import Log
 from kafscale.lake.export.run import Done, locked, remember
 
 from kafscale_spark.clusters import opened, settings_of
-from kafscale_spark.jobs.program import arguments, ended, notice
+from kafscale_spark.jobs.program import answered, arguments, job_session, notice, run
 from kafscale_spark.options import Request, Topics
 from kafscale_spark.parquet import File, done, due, publish, staging, write_split
-from kafscale_spark.session import for_job
 from kafscale_spark.spans import read_logs
 from kafscale_spark.splits import Split, split
 
@@ -32,8 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     found = export(Request(topics=Topics(names=frozenset(args.topics))), args.to)
     notice(f"{sum(each.rows for each in found):,} records in {sum(each.files for each in found):,} new files")
-    if args.answer is not None:
-        args.answer.write_text(json.dumps([asdict(each) for each in found]))
+    answered(args.answer, [asdict(each) for each in found])
 
 
 def export(request: Request, target: Path) -> list[Done]:
@@ -50,10 +47,8 @@ def export(request: Request, target: Path) -> list[Done]:
 
 
 def in_tasks(splits: Sequence[Split], write: Callable[[Split], list[File]]) -> list[File]:
-    context = for_job("kafscale export", large=True).sparkContext
-    files = context.parallelize(splits, len(splits)).flatMap(write).collect()
-    context.stop()
-    return files
+    with job_session("export", large=True) as spark:
+        return spark.sparkContext.parallelize(splits, len(splits)).flatMap(write).collect()
 
 
 async def read(request: Request) -> list[Log]:
@@ -62,4 +57,4 @@ async def read(request: Request) -> list[Log]:
 
 
 if __name__ == "__main__":
-    ended(main)
+    run(main)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,9 +23,8 @@ from kafscale.lake.lag.tables import partitions_table, write_partitions
 from kafscale.lake.retention.apply import wall_ms
 
 from kafscale_spark.clusters import opened, settings_of
-from kafscale_spark.jobs.program import arguments, ended, positive, show
+from kafscale_spark.jobs.program import ROWS_SHOWN, answered, arguments, job_session, positive, run
 from kafscale_spark.options import Request
-from kafscale_spark.session import for_job
 
 SHOWN: Final = [
     *("group_id", "topic", "partition", "status", "records", "bytes", "time_ms", "lost", "at_risk"),
@@ -41,9 +39,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     facts = asyncio.run(read(checkpoints, frozenset(args.group) if args.group else None))
     report = make_report(facts)
     if not write(report, facts, args):
-        spark = for_job("kafscale lag")
-        show(spark.createDataFrame(partitions_table(_farthest(report, args.top)).select(SHOWN)))
-        spark.stop()
+        with job_session("lag") as spark:
+            found = partitions_table(_farthest(report, args.top)).select(SHOWN)
+            spark.createDataFrame(found).show(ROWS_SHOWN, truncate=False)
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -69,8 +67,7 @@ async def read(checkpoints: Sequence[Commit], chosen: frozenset[str] | None) -> 
 
 def write(report: Report, facts: Facts, args: argparse.Namespace) -> bool:
     """Whether any file was asked for. Raises OSError."""
-    if args.answer is not None:
-        args.answer.write_text(json.dumps(rows(_farthest(report, args.top))))
+    answered(args.answer, rows(_farthest(report, args.top)))
     if args.parquet is not None:
         write_partitions(report, args.parquet)
     if args.prometheus is not None:
@@ -93,4 +90,4 @@ def _farthest(report: Report, top: int | None) -> Report:
 
 
 if __name__ == "__main__":
-    ended(main)
+    run(main)

@@ -1,18 +1,21 @@
-"""What every job's program has: where its answer goes, and how it ends that cannot do its work.
+"""What every job's program has: its arguments, its session, where its answer goes, and how it ends.
 
-Trouble of the world is told in a sentence of whoever found it, and not with the JVM's stack; the exit code is 1 then.
+An external failure ends the job with one sentence, without the JVM's stack trace, and with exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
 from kafscale.lake.export.plan import ExportRefused
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.checkpoints import NoCheckpoint
@@ -22,17 +25,18 @@ from kafscale.storage.objects import StoreError
 from kafscale.storage.schema import UnreadableValue
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 
 from kafscale_spark.java import NoJava
 from kafscale_spark.options import BadOption
+from kafscale_spark.session import for_job
 from kafscale_spark.spans import DataLoss
 
 ROWS_SHOWN: Final = 1_000
 _RAISED: Final = re.compile(r"^\s*kafscale\S*: (.+)$", re.MULTILINE)
-"""The last line of a traceback of our own, which Spark hands over as text."""
+"""The last line of a traceback of KafScale's own, which Spark passes on as text."""
 _PLAN: Final = re.compile(r";\n|\n\nJVM stacktrace")
-"""What Spark puts behind its sentence: the query's plan, the JVM's stack."""
+"""What Spark adds after its sentence: the query's plan, the JVM's stack trace."""
 TROUBLE: Final = (
     *(NoJava, BadOption, DataLoss, ExportRefused, NoCheckpoint, CorruptSegment, UnreadableValue),
     *(EtcdError, StoreError, OSError),
@@ -41,59 +45,77 @@ TROUBLE: Final = (
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--answer", type=Path, help="write what was found here, for a program")
+    parser.add_argument("--answer", type=Path, help="write the result as JSON to this file, for a program")
     return parser
 
 
 def add_scope(parser: argparse.ArgumentParser) -> None:
+    """The arguments of a job that changes topics."""
     parser.add_argument("--topic", action="append", help="only this one; may be repeated")
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and change nothing")
-
-
-def add_grace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--grace-s", type=float, default=GRACE_S, help="for reads under way, before objects are deleted"
+        "--grace-s",
+        type=float,
+        default=GRACE_S,
+        help="seconds for reads in flight before objects are deleted",
     )
 
 
 def positive(text: str) -> int:
-    """Of an argument; raises argparse's error."""
+    """The type of an argument. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"'{text}' is no number above 0")
     return int(text)
 
 
-def show(rows: DataFrame) -> None:
-    rows.show(ROWS_SHOWN, truncate=False)
+@contextmanager
+def job_session(name: str, *, large: bool = False) -> Iterator[SparkSession]:
+    """Stopped at the end, also after a failure."""
+    spark = for_job(f"kafscale {name}", large=large)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def answered(answer: Path | None, found: object) -> bool:
+    """Writes the result to the file of `--answer`, if there is one. Raises OSError."""
+    if answer is not None:
+        answer.write_text(json.dumps(found))
+    return answer is not None
+
+
+def show(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
+    spark.createDataFrame(pa.Table.from_pylist(rows, schema)).show(ROWS_SHOWN, truncate=False)
 
 
 def notice(line: str) -> None:
-    """For people; what is printed besides is rows."""
+    """A line for people, to stderr. Stdout has only rows."""
     print(line, file=sys.stderr)
 
 
 def trouble(missed: Mapping[str, str], failed: int) -> None:
-    """What was left undone is told, and the exit code is 1: whoever schedules the job sees it."""
-    for place, why in missed.items():
-        notice(f"{place} was passed over: {why}")
+    """Reports what was not done, and exits with code 1, so that the scheduler sees it."""
+    for partition, why in missed.items():
+        notice(f"{partition} was skipped: {why}")
     if failed:
         notice(f"{failed} objects could not be deleted; the next run tries again")
     if missed or failed:
         sys.exit(1)
 
 
-def ended(main: Callable[[], None]) -> None:
-    # Of a query that is wrong it would tell what is told here, with the JVM's stack.
+def run(main: Callable[[], None]) -> None:
+    # This logger would repeat the failure of a query with the JVM's stack trace.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         main()
     except TROUBLE as trouble:
         sys.exit(str(trouble))
     except PySparkException as trouble:
-        sys.exit(told(str(trouble)))
+        sys.exit(reason_of(str(trouble)))
 
 
-def told(words: str) -> str:
-    """What is of use to a person in what Spark says."""
+def reason_of(words: str) -> str:
+    """The sentence for a person in an error text of Spark."""
     found = _RAISED.findall(words)
     return found[-1] if found else _PLAN.split(words)[0].strip()

@@ -6,41 +6,45 @@ May be killed anywhere and run again, also beside upkeep: log starts move by com
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import pyarrow as pa
 from kafscale.lake.retention.apply import Report, wall_ms
 from kafscale.lake.retention.plan import OWN, Limits
-from kafscale.lake.retention.planned import LOSSES, Planned
-from kafscale.lake.retention.told import report_told
+from kafscale.lake.retention.planned import LOSSES, PLAN, Planned
+from kafscale.lake.retention.summary import report_to_json
+from pyspark.sql import SparkSession
 
 from kafscale_spark.clusters import settings_of
-from kafscale_spark.jobs.program import add_grace, add_scope, arguments, ended, notice, show, trouble
+from kafscale_spark.jobs.program import (
+    add_scope,
+    answered,
+    arguments,
+    job_session,
+    notice,
+    run,
+    show,
+    trouble,
+)
 from kafscale_spark.options import Request
-from kafscale_spark.retention import Job, plan_frame
-from kafscale_spark.session import for_job
+from kafscale_spark.retention import Job
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     args = _arguments().parse_args(argv)
     limits = Limits(retention_ms=args.retention_ms, retention_bytes=args.retention_bytes)
-    job = Job(spark=for_job("kafscale retention"), settings=settings_of(Request()), topics=args.topic)
-    try:
+    with job_session("retention") as spark:
+        job = Job(spark=spark, settings=settings_of(Request()), topics=args.topic)
         if args.dry_run or limits != OWN:
-            tell_plan(job, job.plan(wall_ms(), limits), limits, args.answer)
+            show_plan(spark, job.plan(wall_ms(), limits), limits, args.answer)
         else:
-            tell(job.retain(wall_ms(), args.grace_s), args.answer)
-    finally:
-        job.spark.stop()
+            show_result(job.retain(wall_ms(), args.grace_s), args.answer)
 
 
 def _arguments() -> argparse.ArgumentParser:
     parser = arguments(__doc__)
     add_scope(parser)
-    add_grace(parser)
     parser.add_argument(
         "--retention-ms", type=int, help="what if it were this for every topic? -1: unlimited"
     )
@@ -48,20 +52,18 @@ def _arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def tell_plan(job: Job, planned: Planned, limits: Limits, answer: Path | None) -> None:
-    if answer is not None:
-        answer.write_text(json.dumps(asdict(planned)))
+def show_plan(spark: SparkSession, planned: Planned, limits: Limits, answer: Path | None) -> None:
+    if answered(answer, asdict(planned)):
         return
-    show(plan_frame(job.spark, planned.rows))
+    show(spark, planned.rows, PLAN)
     notice(f"{len(planned.rows)} segments of {planned.logs} logs, {planned.bytes} bytes; nothing was changed")
     if limits != OWN:
         notice(f"that is {planned.bytes - planned.bytes_own} bytes more than now; groups would lose:")
-        show(job.spark.createDataFrame(pa.Table.from_pylist(planned.losses, LOSSES)))
+        show(spark, planned.losses, LOSSES)
 
 
-def tell(done: Report, answer: Path | None) -> None:
-    if answer is not None:
-        answer.write_text(json.dumps(report_told(done)))
+def show_result(done: Report, answer: Path | None) -> None:
+    if answered(answer, report_to_json(done)):
         return
     notice(
         f"{done.moved} of {done.logs} logs start later; {done.segments} segments of {done.bytes} bytes deleted"
@@ -70,4 +72,4 @@ def tell(done: Report, answer: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    ended(main)
+    run(main)

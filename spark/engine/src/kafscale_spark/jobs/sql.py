@@ -10,22 +10,20 @@ import pyarrow as pa
 from kafscale.lake.sources import TABLES
 from pyspark.sql import SparkSession
 
-from kafscale_spark.jobs.program import arguments, ended, show
-from kafscale_spark.session import for_job
+from kafscale_spark.jobs.program import ROWS_SHOWN, arguments, job_session, run
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("text", help=f"one query over {', '.join(TABLES)}")
     args = parser.parse_args(argv)
-    spark = for_job("kafscale sql", large=True)
-    name_tables(spark, args.text)
-    answer = spark.sql(args.text)
-    if args.answer is None:
-        show(answer)
-    else:
-        write(answer.toArrow(), args.answer)
-    spark.stop()
+    with job_session("sql", large=True) as spark:
+        name_tables(spark, args.text)
+        answer = spark.sql(args.text)
+        if args.answer is None:
+            answer.show(ROWS_SHOWN, truncate=False)
+        else:
+            write(answer.toArrow(), args.answer)
 
 
 def name_tables(spark: SparkSession, text: str) -> None:
@@ -41,4 +39,4 @@ def write(answer: pa.Table, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    ended(main)
+    run(main)

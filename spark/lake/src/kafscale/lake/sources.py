@@ -46,7 +46,7 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
 }
 
 
-class Source:
+class TableSource:
     """Reads each table of TABLES: a method for each, under its name."""
 
     def __init__(self, lake: Lake, logs: Sequence[Log]) -> None:

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log
 from kafscale.lake.datasets import Counted, Pulled
-from kafscale.lake.sources import TABLES, Source
+from kafscale.lake.sources import TABLES, TableSource
 
 BY_TOPIC: Final = ("records", "batches")
 """Tables that are a union of one table for each topic: so a condition that DuckDB keeps to itself, as LIKE or a
@@ -99,12 +99,12 @@ def _prepared(
 def _tables(lake: Lake, logs: Sequence[Log], counted: Counted) -> tuple[dict[str, Pulled], list[str]]:
     """What is registered under which name, and the views over it."""
     loop = asyncio.get_running_loop()
-    whole = Source(lake, logs)
+    whole = TableSource(lake, logs)
     tables = {name: Pulled(schema, getattr(whole, name), loop, counted) for name, schema in TABLES.items()}
     topics = {name: list(some) for name, some in groupby(logs, key=lambda log: log.topic.name)}
     if not 0 < len(topics) <= BY_TOPIC_MAX:
         return tables, []
-    sources = {name: Source(lake, some) for name, some in topics.items()}
+    sources = {name: TableSource(lake, some) for name, some in topics.items()}
     views = []
     for table in BY_TOPIC:
         schema = TABLES[table]

@@ -52,7 +52,7 @@ class LagJob:
             metrics.watch_each(row.name, partial(self._rows, row.name))
 
     async def run(self) -> None:
-        # Arrow and DuckDB: see `jobs`.
+        # Arrow and DuckDB: see `service`.
         from kafscale.lake.lag.prometheus import gauges
         from kafscale.lake.lag.sampler import Sampler
         from kafscale.lake.lag.status import Rules

@@ -15,13 +15,13 @@ from typing import Final, Protocol
 
 import structlog
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.job_runs import decode_job_run, encode_job_run
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import LiveView, Registration
 from kafscale.storage.objects import StoreError
 from kafscale.storage.schema import UnreadableValue
-from kafscale.upkeep.metrics import ScheduleMetrics
 
 log = structlog.get_logger(__name__)
 
@@ -86,6 +86,34 @@ class LowestNode:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+class ScheduleMetrics:
+    def __init__(self, metrics: Metrics) -> None:
+        self._runs = metrics.counters("runs_total")
+        self._failures = metrics.counters("failures_total")
+        self._last = metrics.gauges("last_run_timestamp_seconds")
+        self._seconds = metrics.histograms("run_seconds")
+        self._stalled = metrics.gauges("stalled_runs")
+        self._in_a_row: dict[str, int] = {}
+
+    def begin(self, *tasks: str) -> None:
+        """They are counted from now on."""
+        self._runs.begin(*tasks)
+        self._failures.begin(*tasks)
+
+    def ended(self, task: str, took_ms: int, at_ms: int) -> None:
+        self._runs.labels(task).inc()
+        self._seconds.labels(task).observe(took_ms / 1000)
+        self._last.labels(task).set(at_ms / 1000)
+
+    def failed(self, task: str) -> None:
+        self._failures.labels(task).inc()
+
+    def stands_still(self, task: str, does: bool) -> None:
+        """Its last run found work and got nowhere, or did not."""
+        self._in_a_row[task] = self._in_a_row.get(task, 0) + 1 if does else 0
+        self._stalled.labels(task).set(self._in_a_row[task])
 
 
 class Schedule:

@@ -1,18 +1,25 @@
-"""Composition: whose turn it is, the jobs, and the schedule that runs them."""
+"""Composition: which instance works, the jobs, a row each, and the schedule that runs them.
+
+Arrow and NumPy are loaded when a job first reads records, and DuckDB at the first sample of a group: they are half of
+the start time and 60 MB, and only one of several instances works.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from kafscale.lake.catalog import Lake
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.membership.members import LiveView
-from kafscale.upkeep.jobs import job_list
-from kafscale.upkeep.metrics import ScheduleMetrics
-from kafscale.upkeep.schedule import LowestNode, Schedule
-from kafscale.upkeep.settings import UpkeepSettings
+from kafscale.upkeep.compaction import CompactionJob
+from kafscale.upkeep.lag import LagJob
+from kafscale.upkeep.orphans import OrphansJob
+from kafscale.upkeep.retention import RetentionJob
+from kafscale.upkeep.schedule import DEADLINE_MIN_MS, Job, LowestNode, Schedule, ScheduleMetrics
+from kafscale.upkeep.settings import DAY_MS, UpkeepSettings
 
 ROLE: Final = "upkeep"
 
@@ -37,3 +44,38 @@ async def build(runtime: Runtime[UpkeepSettings]) -> AsyncIterator[ServiceParts]
     finally:
         for task in tasks:
             task.cancel()
+
+
+def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
+    settings = runtime.settings
+    lake = Lake(runtime.etcd, runtime.keyspace, runtime.store)
+    grace_s = settings.retention_grace_ms / 1000
+    retention = RetentionJob(lake, runtime.metrics, runtime.clock, grace_s)
+    compaction = CompactionJob(
+        lake,
+        runtime.metrics,
+        runtime.clock,
+        io_bytes_per_s=settings.compaction_io_bytes_per_s,
+        within_ms=max(settings.compaction_every_ms, DEADLINE_MIN_MS) // 2,
+        grace_s=settings.compaction_grace_ms / 1000,
+    )
+    orphans = OrphansJob(lake, runtime.metrics, grace_s, settings.orphans_objects_max)
+    lag = LagJob(
+        lake,
+        runtime.metrics,
+        runtime.clock,
+        every_ms=settings.lag_every_ms,
+        keep_ms=settings.lag_keep_ms,
+        cache_bytes_max=settings.lag_manifest_cache_bytes,
+    )
+    return (
+        _job("retention", settings.retention_every_ms, retention),
+        _job("compaction", settings.compaction_every_ms, compaction),
+        _job("orphans", settings.orphans_every_ms, orphans),
+        Job(name="lag", every_ms=settings.lag_every_ms, run=lag.run),
+        Job(name="lag-history", every_ms=DAY_MS, run=lag.expire),
+    )
+
+
+def _job(name: str, every_ms: int, job: RetentionJob | CompactionJob | OrphansJob) -> Job:
+    return Job(name=name, every_ms=every_ms, run=job.run, stands_still=lambda: job.stands_still)

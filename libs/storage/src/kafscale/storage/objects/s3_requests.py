@@ -4,21 +4,23 @@ import asyncio
 import hashlib
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
 from kafscale.storage.objects.config import S3Config
 from kafscale.storage.objects.port import Buffer
-from kafscale.storage.objects.s3_body import ScatterBody
 from kafscale.storage.objects.s3_session import Session
 from kafscale.storage.objects.s3_signing import UNSIGNED, Signer, encoded_key, encoded_query
 from yarl import URL
 
 KEEPALIVE_S: Final = 12.0
+_JOIN_BELOW: Final = 1 << 16  # a system call costs more than copying this much
 _HASH_HERE_MAX: Final = 1 << 16  # longer bodies are hashed in a thread
 _ADDED_BY_AIOHTTP: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
@@ -39,6 +41,44 @@ class Answer:
         text = self.body.decode(errors="replace")
         code, message = _CODE.search(text), _MESSAGE.search(text)
         return code[1] if code else "", message[1] if message else ""
+
+
+def chunks(parts: Sequence[Buffer]) -> Iterator[Buffer]:
+    """A PUT's body in pieces worth a system call: large buffers as they are, runs of small ones joined."""
+    small: list[Buffer] = []
+    held = 0
+    for part in filter(len, parts):
+        if len(part) >= _JOIN_BELOW:
+            if small:
+                yield b"".join(small)
+                small, held = [], 0
+            yield part
+            continue
+        small.append(part)
+        held += len(part)
+        if held >= _JOIN_BELOW:
+            yield b"".join(small)
+            small, held = [], 0
+    if held:
+        yield b"".join(small)
+
+
+class ScatterBody(Payload):
+    """A body that aiohttp can send again, over a new connection."""
+
+    _autoclose = True
+
+    def __init__(self, parts: Sequence[Buffer]) -> None:
+        super().__init__(parts)
+        self._parts = parts
+        self._size = sum(map(len, parts))
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return b"".join(self._parts).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        for chunk in chunks(self._parts):
+            await writer.write(chunk)
 
 
 class ObjectRequests:

@@ -11,7 +11,7 @@ from kafscale.lake.catalog import NEVER, Lake, read_outline, read_topic, read_to
 from kafscale.lake.compaction.passes import read_pass
 from kafscale.lake.compaction.plan import Candidate, Survey
 from kafscale.lake.compaction.segments import follow
-from kafscale.lake.retention.together import together
+from kafscale.lake.concurrency import gather_bounded
 from kafscale.storage.job_runs import CompactionPass
 from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
@@ -20,7 +20,7 @@ from kafscale.storage.schema import UnreadableValue
 READS_AT_ONCE: Final = 4
 SURVEYS_MAX: Final = 5
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """Topic and partition."""
 
 
@@ -28,13 +28,13 @@ Place = tuple[str, int]
 class Due:
     """A log that is due. `left`: a round before had to leave it."""
 
-    place: Place
+    place: TopicPartition
     ratio: float
     left: CompactionPass | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DueLogs:
     """`delay_ms`: of the log whose dirty records wait longest past `max.compaction.lag.ms`.
 
     `missed`: logs that cannot be read, and why.
@@ -42,10 +42,10 @@ class Found:
 
     due: tuple[Due, ...]
     delay_ms: int
-    missed: dict[Place, BaseException]
+    missed: dict[TopicPartition, BaseException]
 
 
-async def look(lake: Lake, place: Place, now_ms: int) -> Candidate | None:
+async def look(lake: Lake, place: TopicPartition, now_ms: int) -> Candidate | None:
     """The log as it is now. None: it is gone, or its topic is not compacted. Raises EtcdError and StoreError,
     UnreadableValue, and Overtaken if others replaced its segments under each of the tries."""
     name, partition = place
@@ -66,7 +66,7 @@ async def look(lake: Lake, place: Place, now_ms: int) -> Candidate | None:
     raise AssertionError("the last try returns or raises")
 
 
-async def compacted_places(lake: Lake, names: Iterable[str] | None) -> list[Place]:
+async def compacted_places(lake: Lake, names: Iterable[str] | None) -> list[TopicPartition]:
     """Of these topics, or of all. Raises EtcdError."""
     chosen = None if names is None else frozenset(names)
     topics = [topic for topic in await read_topics(lake) if chosen is None or topic.name in chosen]
@@ -76,17 +76,17 @@ async def compacted_places(lake: Lake, names: Iterable[str] | None) -> list[Plac
 async def candidates(lake: Lake, names: Iterable[str] | None, now_ms: int) -> list[Candidate]:
     """The logs of these topics, or of all, that are due, the dirtiest first. Raises what `look` raises."""
     places = await compacted_places(lake, names)
-    found = await together((look(lake, place, now_ms) for place in places), READS_AT_ONCE)
+    found = await gather_bounded((look(lake, place, now_ms) for place in places), READS_AT_ONCE)
     due = [each for each in found if each is not None and each.reason is not None]
     return sorted(due, key=lambda each: (-each.ratio, each.log.topic.name, each.log.partition))
 
 
-async def find_due(lake: Lake, places: Iterable[Place], now_ms: int) -> Found:
+async def find_due(lake: Lake, places: Iterable[TopicPartition], now_ms: int) -> DueLogs:
     """Raises EtcdError and StoreError."""
 
-    missed: dict[Place, BaseException] = {}
+    missed: dict[TopicPartition, BaseException] = {}
 
-    async def one(place: Place) -> tuple[int, Due | None]:
+    async def one(place: TopicPartition) -> tuple[int, Due | None]:
         try:
             candidate = await look(lake, place, now_ms)
         except (ObjectNotFound, UnreadableValue, Overtaken) as damage:
@@ -97,8 +97,8 @@ async def find_due(lake: Lake, places: Iterable[Place], now_ms: int) -> Found:
         left = await read_pass(lake, candidate.log)
         return candidate.delay_ms, Due(place=place, ratio=candidate.ratio, left=left)
 
-    seen = await together((one(place) for place in places), READS_AT_ONCE)
-    return Found(
+    seen = await gather_bounded((one(place) for place in places), READS_AT_ONCE)
+    return DueLogs(
         due=tuple(due for _, due in seen if due is not None),
         delay_ms=max((delay_ms for delay_ms, _ in seen), default=0),
         missed=missed,

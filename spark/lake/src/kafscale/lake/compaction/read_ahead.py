@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from kafscale.lake.compaction.judge import Source
+from kafscale.lake.compaction.record_filter import LoadedSegment
 from kafscale.storage.heads import Seg
 
 AHEAD_MAX: Final = 8
@@ -16,10 +16,10 @@ AHEAD_BYTES_MAX: Final = 32 << 20
 
 
 async def read_ahead(
-    read: Callable[[Seg], Coroutine[Any, Any, Source]], segments: AsyncIterator[Seg]
-) -> AsyncGenerator[Source, None]:
+    read: Callable[[Seg], Coroutine[Any, Any, LoadedSegment]], segments: AsyncIterator[Seg]
+) -> AsyncGenerator[LoadedSegment, None]:
     """Raises what `read` raises, for the segment whose turn it is. To be closed: what is under way ends then."""
-    ahead: deque[tuple[Seg, asyncio.Task[Source]]] = deque()
+    ahead: deque[tuple[Seg, asyncio.Task[LoadedSegment]]] = deque()
     following = await anext(segments, None)
     try:
         while following is not None or ahead:

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 from kafscale.lake.columns import opened
-from kafscale.lake.compaction.judge import NEVER, Flags, Judged
+from kafscale.lake.compaction.record_filter import NEVER, FilteredSegment, Flags
 from kafscale.lake.varints import Bytes, Positions, read_varints
 from kafscale.storage.segment import BatchInfo
 from kafscale.storage.snapshots import EXPIRY_MS
@@ -62,7 +62,7 @@ class _Batch:
     changed: bool
 
 
-def rewrite(group: Sequence[Judged], *, now_ms: int, delete_retention_ms: int) -> Rewritten:
+def rewrite(group: Sequence[FilteredSegment], *, now_ms: int, delete_retention_ms: int) -> Rewritten:
     """`group`: neighbours, oldest first. Raises CorruptSegment."""
     horizon_ms = min(now_ms + delete_retention_ms, NEVER)
     stay = _must_stay(group, now_ms)
@@ -87,7 +87,7 @@ def rewrite(group: Sequence[Judged], *, now_ms: int, delete_retention_ms: int) -
     )
 
 
-def _must_stay(group: Sequence[Judged], now_ms: int) -> set[tuple[int, int]]:
+def _must_stay(group: Sequence[FilteredSegment], now_ms: int) -> set[tuple[int, int]]:
     """Batches (source, place in it) whose headers stay even if no record does."""
     stay = {(0, 0), (len(group) - 1, len(group[-1].source.heads) - 1)}
     last_of: dict[int, tuple[int, int]] = {}
@@ -101,7 +101,7 @@ def _must_stay(group: Sequence[Judged], now_ms: int) -> set[tuple[int, int]]:
     return stay | set(last_of.values())
 
 
-def _batches(judged: Judged, stay: set[int], horizon_ms: int) -> Iterator[_Batch]:
+def _batches(judged: FilteredSegment, stay: set[int], horizon_ms: int) -> Iterator[_Batch]:
     """What is left of a source's batches, in their order."""
     source = judged.source
     view = memoryview(source.data)
@@ -133,7 +133,7 @@ def _batches(judged: Judged, stay: set[int], horizon_ms: int) -> Iterator[_Batch
             yield _Batch(empty, pack_batch(empty, b""), TIMESTAMP_NONE, 0, header.records_count > 0)
 
 
-def _oldest(judged: Judged) -> list[int]:
+def _oldest(judged: FilteredSegment) -> list[int]:
     """The least time of the records that stay, of each data batch."""
     if not len(judged.first):
         return []
@@ -154,7 +154,7 @@ def _emptied(header: BatchHeader) -> BatchHeader:
 
 
 def _remade(
-    judged: Judged, wanted: Flags, dated: Flags, horizon_ms: int
+    judged: FilteredSegment, wanted: Flags, dated: Flags, horizon_ms: int
 ) -> dict[int, tuple[BatchHeader, Buffer]]:
     """The wanted data batches, by their number, without the records that go."""
     made: dict[int, tuple[BatchHeader, Buffer]] = {}

@@ -22,14 +22,19 @@ from functools import partial
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, Outline, read_outline
-from kafscale.lake.compaction.due import Place, compacted_places, find_due, in_turn, look
-from kafscale.lake.compaction.judge import Source, judge, keys_of
-from kafscale.lake.compaction.newest import KEYS_MAX, Newest, NewestBuilder, nothing_newer
+from kafscale.lake.compaction.due import TopicPartition, compacted_places, find_due, in_turn, look
+from kafscale.lake.compaction.latest_offsets import (
+    KEYS_MAX,
+    LatestOffsets,
+    LatestOffsetsBuilder,
+    no_later_offsets,
+)
 from kafscale.lake.compaction.pace import Pace
 from kafscale.lake.compaction.passes import Position, read_pass
 from kafscale.lake.compaction.plan import Candidate, Group, Reason, is_clean, is_due
 from kafscale.lake.compaction.publish import discard, publish, read_existing, upload
 from kafscale.lake.compaction.read_ahead import read_ahead
+from kafscale.lake.compaction.record_filter import LoadedSegment, filter_records, keys_of
 from kafscale.lake.compaction.report import Outcome, Report, Tally
 from kafscale.lake.compaction.rewrite import Rewritten, rewrite
 from kafscale.lake.compaction.segments import Groups, follow, is_listed
@@ -83,19 +88,19 @@ class Round:
         self._now_ms = now_ms
         self._pace = pace or Pace(io_bytes_per_s=bounds.io_bytes_per_s, within_ms=bounds.within_ms)
         self._replaced: deque[tuple[float, list[Condemned]]] = deque()
-        self._missed: dict[Place, BaseException] = {}
+        self._missed: dict[TopicPartition, BaseException] = {}
         self._left = 0
 
     async def run(self, names: Iterable[str] | None = None) -> Report:
         """Of these topics, or of all. Raises EtcdError and StoreError while the lake cannot be read at all."""
         return await self.over(await compacted_places(self._lake, names))
 
-    async def over(self, places: Iterable[Place]) -> Report:
+    async def over(self, places: Iterable[TopicPartition]) -> Report:
         """Of these logs, as far as they are due. Raises EtcdError when what was replaced cannot be deleted."""
         found = await find_due(self._lake, places, self._now_ms())
         self._missed |= found.missed
         half_s = self._pace.after(0.5)
-        outcomes: dict[Place, Outcome] = {}
+        outcomes: dict[TopicPartition, Outcome] = {}
         for due, only_half in in_turn(found.due):
             until_s = half_s if only_half else math.inf
             known = outcomes.get(due.place)
@@ -115,7 +120,7 @@ class Round:
             replaced=tuple(condemned for _, some in self._replaced for condemned in some),
         )
 
-    async def _take(self, place: Place, before: Outcome | None, until_s: float) -> Outcome | None:
+    async def _take(self, place: TopicPartition, before: Outcome | None, until_s: float) -> Outcome | None:
         """None: it is due no more, or cannot be read. `before`: what this round has done there already."""
         begun_s = time.monotonic()
         try:
@@ -160,7 +165,7 @@ class Round:
     async def _go_through(
         self,
         candidate: Candidate,
-        newest: Newest,
+        newest: LatestOffsets,
         tally: Tally,
         position: Position,
         until_s: float,
@@ -199,13 +204,15 @@ class Round:
         """Whatever the newest keys are."""
         return not is_clean(seg) or is_due(seg, self._now_ms())
 
-    async def _newest(self, candidate: Candidate, left: CompactionPass | None, until_s: float) -> Newest:
+    async def _newest(
+        self, candidate: Candidate, left: CompactionPass | None, until_s: float
+    ) -> LatestOffsets:
         """Of the dirty part, no farther than a pass went that was left, and of a segment at least."""
         if candidate.reason is Reason.TOMBSTONES:
-            return nothing_newer(candidate.clean.end)
+            return no_later_offsets(candidate.clean.end)
         log, dirty = candidate.log, candidate.dirty
         end = dirty.end if left is None else min(dirty.end, left.end)
-        builder = NewestBuilder(dirty.first, keys_max=self._bounds.keys_max)
+        builder = LatestOffsetsBuilder(dirty.first, keys_max=self._bounds.keys_max)
         outline = await read_outline(self._lake, log.topic, log.partition)
         async with (
             aclosing(follow(self._lake, outline, dirty.first, end)) as segments,
@@ -220,7 +227,12 @@ class Round:
         return await asyncio.to_thread(builder.done)
 
     async def _compact_group(
-        self, candidate: Candidate, group: Group, sources: Sequence[Source], newest: Newest, tally: Tally
+        self,
+        candidate: Candidate,
+        group: Group,
+        sources: Sequence[LoadedSegment],
+        newest: LatestOffsets,
+        tally: Tally,
     ) -> None:
         log = candidate.log
         before = await read_existing(self._lake, log)
@@ -244,7 +256,7 @@ class Round:
         self._replaced.append((time.monotonic() + grace_s, replaced))
         return seg
 
-    async def _read(self, log: Log, seg: Seg) -> Source:
+    async def _read(self, log: Log, seg: Seg) -> LoadedSegment:
         await self._pace.spend(seg.size)
         try:
             async with asyncio.timeout(GET_TIMEOUT_S):
@@ -253,7 +265,7 @@ class Round:
             if await is_listed(self._lake, log, seg):
                 raise  # committed and not there: somebody should look
             raise Overtaken(log.name, "a segment was replaced or deleted before it was read") from None
-        return Source(seg=seg, data=data, heads=parse(data, self._lake.key_of(log, seg), seg))
+        return LoadedSegment(seg=seg, data=data, heads=parse(data, self._lake.key_of(log, seg), seg))
 
     async def _remove(self, *, wait: bool) -> None:
         """Deletes what nobody reads any more."""
@@ -266,6 +278,8 @@ class Round:
             self._left += (await delete_all(self._lake, replaced)).count(Fate.FAILED)
 
 
-def _rewritten(candidate: Candidate, sources: Sequence[Source], newest: Newest, now_ms: int) -> Rewritten:
-    judged = judge(sources, newest, candidate.aborted, now_ms)
+def _rewritten(
+    candidate: Candidate, sources: Sequence[LoadedSegment], newest: LatestOffsets, now_ms: int
+) -> Rewritten:
+    judged = filter_records(sources, newest, candidate.aborted, now_ms)
     return rewrite(judged, now_ms=now_ms, delete_retention_ms=candidate.log.topic.delete_retention_ms)

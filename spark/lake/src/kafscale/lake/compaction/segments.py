@@ -10,7 +10,7 @@ from typing import Final
 from kafscale.lake.catalog import Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.plan import Group, Grouping
 from kafscale.lake.listing import Manifests
-from kafscale.lake.walk import Walk
+from kafscale.lake.segment_lookup import SegmentLookup
 from kafscale.storage.heads import Seg
 from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
@@ -60,7 +60,7 @@ async def is_listed(lake: Lake, log: Log, seg: Seg) -> bool:
     """The log names this object now. Raises ObjectNotFound of a manifest that is lost, EtcdError and StoreError."""
     for left in reversed(range(TRIES_MAX)):
         outline = await read_outline(lake, log.topic, log.partition)
-        walk = Walk(Manifests(lake.store), outline)
+        walk = SegmentLookup(Manifests(lake.store), outline)
         try:
             now = await walk.at(seg.base)
         except ObjectNotFound:

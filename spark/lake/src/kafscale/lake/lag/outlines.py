@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, Outline, read_outline, read_outlines, read_topics
+from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.first_unread import SEGMENTS_MAX
 from kafscale.lake.listing import Manifests
-from kafscale.lake.retention.together import together
 from kafscale.storage.heads import ManifestRef, Seg
 from kafscale.storage.manifests import Line, seg_of
 from kafscale.storage.objects import ObjectNotFound
@@ -56,7 +56,9 @@ class Outlines:
         """By topic and partition; what was committed since is told segment by segment. A log that cannot be read is
         passed over, as by `read_all`. Raises EtcdError, StoreError."""
         outlines = await read_all(self._lake)
-        logs = await together((self._readable(each, offsets, since_ms) for each in outlines), LOGS_AT_ONCE)
+        logs = await gather_bounded(
+            (self._readable(each, offsets, since_ms) for each in outlines), LOGS_AT_ONCE
+        )
         return [log for log in logs if log is not None]
 
     async def _readable(self, outline: Outline, offsets: Offsets, since_ms: int) -> Log | None:

@@ -20,7 +20,7 @@ _VERSION: Final = Struct(">h")
 _COUNT: Final = Struct(">i")
 _LENGTH: Final = Struct(">h")
 
-Place = tuple[str, str, int]
+GroupPartition = tuple[str, str, int]
 """Group, topic, partition."""
 
 
@@ -31,10 +31,10 @@ class Owner:
     host: str
 
 
-def owners(groups: Iterable[GroupState], topics: Iterable[Topic]) -> Mapping[Place, Owner]:
+def owners(groups: Iterable[GroupState], topics: Iterable[Topic]) -> Mapping[GroupPartition, Owner]:
     """Partitions that nobody owns are not in it."""
     names = {topic.topic_id: topic.name for topic in topics}
-    found: dict[Place, Owner] = {}
+    found: dict[GroupPartition, Owner] = {}
     for group in groups:
         if isinstance(group.state, ClassicGroup):
             if group.state.protocol_type != CONSUMER:

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from kafscale.lake.catalog import Log
 from kafscale.lake.lag.measure import Lag
-from kafscale.lake.lag.owners import Place
+from kafscale.lake.lag.owners import GroupPartition
 from kafscale.lake.lag.query import ask
 from kafscale.lake.lag.samples import PLACE
 
@@ -58,7 +58,7 @@ from samples cross join rules group by group_id, topic, partition
 
 def rates(
     samples: pa.Table, lags: Iterable[Lag], now_ms: int, window_ms: int = WINDOW_MS
-) -> Mapping[Place, Rates]:
+) -> Mapping[GroupPartition, Rates]:
     """Between the window's begin and `lags`, which are of now."""
     if not samples.num_rows:
         return {(lag.group, lag.topic, lag.partition): Rates() for lag in lags}

@@ -17,7 +17,7 @@ from kafscale.lake.catalog import Log, by_place
 from kafscale.lake.lag.commits import Commit, state_of
 from kafscale.lake.lag.history import DAY_MS, HOUR_MS
 from kafscale.lake.lag.measure import Lag
-from kafscale.lake.lag.owners import Owner, Place, owners
+from kafscale.lake.lag.owners import GroupPartition, Owner, owners
 from kafscale.lake.lag.rates import (
     WINDOW_MS,
     Rates,
@@ -78,7 +78,7 @@ class PartitionRow:
     complete: float
 
     @property
-    def place(self) -> Place:
+    def place(self) -> GroupPartition:
         return self.group, self.topic, self.partition
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from kafscale.lake.catalog import Log, by_place
 from kafscale.lake.lag.commits import Commit
-from kafscale.lake.lag.owners import Owner, Place
+from kafscale.lake.lag.owners import GroupPartition, Owner
 from kafscale.lake.tables import TIME
 
 WHOLE_EVERY_MS: Final = 300_000
@@ -53,12 +53,12 @@ class Sample:
 class Memory:
     """What the sampler has written last: rows by place, and when all of them were. It is as large as one sample."""
 
-    rows: Mapping[Place, tuple[Any, ...]] = field(default_factory=dict)
+    rows: Mapping[GroupPartition, tuple[Any, ...]] = field(default_factory=dict)
     whole_ms: int | None = None
 
 
 def sample(
-    logs: Iterable[Log], commits: Sequence[Commit], owners: Mapping[Place, Owner], now_ms: int
+    logs: Iterable[Log], commits: Sequence[Commit], owners: Mapping[GroupPartition, Owner], now_ms: int
 ) -> pa.Table:
     """Every committed offset of a partition that exists, in the order of the commits."""
     places = by_place(logs)

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from kafscale.lake.lag.owners import Place
+from kafscale.lake.lag.owners import GroupPartition
 from kafscale.lake.lag.samples import PLACE
 from numpy.typing import NDArray
 
@@ -26,9 +26,9 @@ class Series:
     start_ms: int = 0
     step_ms: int = 1
     points: int = 0
-    lines: Mapping[Place, Line] = field(default_factory=dict)
+    lines: Mapping[GroupPartition, Line] = field(default_factory=dict)
 
-    def total(self, places: Iterable[Place]) -> Line:
+    def total(self, places: Iterable[GroupPartition]) -> Line:
         """The sum of those that are known; UNKNOWN where none is."""
         lines = [line for place in places if (line := self.lines.get(place)) is not None]
         if not lines:
@@ -45,7 +45,7 @@ def series(samples: pa.Table, end_ms: int, span_ms: int, points: int) -> Series:
     times = samples["ts"].cast(pa.int64()).to_numpy()
     slots = np.clip(-(-(times - start_ms) // step_ms), 0, points - 1)
     lags = samples["lag"].to_numpy()
-    lines: dict[Place, Line] = {}
+    lines: dict[GroupPartition, Line] = {}
     for row, place in enumerate(_places(samples)):
         line = lines.get(place)
         if line is None:
@@ -57,7 +57,7 @@ def series(samples: pa.Table, end_ms: int, span_ms: int, points: int) -> Series:
     return Series(start_ms=start_ms, step_ms=step_ms, points=points, lines=lines)
 
 
-def _places(samples: pa.Table) -> Sequence[Place]:
+def _places(samples: pa.Table) -> Sequence[GroupPartition]:
     columns = (samples[name].to_pylist() for name in PLACE)
     return list(zip(*columns, strict=True))
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 import pyarrow as pa
-from kafscale.lake.lag.owners import Place
+from kafscale.lake.lag.owners import GroupPartition
 from kafscale.lake.lag.query import ask
 from kafscale.lake.lag.samples import PLACE
 
@@ -116,7 +116,7 @@ left join rewound on windows.group_id = rewound.group_id and windows.topic = rew
 """Over `samples` and `rules`, a table of one row: now_ms and the fields of Rules."""
 
 
-def judge(samples: pa.Table, now_ms: int, rules: Rules | None = None) -> Mapping[Place, Judged]:
+def judge(samples: pa.Table, now_ms: int, rules: Rules | None = None) -> Mapping[GroupPartition, Judged]:
     """The status of every place in the samples. Those of at least twice the window should be among them."""
     chosen = rules or Rules()
     times = {name: samples[name].cast(pa.int64()) for name in ("ts", "commit_ts")}

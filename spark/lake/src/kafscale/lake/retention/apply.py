@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, read_outline, read_topics
+from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.listing import Manifests
-from kafscale.lake.places import behind, read_place, through, write_place
+from kafscale.lake.resume import behind, read_place, through, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
-from kafscale.lake.retention.starts import Cut, Place, move_starts, segments_of
+from kafscale.lake.retention.log_starts import Cut, Partition, move_starts, segments_of
 from kafscale.lake.retention.sweep import sweep
-from kafscale.lake.retention.together import together
 from kafscale.storage.heads import Seg
 from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
@@ -82,7 +82,7 @@ class _Batch:
 
     cuts: tuple[Cut, ...]
     due_s: float
-    last: Place
+    last: Partition
 
 
 class Retention:
@@ -127,7 +127,7 @@ class Retention:
         full = sum(len(each.cuts) for each in self._waiting) > LOGS_WAITING_MAX
         return full or not batch.cuts or batch.due_s <= time.monotonic()
 
-    async def _cut(self, some: Sequence[Place], total: int) -> None:
+    async def _cut(self, some: Sequence[Partition], total: int) -> None:
         found = await move_starts(self._lake, self._manifests, some, self._now_ms)
         self.report.logs += len(some)
         self.report.moved += sum(cut.moved for cut in found.made)
@@ -140,7 +140,7 @@ class Retention:
         if batch.cuts:
             self._progress("waiting for reads under way", 0, 0)
             await asyncio.sleep(batch.due_s - time.monotonic())
-            await together((self._finish(cut) for cut in batch.cuts), LOGS_AT_ONCE)
+            await gather_bounded((self._finish(cut) for cut in batch.cuts), LOGS_AT_ONCE)
         if self._remembers:
             await write_place(self._lake, JOB, through(batch.last))
 

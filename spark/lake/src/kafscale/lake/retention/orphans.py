@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafscale.lake.catalog import Lake, read_topics
+from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.listing import Manifests
-from kafscale.lake.places import Place, Reached, behind, read_place, write_place
+from kafscale.lake.resume import Partition, Reached, behind, read_place, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
-from kafscale.lake.retention.together import together
-from kafscale.lake.retention.unnamed import STRANGE_TOLD_MAX, Look, Portion
+from kafscale.lake.retention.unreferenced import STRANGE_TOLD_MAX, Look, Portion
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import DELETES_MAX
@@ -36,7 +36,7 @@ from kafscale.storage.schema import UnreadableValue
 LOGS_AT_ONCE: Final = 8
 LOGS_PER_BATCH: Final = 1_000
 OBJECTS_MAX: Final = 50_000
-"""Found and not deleted yet: some 30 MB."""
+"""OrphanReport and not deleted yet: some 30 MB."""
 TOLD_MAX: Final = 100_000
 """Orphans that are told by name; of all it is told how many there are."""
 PLACE_EVERY_S: Final = 5.0
@@ -47,7 +47,7 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(slots=True)
-class Found:
+class OrphanReport:
     """What a collection found and did."""
 
     partitions: int = 0
@@ -76,7 +76,7 @@ class Found:
 class _Waiting:
     """`upto` as in `Portion`. `due_s`: when the reads under way are over."""
 
-    place: Place
+    place: Partition
     condemned: tuple[Condemned, ...]
     upto: str
     due_s: float
@@ -116,9 +116,9 @@ class Orphans:
         self._reached = Reached(())
         self._written: JobPlace | None = None
         self._written_s = 0.0
-        self.found = Found()
+        self.found = OrphanReport()
 
-    async def collect(self, names: Iterable[str] | None = None, *, dry: bool = False) -> Found:
+    async def collect(self, names: Iterable[str] | None = None, *, dry: bool = False) -> OrphanReport:
         """Of these topics, or all; `dry` changes nothing, not even `gc_seq`. Raises EtcdError and StoreError."""
         chosen = None if names is None else frozenset(names)
         topics = [t for t in await read_topics(self._lake) if chosen is None or t.name in chosen]
@@ -128,14 +128,14 @@ class Orphans:
         for at in range(0, len(places), LOGS_PER_BATCH):
             some = places[at : at + LOGS_PER_BATCH]
             looks = (self._look(each, _key_in(each, last), len(places), dry) for each in some)
-            await together(looks, LOGS_AT_ONCE)
+            await gather_bounded(looks, LOGS_AT_ONCE)
         while self._waiting:
             await self._delete_first()
         await self._remember(at_once=True)
         self.found.orphans.sort(key=lambda orphan: orphan.key)
         return self.found
 
-    async def _look(self, place: Place, key: str, places: int, dry: bool) -> None:
+    async def _look(self, place: Partition, key: str, places: int, dry: bool) -> None:
         look = Look(self._lake, self._manifests, place, objects_max=self._portion_max, dry=dry)
         try:
             async with aclosing(look.portions(key)) as portions:
@@ -152,7 +152,7 @@ class Orphans:
         self.found.partitions += 1
         self._progress("looking for orphans", self.found.partitions, places)
 
-    async def _take(self, place: Place, portion: Portion, dry: bool) -> None:
+    async def _take(self, place: Partition, portion: Portion, dry: bool) -> None:
         condemned = tuple(
             Condemned(topic=place[0], key=info.key, etag=info.etag, size=info.size) for info in portion.found
         )
@@ -199,6 +199,6 @@ class Orphans:
             self._written, self._written_s = place, time.monotonic()
 
 
-def _key_in(place: Place, last: JobPlace | None) -> str:
+def _key_in(place: Partition, last: JobPlace | None) -> str:
     topic, partition = place
     return last.key if last is not None and (topic.name, partition) == (last.topic, last.partition) else ""

@@ -46,7 +46,7 @@ OWN: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doomed:
+class PlannedDeletion:
     """A segment that goes, and the first rule that says so."""
 
     log: Log
@@ -55,7 +55,7 @@ class Doomed:
     age_ms: int
 
 
-def plan(logs: Iterable[Log], now_ms: int, limits: Limits = OWN) -> list[Doomed]:
+def plan(logs: Iterable[Log], now_ms: int, limits: Limits = OWN) -> list[PlannedDeletion]:
     """What would go now. `limits`: what if every topic that loses records had these."""
     return [doomed for log in logs for doomed in _plan_log(log, now_ms, limits)]
 
@@ -68,7 +68,7 @@ class Whole:
     committed_ms: int
 
 
-class Walk:
+class ExpiryRules:
     """The same rules for a log whose segments come one by one, oldest first, from its start on."""
 
     def __init__(self, topic: Topic, whole: Whole, now_ms: int, limits: Limits = OWN) -> None:
@@ -85,15 +85,15 @@ class Walk:
         return self._by_size or (self._retention_ms >= 0 and _age(seg, self._now_ms) > self._retention_ms)
 
 
-def start_after(log: Log, doomed: Sequence[Doomed]) -> int:
+def start_after(log: Log, doomed: Sequence[PlannedDeletion]) -> int:
     """The log start once these segments of it are gone."""
     return max([log.start, *(each.segment.end for each in doomed)])
 
 
-def _plan_log(log: Log, now_ms: int, limits: Limits) -> Iterator[Doomed]:
+def _plan_log(log: Log, now_ms: int, limits: Limits) -> Iterator[PlannedDeletion]:
     now_ms = _latest(log, now_ms)
     for seg in log.below:
-        yield Doomed(log=log, segment=seg, rule=Rule.DELETED, age_ms=_age(seg, now_ms))
+        yield PlannedDeletion(log=log, segment=seg, rule=Rule.DELETED, age_ms=_age(seg, now_ms))
     if not log.topic.deletes_records:
         return
     retention_ms, retention_bytes = limits.or_of(log.topic)
@@ -101,7 +101,7 @@ def _plan_log(log: Log, now_ms: int, limits: Limits) -> Iterator[Doomed]:
     count += _expired(log.segments[count:], now_ms, retention_ms)
     for seg in log.segments[:count]:
         rule = Rule.TIME if _expired([seg], now_ms, retention_ms) else Rule.SIZE
-        yield Doomed(log=log, segment=seg, rule=rule, age_ms=_age(seg, now_ms))
+        yield PlannedDeletion(log=log, segment=seg, rule=rule, age_ms=_age(seg, now_ms))
 
 
 def _expired(segments: Sequence[Seg], now_ms: int, retention_ms: int) -> int:

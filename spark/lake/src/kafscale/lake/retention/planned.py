@@ -5,16 +5,15 @@ Plain values, so that they travel: plans of several topics' shares add up to the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
-from kafscale.lake.catalog import Lake, Log, read_lake
-from kafscale.lake.lag.commits import read_commits
-from kafscale.lake.retention.plan import OWN, Doomed, Limits, plan, start_after
-from kafscale.lake.retention.whatif import bytes_of, losses
+from kafscale.lake.catalog import Lake, Log, by_place, read_lake
+from kafscale.lake.lag.commits import Commit, read_commits
+from kafscale.lake.retention.plan import OWN, Limits, PlannedDeletion, plan, start_after
 
 PLAN: Final = pa.schema(
     {
@@ -70,7 +69,7 @@ async def plan_lake(lake: Lake, names: Iterable[str] | None, now_ms: int, limits
     )
 
 
-def joined(plans: Sequence[Planned]) -> Planned:
+def merge_plans(plans: Sequence[Planned]) -> Planned:
     """The plan of all of them, which are of different topics."""
     return Planned(
         logs=sum(each.logs for each in plans),
@@ -84,12 +83,61 @@ def joined(plans: Sequence[Planned]) -> Planned:
     )
 
 
-async def _losses(lake: Lake, logs: Sequence[Log], doomed: Iterable[Doomed]) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Records that a group has not read and that would be gone. Offsets, as lag counts them."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    start: int  # the log start that would be
+    records: int
+
+
+def bytes_of(doomed: Iterable[PlannedDeletion]) -> int:
+    """Of the segments and their indexes."""
+    return sum(each.segment.size + each.segment.index_size for each in doomed)
+
+
+def losses(logs: Sequence[Log], doomed: Iterable[PlannedDeletion], commits: Iterable[Commit]) -> list[Loss]:
+    """In the order of the commits. What a group has lost already is not counted again."""
+    starts = _starts(doomed)
+    places = by_place(logs)
+    found = []
+    for commit in commits:
+        place = (commit.topic, commit.partition)
+        if place not in starts:
+            continue
+        lost = starts[place] - max(commit.offset.offset, places[place].start)
+        if lost > 0:
+            found.append(
+                Loss(
+                    group=commit.group,
+                    topic=commit.topic,
+                    partition=commit.partition,
+                    committed=commit.offset.offset,
+                    start=starts[place],
+                    records=lost,
+                )
+            )
+    return found
+
+
+def _starts(doomed: Iterable[PlannedDeletion]) -> Mapping[tuple[str, int], int]:
+    """Where the logs would start that lose anything."""
+    by_log: dict[tuple[str, int], list[PlannedDeletion]] = {}
+    for each in doomed:
+        by_log.setdefault((each.log.topic.name, each.log.partition), []).append(each)
+    return {place: start_after(some[0].log, some) for place, some in by_log.items()}
+
+
+async def _losses(lake: Lake, logs: Sequence[Log], doomed: Iterable[PlannedDeletion]) -> list[dict[str, Any]]:
     commits = await read_commits(lake, {log.topic.name: log.topic for log in logs}.values())
     return [asdict(loss) for loss in losses(logs, doomed, commits)]
 
 
-def _by_partition(doomed: Iterable[Doomed]) -> list[dict[str, Any]]:
+def _by_partition(doomed: Iterable[PlannedDeletion]) -> list[dict[str, Any]]:
     """A plan is in the order of its logs."""
     rows = []
     for (topic, partition), group in groupby(
@@ -113,7 +161,7 @@ def _of_place(row: dict[str, Any]) -> tuple[str, int]:
     return row["topic"], row["partition"]
 
 
-def _row(doomed: Doomed) -> dict[str, Any]:
+def _row(doomed: PlannedDeletion) -> dict[str, Any]:
     return {
         "topic": doomed.log.topic.name,
         "partition": doomed.log.partition,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from kafscale.lake.catalog import Lake, Outline, read_outline
 from kafscale.lake.listing import Manifests
-from kafscale.lake.retention.starts import Cut, segments_of
+from kafscale.lake.retention.log_starts import Cut, segments_of
 from kafscale.storage.heads import EpochStart, ManifestRef, Meta, Seg
 from kafscale.storage.manifests import Manifest, encode_manifest
 from kafscale.storage.meta_swap import Draft, build_swap, swap

@@ -10,22 +10,22 @@ from typing import Any, Final
 import pyarrow as pa
 from kafscale.lake.retention.apply import Report
 from kafscale.lake.retention.deletes import Fate
-from kafscale.lake.retention.orphans import Found
+from kafscale.lake.retention.orphans import OrphanReport
 
 ORPHANS: Final = pa.schema({"topic": pa.string(), "object": pa.string(), "bytes": pa.int64()})
 
 
-def report_told(report: Report) -> dict[str, Any]:
+def report_to_json(report: Report) -> dict[str, Any]:
     return {**asdict(report), "fates": {fate.value: report.fates[fate] for fate in Fate}}
 
 
-def report_of(told: Mapping[str, Any]) -> Report:
-    """Undoes `report_told`."""
+def report_from_json(told: Mapping[str, Any]) -> Report:
+    """Undoes `report_to_json`."""
     fates = Counter({Fate(name): count for name, count in told["fates"].items()})
     return Report(**{**told, "fates": fates})
 
 
-def reports_joined(reports: Iterable[Report]) -> Report:
+def merge_reports(reports: Iterable[Report]) -> Report:
     whole = Report()
     for report in reports:
         whole.logs += report.logs
@@ -38,7 +38,7 @@ def reports_joined(reports: Iterable[Report]) -> Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class OrphanSummary:
     """What a collection of orphans found and did; for the rows of `orphans`, the first of the `count`, see ORPHANS."""
 
     partitions: int = 0
@@ -51,8 +51,8 @@ class Collected:
     missed: dict[str, str] = field(default_factory=dict)
 
 
-def collected(found: Found) -> Collected:
-    return Collected(
+def summarize_orphans(found: OrphanReport) -> OrphanSummary:
+    return OrphanSummary(
         partitions=found.partitions,
         count=found.count,
         orphans=[
@@ -66,9 +66,9 @@ def collected(found: Found) -> Collected:
     )
 
 
-def collections_joined(some: Iterable[Collected]) -> Collected:
+def merge_orphan_summaries(some: Iterable[OrphanSummary]) -> OrphanSummary:
     each = list(some)
-    return Collected(
+    return OrphanSummary(
         partitions=sum(one.partitions for one in each),
         count=sum(one.count for one in each),
         orphans=sorted((row for one in each for row in one.orphans), key=lambda row: row["object"]),

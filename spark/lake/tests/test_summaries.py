@@ -8,14 +8,14 @@ from dataclasses import asdict
 from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import Limits
-from kafscale.lake.retention.planned import LOSSES, PLAN, Planned, joined, plan_lake
-from kafscale.lake.retention.told import (
-    Collected,
-    collected,
-    collections_joined,
-    report_of,
-    report_told,
-    reports_joined,
+from kafscale.lake.retention.planned import LOSSES, PLAN, Planned, merge_plans, plan_lake
+from kafscale.lake.retention.summary import (
+    OrphanSummary,
+    merge_orphan_summaries,
+    merge_reports,
+    report_from_json,
+    report_to_json,
+    summarize_orphans,
 )
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.slots import slot_of
@@ -45,7 +45,7 @@ async def test_plans_of_topics_add_up_to_the_plan_of_all() -> None:
     limits = Limits(retention_ms=45_000)
     whole = await plan_lake(shop.lake(), None, NOW, limits)
     parts = [await plan_lake(shop.lake(), [name], NOW, limits) for name in reversed(NAMES)]
-    assert joined(parts) == whole
+    assert merge_plans(parts) == whole
     assert (whole.logs, len(whole.rows), len(whole.losses)) == (3, 15, 3)
     assert {row["records"] for row in whole.losses} == {18}
     assert whole.bytes > whole.bytes_own > 0
@@ -67,14 +67,16 @@ async def test_runs_of_topics_add_up_to_the_run_of_all() -> None:
     assert (whole.logs, whole.moved, whole.segments) == (3, 3, 6)
     shop.put_back(before)
     parts = [await Retention(shop.lake(), grace_s=0, now_ms=lambda: NOW).run([name]) for name in NAMES]
-    assert reports_joined(parts) == whole
-    assert report_of(json.loads(json.dumps(report_told(whole)))) == whole
+    assert merge_reports(parts) == whole
+    assert report_from_json(json.loads(json.dumps(report_to_json(whole)))) == whole
 
 
 async def test_collections_of_topics_add_up_to_the_collection_of_all() -> None:
     shop = await build()
-    whole = collected(await Orphans(shop.lake(), grace_s=0).collect(dry=True))
-    parts = [collected(await Orphans(shop.lake(), grace_s=0).collect([name], dry=True)) for name in NAMES]
-    assert collections_joined(parts) == whole
+    whole = summarize_orphans(await Orphans(shop.lake(), grace_s=0).collect(dry=True))
+    parts = [
+        summarize_orphans(await Orphans(shop.lake(), grace_s=0).collect([name], dry=True)) for name in NAMES
+    ]
+    assert merge_orphan_summaries(parts) == whole
     assert (whole.partitions, len(whole.orphans), whole.bytes) == (3, 3, 15)
-    assert Collected(**json.loads(json.dumps(asdict(whole)))) == whole
+    assert OrphanSummary(**json.loads(json.dumps(asdict(whole)))) == whole

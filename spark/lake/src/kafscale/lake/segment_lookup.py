@@ -10,7 +10,7 @@ from kafscale.storage.heads import ManifestRef, Seg
 from kafscale.storage.manifests import Line
 
 
-class Walk:
+class SegmentLookup:
     """Asked in rising order it reads each manifest once at most; a base before the last one costs another reading."""
 
     def __init__(self, manifests: Manifests, outline: Outline) -> None:

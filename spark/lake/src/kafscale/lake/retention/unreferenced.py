@@ -12,8 +12,8 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake, Outline, read_outline
 from kafscale.lake.listing import Manifests
-from kafscale.lake.places import Place
-from kafscale.lake.walk import Walk
+from kafscale.lake.resume import Partition
+from kafscale.lake.segment_lookup import SegmentLookup
 from kafscale.storage.etcd.client import Range, RangeResult, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.heads import check_meta, decode_head
@@ -39,10 +39,10 @@ class Portion:
 
 
 class Look:
-    """One look at a log. `strange` and `left` say what was met and left, see `orphans.Found`."""
+    """One look at a log. `strange` and `left` say what was met and left, see `orphans.OrphanReport`."""
 
     def __init__(
-        self, lake: Lake, manifests: Manifests, place: Place, *, objects_max: int, dry: bool = False
+        self, lake: Lake, manifests: Manifests, place: Partition, *, objects_max: int, dry: bool = False
     ) -> None:
         self._lake = lake
         self._manifests = manifests
@@ -50,7 +50,7 @@ class Look:
         self._objects_max = objects_max
         self._dry = dry
         self._outline = Outline(topic=self._topic, partition=self._partition)
-        self._walk = Walk(manifests, self._outline)
+        self._walk = SegmentLookup(manifests, self._outline)
         self._unique_trees = tuple(self._tree(name) for name in UNIQUE)
         self._compacted_tree = self._tree(COMPACTED)
         self._names: frozenset[str] = frozenset()
@@ -143,7 +143,7 @@ class Look:
         check_meta(outline.tail, outline.meta)
         self._moved = self._moved or outline.meta.chunks != self._outline.meta.chunks
         await self._walk.close()
-        self._outline, self._walk = outline, Walk(self._manifests, outline)
+        self._outline, self._walk = outline, SegmentLookup(self._manifests, outline)
         self._names = named(outline)
 
     async def _condemned(self, found: Sequence[ObjectInfo]) -> tuple[ObjectInfo, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from kafscale.lake.columns import binaries, opened, times_of
-from kafscale.lake.compaction.newest import SCHEMA, Newest
+from kafscale.lake.compaction.latest_offsets import SCHEMA, LatestOffsets
 from kafscale.lake.heads import Heads, are_aborted
 from kafscale.lake.varints import Positions
 from kafscale.storage.heads import Aborted, Seg
@@ -26,7 +26,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class LoadedSegment:
     """A committed segment with its object's bytes and the headers of its batches."""
 
     seg: Seg
@@ -35,14 +35,14 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class FilteredSegment:
     """Of a source: which of its batches hold records at all (`data`), and which of these records stay.
 
     `alive`, `times` and `tombstones` have a row for each record, of the data batches in their order; batch i of these
     has rows [first[i], first[i] + count[i]).
     """
 
-    source: Source
+    source: LoadedSegment
     data: Flags
     first: Positions
     count: Positions
@@ -69,7 +69,9 @@ class _Opened:
     horizons: Positions
 
 
-def judge(sources: Sequence[Source], newest: Newest, aborted: Sequence[Aborted], now_ms: int) -> list[Judged]:
+def filter_records(
+    sources: Sequence[LoadedSegment], newest: LatestOffsets, aborted: Sequence[Aborted], now_ms: int
+) -> list[FilteredSegment]:
     """All of a group at once, since a look into the keys costs as much as there are keys. Raises CorruptSegment."""
     opened_sources = [_open(source, aborted) for source in sources]
     keys = pa.chunked_array([key for each in opened_sources for key in each.keys], pa.binary())
@@ -82,7 +84,7 @@ def judge(sources: Sequence[Source], newest: Newest, aborted: Sequence[Aborted],
         at = mine.stop
         counts = source.heads["records"][each.data].astype(np.int64)
         found.append(
-            Judged(
+            FilteredSegment(
                 source=source,
                 data=each.data,
                 first=np.cumsum(counts) - counts,
@@ -95,14 +97,14 @@ def judge(sources: Sequence[Source], newest: Newest, aborted: Sequence[Aborted],
     return found
 
 
-def keys_of(source: Source, aborted: Sequence[Aborted]) -> pa.Table:
-    """Key and offset of each record that counts (`newest.SCHEMA`); keys may be null. Raises CorruptSegment."""
+def keys_of(source: LoadedSegment, aborted: Sequence[Aborted]) -> pa.Table:
+    """Key and offset of each record that counts (`latest_offsets.SCHEMA`); keys may be null. Raises CorruptSegment."""
     found = _open(source, aborted)
     keys = pa.chunked_array(found.keys, pa.binary())
     return pa.table([keys, pa.array(found.offsets)], schema=SCHEMA)
 
 
-def _open(source: Source, aborted: Sequence[Aborted]) -> _Opened:
+def _open(source: LoadedSegment, aborted: Sequence[Aborted]) -> _Opened:
     heads = source.heads
     data = (heads["attributes"] & CONTROL) == 0
     data &= (heads["records"] > 0) & ~are_aborted(heads, aborted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kafscale.lake.retention.together import together
+from kafscale.lake.concurrency import gather_bounded
 
 LIMIT = 2
 
@@ -22,7 +22,7 @@ async def test_results_come_in_order_and_no_more_than_so_many_run_at_once() -> N
         running -= 1
         return number
 
-    assert await together((work(number) for number in range(8)), LIMIT) == list(range(8))
+    assert await gather_bounded((work(number) for number in range(8)), LIMIT) == list(range(8))
     assert most == LIMIT
 
 
@@ -40,6 +40,6 @@ async def test_the_first_failure_ends_all_and_nothing_is_left_unawaited() -> Non
             ended.append(number)
 
     with pytest.raises(ValueError, match="one of them"):
-        await together((work(number) for number in range(5)), LIMIT)
+        await gather_bounded((work(number) for number in range(5)), LIMIT)
     assert sorted(begun) == sorted(ended)
     assert 4 not in begun

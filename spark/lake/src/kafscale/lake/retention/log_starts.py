@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Outline, read_outlines, read_topics
+from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.listing import Manifests
-from kafscale.lake.retention.plan import Walk, Whole
-from kafscale.lake.retention.together import together
+from kafscale.lake.retention.plan import ExpiryRules, Whole
 from kafscale.storage.etcd.client import Txn, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.heads import Seg
@@ -31,7 +31,7 @@ MOVES_PER_REQUEST: Final = 50
 LOGS_AT_ONCE: Final = 4
 NEVER: Final = 1 << 62
 
-Place = tuple[Topic, int]
+Partition = tuple[Topic, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Cuts:
 
 
 async def move_starts(
-    lake: Lake, manifests: Manifests, places: Sequence[Place], now_ms: Callable[[], int]
+    lake: Lake, manifests: Manifests, places: Sequence[Partition], now_ms: Callable[[], int]
 ) -> Cuts:
     """Raises EtcdError and StoreError."""
     cuts = Cuts()
@@ -76,11 +76,11 @@ async def move_starts(
 
 
 async def _try(
-    lake: Lake, manifests: Manifests, places: Sequence[Place], now_ms: int, cuts: Cuts
-) -> list[Place]:
+    lake: Lake, manifests: Manifests, places: Sequence[Partition], now_ms: int, cuts: Cuts
+) -> list[Partition]:
     """The places that are to be tried again."""
     moving: list[tuple[Outline, int]] = []
-    lost: list[Place] = []
+    lost: list[Partition] = []
 
     async def one(outline: Outline) -> None:
         cuts.missed.pop(outline.name, None)
@@ -98,7 +98,7 @@ async def _try(
                 cuts.made.append(_cut(outline, start, moved=False))
 
     outlines = await read_outlines(lake, places, cuts.pass_over)
-    await together((one(outline) for outline in outlines if outline.head_created), LOGS_AT_ONCE)
+    await gather_bounded((one(outline) for outline in outlines if outline.head_created), LOGS_AT_ONCE)
     for at in range(0, len(moving), MOVES_PER_REQUEST):
         some = moving[at : at + MOVES_PER_REQUEST]
         for (outline, start), moved in zip(some, await _move(lake, some), strict=True):
@@ -115,7 +115,7 @@ async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tup
     start, below = meta.log_start, False
     walk = None
     if topic.deletes_records:
-        walk = Walk(topic, await _whole(manifests, outline), now_ms)
+        walk = ExpiryRules(topic, await _whole(manifests, outline), now_ms)
     async with aclosing(segments_of(manifests, outline, meta.swept)) as segments:
         async for seg in segments:
             if seg.end <= meta.log_start:
@@ -176,7 +176,7 @@ def _cut(outline: Outline, start: int, *, moved: bool) -> Cut:
     return Cut(topic=outline.topic, partition=outline.partition, start=start, moved=moved)
 
 
-async def _again(lake: Lake, places: Iterable[Place]) -> list[Place]:
+async def _again(lake: Lake, places: Iterable[Partition]) -> list[Partition]:
     """Under the topics' records of now: a config may have changed, a topic may be gone."""
     topics = {topic.topic_id: topic for topic in await read_topics(lake)}
     return [(topics[topic.topic_id], part) for topic, part in places if topic.topic_id in topics]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def together(works: Iterable[Coroutine[Any, Any, T]], at_once: int) -> list[T]:
+async def gather_bounded(works: Iterable[Coroutine[Any, Any, T]], at_once: int) -> list[T]:
     """Their results in order. Raises what the first that failed raised; the others are cancelled."""
     slots = asyncio.Semaphore(at_once)
     given = list(works)

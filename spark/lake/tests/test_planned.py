@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafscale.lake.lag.commits import Commit
 from kafscale.lake.retention.plan import Limits, plan
-from kafscale.lake.retention.whatif import Loss, bytes_of, losses
+from kafscale.lake.retention.planned import Loss, bytes_of, losses
 from kafscale.storage.groups import CommittedOffset
 
 from .test_retention import NOW, log_of

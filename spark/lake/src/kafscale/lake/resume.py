@@ -11,7 +11,7 @@ from kafscale.storage.job_runs import JobPlace, decode_job_place, encode_job_pla
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic
 
-Place = tuple[Topic, int]
+Partition = tuple[Topic, int]
 
 
 async def read_place(lake: Lake, job: str) -> JobPlace | None:
@@ -30,12 +30,12 @@ async def write_place(lake: Lake, job: str, place: JobPlace) -> None:
     await lake.etcd.put(lake.keys.job_place(job), encode_job_place(place))
 
 
-def through(place: Place) -> JobPlace:
+def through(place: Partition) -> JobPlace:
     """Nothing of this log is left to do."""
     return JobPlace(topic=place[0].name, partition=place[1])
 
 
-def behind(places: Sequence[Place], last: JobPlace | None) -> list[Place]:
+def behind(places: Sequence[Partition], last: JobPlace | None) -> list[Partition]:
     """All of them, by topic and partition, those first where the round that came to `last` goes on. Pure."""
     ordered = sorted(places, key=_order)
     if last is None:
@@ -48,13 +48,13 @@ def behind(places: Sequence[Place], last: JobPlace | None) -> list[Place]:
 class Reached:
     """How far a round is whose logs are gone through several at once: all that lies before is done. Pure."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[Partition]) -> None:
         """In the round's order."""
         self._ahead = deque(places)
         self._keys: dict[tuple[str, int], str] = {}
         self._last: JobPlace | None = None
 
-    def done(self, place: Place, key: str) -> None:
+    def done(self, place: Partition, key: str) -> None:
         """All of this log up to this key; with an empty one all of it."""
         self._keys[_order(place)] = key
         while self._ahead and self._keys.get(_order(self._ahead[0])) == "":
@@ -73,6 +73,6 @@ class Reached:
         return self._last
 
 
-def _order(place: Place) -> tuple[str, int]:
+def _order(place: Partition) -> tuple[str, int]:
     topic, partition = place
     return topic.name, partition

@@ -24,7 +24,7 @@ SCHEMA: Final = pa.schema({"key": pa.binary(), "offset": pa.int64()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newest:
+class LatestOffsets:
     """The keys' newest offsets among the records below `end`."""
 
     keys: pa.Array
@@ -40,12 +40,12 @@ class Newest:
         return found
 
 
-def nothing_newer(end: int) -> Newest:
+def no_later_offsets(end: int) -> LatestOffsets:
     """For a pass over what is clean already."""
-    return Newest(keys=pa.array([], pa.binary()), offsets=np.empty(0, np.int64), end=end)
+    return LatestOffsets(keys=pa.array([], pa.binary()), offsets=np.empty(0, np.int64), end=end)
 
 
-class NewestBuilder:
+class LatestOffsetsBuilder:
     """Takes a range segment by segment. A first segment is taken whatever its size, so every pass gets on."""
 
     def __init__(self, start: int, *, keys_max: int = KEYS_MAX, key_bytes_max: int = KEY_BYTES_MAX) -> None:
@@ -74,10 +74,10 @@ class NewestBuilder:
         self._end = end
         return True
 
-    def done(self) -> Newest:
+    def done(self) -> LatestOffsets:
         found = _fold([self._folded, *self._waiting])
         offsets = found["offset"].to_numpy()
-        return Newest(keys=found["key"].combine_chunks(), offsets=offsets, end=self._end)
+        return LatestOffsets(keys=found["key"].combine_chunks(), offsets=offsets, end=self._end)
 
 
 def _fold(tables: list[pa.Table]) -> pa.Table:
