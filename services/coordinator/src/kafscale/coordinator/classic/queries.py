@@ -1,4 +1,4 @@
-"""What others want to know of a group: DescribeGroups, ListGroups, OffsetDelete."""
+"""Reads a classic group for DescribeGroups, ListGroups and OffsetDelete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GroupDescription:
 
 
 def describe(group: Group) -> GroupDescription:
-    """As Kafka prints it: metadata and protocol in Stable only; a group that does not exist is Dead."""
+    """The group as Kafka describes it: metadata and protocol only if it is Stable; a missing group is Dead."""
     stable = group.phase is Phase.STABLE
     return GroupDescription(
         state=(group.phase if group.exists else Phase.DEAD).value,
@@ -53,7 +53,7 @@ def describe(group: Group) -> GroupDescription:
 
 
 def offset_delete_refusal(group: Group) -> ErrorCode:
-    """Whether OffsetDelete is refused as a whole; else `subscribed_topics` decides for each topic."""
+    """The error for a whole OffsetDelete. Without one, `subscribed_topics` decides for each topic."""
     if not group.exists:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.members and group.protocol_type != CONSUMER:
@@ -62,8 +62,8 @@ def offset_delete_refusal(group: Group) -> ErrorCode:
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics that the members of the last generation consume. None if that cannot be told: take all
-    topics as subscribed then (GROUP_SUBSCRIBED_TO_TOPIC), as Kafka does."""
+    """The topics that the members of the last generation consume. None if they are unknown: then every topic counts
+    as subscribed (GROUP_SUBSCRIBED_TO_TOPIC), as in Kafka."""
     if not group.members:
         return frozenset()
     if group.protocol_type != CONSUMER or group.protocol_name is None:
@@ -79,7 +79,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
 
 
 def _topics_of(metadata: bytes) -> list[str] | None:
-    """Of a ConsumerProtocolSubscription, read as v0: all later versions begin with the same fields."""
+    """The topics of a ConsumerProtocolSubscription, decoded as v0: later versions start with the same fields."""
     topics: list[str] = []
     try:
         (count,) = _COUNT.unpack_from(metadata, _VERSION.size)
