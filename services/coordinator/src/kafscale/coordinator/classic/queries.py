@@ -3,52 +3,44 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
-from kafscale.coordinator.classic.model import CONSUMER, Group, InstanceId, MemberId, Phase
+from kafscale.coordinator.classic.model import CONSUMER, Group, Phase
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.describe_groups import (
+    DescribeGroupsResponseDescribedGroup,
+    DescribeGroupsResponseDescribedGroupMember,
+)
 
 _VERSION = struct.Struct(">h")
 _LENGTH = struct.Struct(">h")
 _COUNT = struct.Struct(">i")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberDescription:
-    member_id: MemberId
-    instance_id: InstanceId | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
+def state_of(group: Group) -> str:
+    """The state as Kafka prints it. A group that does not exist is Dead."""
+    return (group.phase if group.exists else Phase.DEAD).value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
-    state: str
-    protocol_type: str
-    protocol: str
-    members: tuple[MemberDescription, ...]
-
-
-def describe(group: Group) -> GroupDescription:
-    """The group as Kafka describes it: metadata and protocol only if it is Stable; a missing group is Dead."""
+def describe(name: str, group: Group) -> DescribeGroupsResponseDescribedGroup:
+    """The group as Kafka describes it: metadata and protocol only if it is Stable."""
     stable = group.phase is Phase.STABLE
-    return GroupDescription(
-        state=(group.phase if group.exists else Phase.DEAD).value,
+    return DescribeGroupsResponseDescribedGroup(
+        group_id=name,
+        error_message=None,
+        group_state=state_of(group),
         protocol_type=group.protocol_type or "",
-        protocol=group.protocol_name or "" if stable else "",
-        members=tuple(
-            MemberDescription(
+        protocol_data=group.protocol_name or "" if stable else "",
+        members=[
+            DescribeGroupsResponseDescribedGroupMember(
                 member_id=member.member_id,
-                instance_id=member.instance_id,
+                group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                metadata=member.metadata or b"" if stable else b"",
-                assignment=member.assignment,
+                member_metadata=member.metadata or b"" if stable else b"",
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
-        ),
+        ],
     )
 
 
