@@ -20,7 +20,7 @@ from kafscale.wire.errors import ErrorCode
 
 
 class ResourceType(IntEnum):
-    """Of ConfigResource; the kinds that have configs here."""
+    """Kafka's ConfigResource types that have configs here."""
 
     TOPIC = 2
     BROKER = 4
@@ -43,7 +43,7 @@ def damaged_topic(name: str) -> Refused:
 
 
 def unknown_kind(kind: int) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs here.")
+    return Refused(ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs in KafScale.")
 
 
 REPEATED = Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
