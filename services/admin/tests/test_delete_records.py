@@ -198,7 +198,7 @@ def full_tail() -> tuple[Seg, ...]:
 async def test_a_deletion_gives_way_to_the_checkpoint_that_commits_wait_for(
     admin: Admin, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_starts, "GIVE_WAY_S", 0.01)
+    monkeypatch.setattr(log_starts, "DEFER_S", 0.01)
     full = Head(epoch=1, topic="t", next=TAIL_MAX, tail=full_tail())
     head_key, meta_key = admin.keys.head(topic.topic_id, 0), admin.keys.meta(topic.topic_id, 0)
     await admin.etcd.put(head_key, encode_head(full))
@@ -225,7 +225,7 @@ async def test_a_deletion_gives_way_to_the_checkpoint_that_commits_wait_for(
 async def test_a_checkpoint_that_never_comes_does_not_hold_a_deletion(
     admin: Admin, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_starts, "GIVE_WAY_S", 0.0)
+    monkeypatch.setattr(log_starts, "DEFER_S", 0.0)
     full = Head(epoch=1, topic="t", next=TAIL_MAX, tail=full_tail())
     await admin.etcd.put(admin.keys.head(topic.topic_id, 0), encode_head(full))
     assert await one(admin, 7) == (7, ErrorCode.NONE)

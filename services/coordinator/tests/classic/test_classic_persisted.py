@@ -6,7 +6,7 @@ import pytest
 from classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
 from kafscale.coordinator.classic.machine import durable, next_deadline, restore
 from kafscale.coordinator.classic.model import PersistedGroup, Phase
-from kafscale.coordinator.classic.queries import describe, offset_delete_refusal, subscribed_topics
+from kafscale.coordinator.classic.queries import describe, offset_delete_refusal, state_of, subscribed_topics
 from kafscale.wire.errors import ErrorCode
 
 OTHER = (("range", RANGE[0][1] + b"changed"),)
@@ -128,7 +128,7 @@ def test_a_simple_commit_makes_a_group_that_is_saved() -> None:
     desk.commit("nobody", generation=-1)
     desk.crash()
     assert desk.group.exists
-    assert describe(desk.group).state == "Empty"
+    assert state_of(desk.group) == "Empty"
 
 
 # --- queries -----------------------------------------------------------------------------------
@@ -137,30 +137,30 @@ def test_a_simple_commit_makes_a_group_that_is_saved() -> None:
 def test_a_stable_group_is_described_with_metadata_and_assignments() -> None:
     desk = Desk()
     desk.stable("a", "s1")
-    told = describe(desk.group)
-    assert (told.state, told.protocol_type, told.protocol) == ("Stable", "consumer", "range")
+    told = describe("g", desk.group)
+    assert (told.group_state, told.protocol_type, told.protocol_data) == ("Stable", "consumer", "range")
     member = told.members[1]
-    assert member.instance_id == "s1"
+    assert member.group_instance_id == "s1"
     assert (member.client_id, member.client_host) == ("client-s1", "/127.0.0.1")
-    assert (member.metadata, member.assignment) == (RANGE[0][1], b"1/s1")
+    assert (member.member_metadata, member.member_assignment) == (RANGE[0][1], b"1/s1")
 
 
 def test_the_states_are_printed_as_kafka_prints_them() -> None:
     desk = Desk()
-    states = [describe(desk.group).state]
+    states = [state_of(desk.group)]
     desk.join("a", v4=True)
-    states.append(describe(desk.group).state)
+    states.append(state_of(desk.group))
     desk.join("a", v4=True)
-    states.append(describe(desk.group).state)
+    states.append(state_of(desk.group))
     desk.wait(3_000)
-    told = describe(desk.group)
-    states.append(told.state)
-    assert (told.protocol, told.members[0].metadata) == ("", b""), "in Stable only"
+    told = describe("g", desk.group)
+    states.append(told.group_state)
+    assert (told.protocol_data, told.members[0].member_metadata) == ("", b""), "in Stable only"
     desk.sync("a")
-    states.append(describe(desk.group).state)
+    states.append(state_of(desk.group))
     desk.leave("a")
     desk.delete()
-    states.append(describe(desk.group).state)
+    states.append(state_of(desk.group))
     assert states == [
         "Dead",
         "Empty",

@@ -106,11 +106,13 @@ def generation_in(options: dict[str, str]) -> int | None:
 
 
 def tell_all(desk: Teller, names: list[str], options: dict[str, str]) -> None:
-    told = describe(desk.group)
-    desk.lines.append(f"{told.state} {told.protocol_type}/{told.protocol} generation {desk.group.generation}")
+    told = describe("g", desk.group)
+    desk.lines.append(
+        f"{told.group_state} {told.protocol_type}/{told.protocol_data} generation {desk.group.generation}"
+    )
     for each in told.members:
-        static = "" if each.instance_id is None else f" static {each.instance_id}"
-        metadata, assignment = each.metadata.decode(), each.assignment.decode()
+        static = "" if each.group_instance_id is None else f" static {each.group_instance_id}"
+        metadata, assignment = each.member_metadata.decode(), each.member_assignment.decode()
         desk.lines.append(f"{desk.called(each.member_id)}{static} [{metadata}] [{assignment}]")
 
 

@@ -8,7 +8,6 @@ import consumer_laws as laws
 from consumer_desk import A, B, C
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafscale.coordinator.consumer.describe import describe
 from kafscale.coordinator.consumer.machine import durable, next_deadline, restore, step
 from kafscale.coordinator.consumer.model import (
     Commit,
@@ -23,6 +22,7 @@ from kafscale.coordinator.consumer.model import (
     TopicsChanged,
 )
 from kafscale.coordinator.consumer.subscriptions import subscribed_topics
+from kafscale.coordinator.handlers.consumer_group_describe import describe
 
 RULES = Rules(session_timeout_ms=5_000, members_max=3)
 ids = st.sampled_from(("x", "y", "z", "w", ""))

@@ -3,7 +3,6 @@
 import pytest
 from consumer_desk import SESSION_MS, TOPICS, A, B, C, Desk, pair_sharing_a, parts
 from kafscale.coordinator.consumer import subscriptions
-from kafscale.coordinator.consumer.describe import DescribedMember, DescribedTopic, describe
 from kafscale.coordinator.consumer.machine import durable, next_deadline, restore, state_of
 from kafscale.coordinator.consumer.model import (
     Deadlines,
@@ -13,7 +12,15 @@ from kafscale.coordinator.consumer.model import (
     Rules,
     TopicInfo,
 )
+from kafscale.coordinator.handlers.consumer_group_describe import describe
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.consumer_group_describe import ConsumerGroupDescribeResponseAssignment as Assignment
+from kafscale.wire.schema.consumer_group_describe import (
+    ConsumerGroupDescribeResponseMember as DescribedMember,
+)
+from kafscale.wire.schema.consumer_group_describe import (
+    ConsumerGroupDescribeResponseTopicPartitions as TopicPartitions,
+)
 
 NONE, STALE, UNKNOWN, NO_GROUP = (
     ErrorCode.NONE,
@@ -137,17 +144,18 @@ def test_a_description_tells_what_is_and_what_will_be() -> None:
     desk.join("one", "a", client_id="cid", client_host="/h", rack_id="r", server_assignor="range")
     desk.join("two", "a", subscribed_regex="a|z", instance_id="i")
     described = describe(desk.group, desk.rules)
-    assert (described.group_id, described.state, described.assignor_name) == (
+    assert (described.group_id, described.group_state, described.assignor_name) == (
         "g",
-        GroupState.RECONCILING,
+        "Reconciling",
         "range",
     )
     assert (described.group_epoch, described.assignment_epoch) == (2, 2)
 
-    def some_of_a(*numbers: int) -> tuple[DescribedTopic, ...]:
-        return (DescribedTopic(topic_id=A, topic_name="a", partitions=numbers),)
+    def some_of_a(*numbers: int) -> Assignment:
+        topic = TopicPartitions(topic_id=A, topic_name="a", partitions=[*numbers])
+        return Assignment(topic_partitions=[topic])
 
-    assert described.members == (
+    assert described.members == [
         DescribedMember(
             member_id="one",
             instance_id=None,
@@ -155,10 +163,11 @@ def test_a_description_tells_what_is_and_what_will_be() -> None:
             member_epoch=1,
             client_id="cid",
             client_host="/h",
-            subscribed_topic_names=("a",),
+            subscribed_topic_names=["a"],
             subscribed_topic_regex=None,
             assignment=some_of_a(0, 1, 2, 3),
             target_assignment=some_of_a(2, 3),
+            member_type=1,
         ),
         DescribedMember(
             member_id="two",
@@ -167,15 +176,15 @@ def test_a_description_tells_what_is_and_what_will_be() -> None:
             member_epoch=2,
             client_id="",
             client_host="",
-            subscribed_topic_names=("a",),
+            subscribed_topic_names=["a"],
             subscribed_topic_regex="a|z",
-            assignment=(),
+            assignment=Assignment(),
             target_assignment=some_of_a(0, 1),
+            member_type=1,
         ),
-    )
-    assert [member.member_type for member in described.members] == [1, 1]
+    ]
     desk.set_topics({})
-    assert describe(desk.group, desk.rules).members[0].assignment == ()
+    assert describe(desk.group, desk.rules).members[0].assignment == Assignment()
 
 
 def test_the_assignor_is_what_most_ask_for_and_the_default_among_equals() -> None:

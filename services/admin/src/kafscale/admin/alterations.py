@@ -1,7 +1,7 @@
-"""What AlterConfigs and IncrementalAlterConfigs do to the configs of a resource. Pure.
+"""The new configs of a resource after AlterConfigs or IncrementalAlterConfigs. Pure.
 
-AlterConfigs replaces the whole set, so that a key which is not named goes back to its default;
-IncrementalAlterConfigs changes the named keys alone (KIP-339). Both refuse a change as a whole.
+AlterConfigs replaces all configs: a key that it does not name returns to its default. IncrementalAlterConfigs changes
+only the named keys (KIP-339). If one key of a change is refused, the whole change is refused.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ def changed(
 
 
 def _checked(table: ConfigTable, configs: Mapping[str, str | None]) -> dict[str, str] | Refused:
-    """Together as well: two keys may each be valid and not go with one another."""
+    """Checks the configs together too: two valid values may exclude each other."""
     reason = table.invalid(configs)
     return table.kept(configs) if reason is None else Refused(ErrorCode.INVALID_CONFIG, reason)
 
 
 def _apply(table: ConfigTable, configs: dict[str, str | None], operation: NamedOperation) -> Refused | None:
-    """What is set is checked afterwards, with all the rest."""
+    """Applies one operation. The caller checks the resulting values."""
     name = operation.name
     if operation.config_operation == Operation.DELETE:
-        configs.pop(name, None)  # a key that nobody knows has no value either: Kafka says nothing of it
+        configs.pop(name, None)  # as in Kafka, deleting an unknown key is not an error
         return None
     value = operation.value
     if operation.config_operation in (Operation.APPEND, Operation.SUBTRACT):
@@ -77,7 +77,7 @@ def _apply(table: ConfigTable, configs: dict[str, str | None], operation: NamedO
         if key.type is not ConfigType.LIST:
             return Refused(
                 ErrorCode.INVALID_CONFIG,
-                f"Config value append and subtract are only for lists, and {name} is none.",
+                f"Config value append and subtract are only allowed for lists, and {name} is not a list.",
             )
         value = _edited(configs.get(name) or key.default, value or "", operation.config_operation)
     elif operation.config_operation != Operation.SET:

@@ -1,4 +1,4 @@
-"""What DescribeConfigs says of a topic, of a group and of a broker. Pure."""
+"""The rows of DescribeConfigs for a topic, a group and a broker. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafscale.wire.schema.describe_configs import (
 )
 
 ROW_BYTES, SYNONYM_BYTES = 24, 8
-"""Beside the texts, at most."""
+"""Of one row on the wire, at most, without its texts."""
 
 
 def configs_of(
@@ -28,7 +28,7 @@ def configs_of(
     synonyms: bool,
     docs: bool,
 ) -> list[DescribeConfigsResponseResourceResult]:
-    """The asked keys that exist; all of them if none is named. Unknown ones are left out, as Kafka does."""
+    """The requested keys, or all keys if none is requested. Unknown keys are left out, as in Kafka."""
     wanted = frozenset(keys or table.keys)
     return [
         _chosen(key, table.source, chosen[key.name], synonyms=synonyms, docs=docs)
@@ -62,7 +62,7 @@ def _chosen(
 
 @cache
 def _default(key: ConfigKey, synonyms: bool, docs: bool) -> DescribeConfigsResponseResourceResult:
-    """Made once and only read: a tool may ask for all keys of some thousand topics."""
+    """Cached and read-only: a tool may request all keys of thousands of topics."""
     return DescribeConfigsResponseResourceResult(
         name=key.name,
         value=key.default,
@@ -100,8 +100,10 @@ def broker_configs(
     synonyms: bool,
     docs: bool,
 ) -> list[DescribeConfigsResponseResourceResult]:
-    """A front door's identity, the settings under `kafscale.*`, and what topics and groups inherit; all of it is
-    read-only. Where the store is stays untold: anybody who can connect may ask."""
+    """A front door's identity, the settings under `kafscale.*`, and the defaults of topics and groups; all read-only.
+
+    The address of the object store is not included, because every client that can connect may send this request.
+    """
     rows = (*_identity(broker), *_settings(settings), *_inherited(TOPIC_CONFIGS), *_inherited(groups))
     return [
         DescribeConfigsResponseResourceResult(
@@ -125,13 +127,17 @@ def _identity(broker: Instance) -> Iterator[_BrokerRow]:
     source = ConfigSource.STATIC_BROKER
     listeners = ",".join(f"{each.name}://{each.host}:{each.port}" for each in broker.listeners)
     yield _BrokerRow(
-        "advertised.listeners", listeners, ConfigType.STRING, "Addresses that clients are told.", source
+        "advertised.listeners",
+        listeners,
+        ConfigType.STRING,
+        "Addresses that clients get in Metadata.",
+        source,
     )
     yield _BrokerRow("broker.id", str(broker.node_id), ConfigType.INT, "Node id of this front door.", source)
 
 
 def _settings(settings: AdminSettings) -> Iterator[_BrokerRow]:
-    """What this service is set to; the documentation is the variable that sets it."""
+    """The settings of this service. The documentation of each names its variable."""
     whole, long, truth = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
     for name, field, kind in (
         ("auto.create.topics.enable", "auto_create_topics_enable", truth),
@@ -150,7 +156,7 @@ def _settings(settings: AdminSettings) -> Iterator[_BrokerRow]:
         "default.replication.factor",
         "1",
         whole,
-        "The object store is the replication.",
+        "The object store replicates the records.",
         ConfigSource.DEFAULT,
     )
 
@@ -162,7 +168,7 @@ def _shown(value: object) -> str:
 
 
 def _inherited(table: ConfigTable) -> Iterator[_BrokerRow]:
-    """The broker's side of every config of a topic or group that is not set."""
+    """The broker configs from which topics and groups inherit their defaults."""
     for key in table.keys.values():
         if key.broker_name is not None and (table is TOPIC_CONFIGS or key.broker_name != key.name):
             doc = f"Default of {key.name}."

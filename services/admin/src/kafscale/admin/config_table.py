@@ -1,7 +1,7 @@
-"""The configs of one kind of resource: a row per key, and which values may be set. Pure.
+"""The configs of one type of resource: a row per key, and its valid values. Pure.
 
-DescribeConfigs, the alter calls, CreateTopics and the docs read such a table. What is set is kept as `kept` writes
-it: a record in etcd must not grow with the blanks around a number.
+DescribeConfigs, the alter calls, CreateTopics and the docs read such a table. `kept` normalizes a value before it is
+stored, so that a record in etcd does not contain the blanks around a number.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from enum import Enum
 from kafscale.admin.config_values import Check, ConfigSource, ConfigType
 
 VALUE_CHARS_MAX = 4_096
-"""Of one value: every service holds all of them in memory."""
+"""Of one value. Every service has all values in memory."""
 
 
 class Effect(Enum):
-    """When a change of a key is felt."""
+    """When a change of a key takes effect."""
 
     AT_ONCE = "within a second"
     IN_RUNS = "at the next run of retention or compaction"
@@ -36,14 +36,16 @@ class ConfigKey:
     default_source: ConfigSource = ConfigSource.DEFAULT
 
     def kept(self, value: str) -> str:
-        """A value that passed the check, as Kafka's ConfigDef reads it."""
+        """A valid value as it is stored, normalized as Kafka's ConfigDef reads it."""
         text = value.strip()
         return text.lower() if self.type is ConfigType.BOOLEAN else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigTable:
-    """`kind` as errors name it; `source` of what was set; `clash` says why valid values do not go together."""
+    """`kind`: its name in errors. `source`: the config source of a set value. `clash`: why valid values exclude
+    each other.
+    """
 
     kind: str
     keys: Mapping[str, ConfigKey]
@@ -73,7 +75,7 @@ class ConfigTable:
         return self.clash(chosen)
 
     def kept(self, configs: Mapping[str, str | None]) -> dict[str, str]:
-        """Configs that are valid, as they are stored."""
+        """Valid configs as they are stored."""
         return {name: self.keys[name].kept(value) for name, value in configs.items() if value is not None}
 
 

@@ -1,7 +1,7 @@
-"""What a config's value may be: Kafka's types, how their text is read, and which range or words a key takes.
+"""The values of configs: Kafka's types, how their text is parsed, and checks of ranges and words.
 
-A value is text on the wire. It is read as Kafka's `ConfigDef.parseType` reads it: blanks around it do not
-count, numbers are decimal, lists are parted by commas.
+A value is text on the wire. It is parsed as Kafka's `ConfigDef.parseType` does: blanks around it are ignored, numbers
+are decimal, and commas separate the items of lists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BACK = re.compile(
 )
 
 Check = Callable[[str], str | None]
-"""Why a value is refused, as the end of a sentence; None when it may stand."""
+"""Why a value is refused, as the end of a sentence; None if it is valid."""
 
 
 class ConfigType(IntEnum):
@@ -73,7 +73,7 @@ def fraction(value: str) -> str | None:
 
 def gzip_level(value: str) -> str | None:
     reason = whole_number(-1, 9)(value)
-    return "0 is no level of gzip" if reason is None and int(value) == 0 else reason
+    return "0 is not a gzip level" if reason is None and int(value) == 0 else reason
 
 
 def boolean(value: str) -> str | None:
@@ -96,7 +96,7 @@ def replicas(value: str) -> str | None:
 
 
 def reset_strategy(value: str) -> str | None:
-    """Of share groups (KIP-932): a word, or how far back, as Java writes a duration that is not negative."""
+    """Of share groups (KIP-932): a word, or a duration that is not negative, in Java's notation."""
     if value in ("earliest", "latest") or _BACK.fullmatch(value):
         return None
     return f"{value!r} must be earliest, latest or as by_duration:PT1H"
@@ -104,21 +104,21 @@ def reset_strategy(value: str) -> str | None:
 
 def one_of(*words: str) -> Check:
     def check(value: str) -> str | None:
-        return None if value in words else f"{value!r} is none of {', '.join(words)}"
+        return None if value in words else f"{value!r} is not one of {', '.join(words)}"
 
     return check
 
 
 def some_of(*words: str) -> Check:
-    """A list of at least one of these words, none of them twice."""
+    """A list with at least one of these words, and no word twice."""
 
     def check(value: str) -> str | None:
         items = items_of(value)
         unknown = [item for item in items if item not in words]
         if unknown:
-            return f"{unknown[0]!r} is none of {', '.join(words)}"
+            return f"{unknown[0]!r} is not one of {', '.join(words)}"
         if not items:
-            return f"it must name at least one of {', '.join(words)}"
-        return f"{value!r} names something twice" if len(items) != len(set(items)) else None
+            return f"it must contain at least one of {', '.join(words)}"
+        return f"{value!r} contains an item twice" if len(items) != len(set(items)) else None
 
     return check

@@ -1,8 +1,8 @@
 """Topic configs: one row per key. DescribeConfigs, the alter calls, CreateTopics and the docs read this table.
 
 The keys are those of Kafka 4 (https://kafka.apache.org/documentation/#topicconfigs), because Connect, Streams,
-MirrorMaker and the Java tools read and set them, and one of ours. What changes nothing here is checked as Kafka
-checks it, kept and shown: one config that is refused loses a program all the others of its topic. Defaults that the
+MirrorMaker and the Java tools read and set them, and one key of KafScale. A config without effect here is checked as in
+Kafka, stored and shown: if it were refused, a program would lose all other configs of its topic too. Defaults that the
 services read are in `storage.topics`.
 """
 
@@ -31,7 +31,7 @@ from kafscale.storage import topics as kept
 
 LINGER_MS_MAX = 60_000
 MESSAGE_BYTES_MAX = 64 << 20
-"""What a partition takes at once, unless the produce service is set to less."""
+"""The largest batch that a partition accepts, unless the settings of the produce service allow less."""
 MAX_COMPACTION_LAG = "max.compaction.lag.ms"
 MIN_COMPACTION_LAG = "min.compaction.lag.ms"
 
@@ -65,7 +65,7 @@ _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 _NOT_TIERED = "There is one tier, the object store, and no local or remote tier."
 _FLUSHED = "Every record is in the object store before it is acknowledged."
-_NO_REPLICAS = "The object store is the replication: there are no replicas to throttle."
+_NO_REPLICAS = "The object store replicates the records, so there are no replicas to throttle."
 
 _SETTABLE = (
     _at_once(
@@ -159,7 +159,7 @@ _SETTABLE = (
         kept.DEFAULT_TIMESTAMP_BEFORE_MAX_MS,
         whole_number(0, INT64_MAX),
         "How far in the past a record's time may be with CreateTime, in milliseconds. A batch with an older record is "
-        "refused with INVALID_TIMESTAMP; where it is set, each batch is opened for that.",
+        "refused with INVALID_TIMESTAMP. If it is set, the service opens each batch to check it.",
         "log.message.timestamp.before.max.ms",
     ),
     _at_once(

@@ -15,20 +15,23 @@ T = TypeVar("T")
 
 
 def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:
-    """An unknown outcome is a time-out, which clients may retry; the rest certainly did not happen."""
+    """An unknown outcome is a timeout, which clients may retry. In the other cases nothing was changed."""
     if isinstance(trouble, UnreadableValue):
-        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"not made, since what is stored is damaged: {trouble}")
+        return Refused(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"The change was not made, because a stored record is damaged: {trouble}",
+        )
     if isinstance(trouble, EtcdUnknown):
         return Refused(
-            ErrorCode.REQUEST_TIMED_OUT, f"etcd did not answer; the change may or may not be made: {trouble}"
+            ErrorCode.REQUEST_TIMED_OUT, f"etcd did not answer. The change may have been made: {trouble}"
         )
     if isinstance(trouble, TooContended):
-        return Refused(ErrorCode.REQUEST_TIMED_OUT, f"not made: {trouble}")
+        return Refused(ErrorCode.REQUEST_TIMED_OUT, f"The change was not made: {trouble}")
     return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"etcd refused the change: {trouble}")
 
 
 async def guarded(work: Awaitable[T]) -> T | Refused:
-    """The result of a change, or the refusal that its failure means."""
+    """The result of a change, or the refusal for its failure."""
     try:
         return await work
     except (EtcdError, TooContended, UnreadableValue) as trouble:

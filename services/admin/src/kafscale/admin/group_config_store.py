@@ -1,7 +1,8 @@
-"""Configs of groups against etcd: read, changed by compare-and-swap, listed. Coordinators watch what is written.
+"""Configs of groups in etcd: read, changed by compare-and-swap, and listed. Coordinators watch them.
 
-A group needs no members to have configs, as in Kafka, so that anybody who may alter can make such records: their
-number has a limit, counted before a new one is made. Of admins that make the last ones at once, each may make its own.
+As in Kafka, a group needs no members to have configs, so a client can create any number of records. Their number has
+a limit, which is checked before a new record is created. Admins that create records at the same time may exceed it
+slightly.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 
 GROUP_CHARS_MAX = 1_024
-"""Of the name of a group that has configs."""
+"""Of the id of a group that has configs."""
 LIST_KEYS_MAX = 20_000
-"""Groups that are listed; what is above the limit came of a lower limit."""
+"""Groups in one list. There are more only if the limit was raised."""
 
 Values = Mapping[str, str]
 ChangeValues = Callable[[Values], dict[str, str] | Refused]
@@ -32,7 +33,7 @@ def invalid_name(group: str) -> Refused | None:
     if len(group) > GROUP_CHARS_MAX:
         return Refused(
             ErrorCode.INVALID_REQUEST,
-            f"The name of the group has {len(group)} characters, {GROUP_CHARS_MAX} at most.",
+            f"The group id has {len(group)} characters; at most {GROUP_CHARS_MAX} are allowed.",
         )
     return None
 
@@ -56,14 +57,14 @@ class GroupConfigStore:
         self._groups_max = groups_max
 
     async def read(self, group: str) -> GroupConfigs:
-        """What is set; nothing is set of a group that nobody has altered."""
+        """The configs that are set; empty for a group without a record."""
         found = await self._etcd.get(self._keys.group_config(group))
         if found is None:
             return GroupConfigs(group=group)
         return decode_group_configs(group, found.value, found.mod_revision)
 
     async def read_each(self, groups: Sequence[str]) -> dict[str, GroupConfigs | Unreadable]:
-        """Of 128 groups at most, in one read. One that cannot be read does not hide the others."""
+        """The configs of at most 128 groups, in one read. An unreadable record does not affect the others."""
         if not groups:
             return {}
         found = await self._etcd.ranges([Range(self._keys.group_config(group)) for group in groups])
@@ -115,5 +116,5 @@ class GroupConfigStore:
             return None
         return Refused(
             ErrorCode.POLICY_VIOLATION,
-            f"{self._groups_max} groups have configs, and no more may (KAFSCALE_GROUP_CONFIGS_MAX).",
+            f"{self._groups_max} groups have configs, which is the limit (KAFSCALE_GROUP_CONFIGS_MAX).",
         )

@@ -1,9 +1,9 @@
 """Group configs (KIP-848, resource type 32): one row per key, with Kafka 4's names, defaults and bounds. Pure.
 
-Coordinators obey the first two. What only share groups and streams groups read, and the interval between two
-assignments, is checked as Kafka checks it, kept and shown, so that a tool that sets it for a group is not refused;
-it has no effect, since there are no such groups here and an assignment is never delayed. Bounds of the first two are
-settings, as in Kafka; the others have the bounds that Kafka's brokers have by default.
+Coordinators use the first two. The other configs belong to share groups and streams groups, which do not exist here,
+or to the interval between two assignments, which are never delayed here. They are checked as in Kafka, stored and
+shown, so that a tool can set them, but they have no effect. The bounds of the first two are settings, as in Kafka.
+The others have the default bounds of Kafka's brokers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def group_table(settings: AdminSettings) -> ConfigTable:
 
 
 def _clash(rows: Mapping[str, ConfigKey], configs: Mapping[str, str]) -> str | None:
-    """Only what is set can clash: defaults may be whatever the coordinator is set to."""
+    """Only set values can exclude each other: the defaults are settings of the coordinator."""
     for kind in KINDS:
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         if session not in configs and heartbeat not in configs:
@@ -79,7 +79,7 @@ def _obeyed(settings: AdminSettings) -> Iterator[ConfigKey]:
 
 def _intervals() -> Iterator[ConfigKey]:
     for kind in KINDS:
-        doc = _NOT_SERVED.get(kind, "A new assignment is computed with the heartbeat that asks for it.")
+        doc = _NOT_SERVED.get(kind, "A new assignment is computed with the next heartbeat, without a delay.")
         yield _number(f"{kind}.assignment.interval.ms", 1_000, 0, 15_000, doc)
     for kind, doc in _NOT_SERVED.items():
         yield _number(f"{kind}.session.timeout.ms", 45_000, 45_000, 60_000, doc)

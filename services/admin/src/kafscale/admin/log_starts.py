@@ -1,7 +1,7 @@
-"""DeleteRecords against etcd: read, decide, compare-and-swap, read again when a checkpoint was first.
+"""DeleteRecords: reads, decides, swaps the meta in etcd, and reads again if a checkpoint was first.
 
-Nobody is asked but etcd, and no owner is told: the start is in meta, which readers watch. Many partitions share
-a request as nested transactions that fail alone. An unknown outcome is REQUEST_TIMED_OUT, never a failure.
+This calls no other service: the log start is in the partition's meta, which readers watch. Many partitions share one
+etcd request, as nested transactions that fail separately. An unknown outcome is REQUEST_TIMED_OUT, never a failure.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kafscale.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 HIGH_WATERMARK: Final = -1
-"""Instead of an offset: everything that is committed when the request is carried out."""
+"""Instead of an offset: delete all records that are committed when the request is executed."""
 PARTITIONS_PER_REQUEST_MAX: Final = 50
-"""Nested transactions in one request of etcd's."""
-GIVE_WAY_S: Final = 0.1
-GIVE_WAY_TRIES_MAX: Final = 10
-"""How long a deletion leaves meta to the checkpoint that a full tail waits for: each of the two undoes the other's
-preparation, and a checkpoint's takes longer."""
+"""Nested transactions in one etcd request."""
+DEFER_S: Final = 0.1
+DEFER_TRIES_MAX: Final = 10
+"""If the tail is full, DeleteRecords waits this long for the checkpoint. Each of the two invalidates what the other has
+read, and a checkpoint takes longer."""
 
 
 class TopicPartition(NamedTuple):
@@ -40,7 +40,7 @@ class TopicPartition(NamedTuple):
 
 
 def start_after(bounds: LogBounds, offset: int) -> int | ErrorCode:
-    """The log start when the records below `offset` are deleted; below the present one nothing changes."""
+    """The log start after the records below `offset` are deleted. It never falls."""
     wanted = bounds.next if offset == HIGH_WATERMARK else offset
     if not 0 <= wanted <= bounds.next:
         return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -49,11 +49,11 @@ def start_after(bounds: LogBounds, offset: int) -> int | ErrorCode:
 
 @dataclass(slots=True)
 class Deleted:
-    """What became of each place: its log start, or the error."""
+    """The log start of each partition, or its error."""
 
     results: dict[TopicPartition, int | ErrorCode] = field(default_factory=dict)
     revision: int = 0
-    """Whoever has read etcd as of here knows every log start in `results`."""
+    """A reader of etcd at this revision or later sees every log start in `results`."""
 
 
 class LogStarts:
@@ -62,14 +62,14 @@ class LogStarts:
         self._keys = keys
 
     async def delete(self, asked: Mapping[TopicPartition, int], timeout_s: float) -> Deleted:
-        """Delete the records below each offset. What the time was too short for may be done or not."""
+        """Deletes the records below each offset. Partitions that time out may be changed or not."""
         deleted = Deleted()
-        places = list(asked)
+        partitions = list(asked)
         try:
             async with asyncio.timeout(timeout_s):
-                for at in range(0, len(places), PARTITIONS_PER_REQUEST_MAX):
-                    some = places[at : at + PARTITIONS_PER_REQUEST_MAX]
-                    await self._delete_some({place: asked[place] for place in some}, deleted)
+                for at in range(0, len(partitions), PARTITIONS_PER_REQUEST_MAX):
+                    some = partitions[at : at + PARTITIONS_PER_REQUEST_MAX]
+                    await self._delete_some({partition: asked[partition] for partition in some}, deleted)
         except TimeoutError:
             self._fail(asked, deleted, ErrorCode.REQUEST_TIMED_OUT)
         except EtcdError as trouble:
@@ -79,51 +79,58 @@ class LogStarts:
     async def _delete_some(self, asked: Mapping[TopicPartition, int], deleted: Deleted) -> None:
         left = asked
         for tried in range(TRIES_MAX):
-            give_way = tried < GIVE_WAY_TRIES_MAX
+            defer = tried < DEFER_TRIES_MAX
             logs = await self._read(left, deleted)
-            await self._move(left, logs, deleted, give_way=give_way)
-            left = {place: offset for place, offset in left.items() if place not in deleted.results}
+            await self._move(left, logs, deleted, defer=defer)
+            left = {
+                partition: offset for partition, offset in left.items() if partition not in deleted.results
+            }
             if not left:
                 return
-            if give_way and any(bounds.tail_full for _, bounds in logs.values()):
-                await asyncio.sleep(GIVE_WAY_S)
+            if defer and any(bounds.tail_full for _, bounds in logs.values()):
+                await asyncio.sleep(DEFER_S)
         self._fail(left, deleted, ErrorCode.REQUEST_TIMED_OUT)
 
     @staticmethod
-    def _fail(places: Mapping[TopicPartition, int], deleted: Deleted, error: ErrorCode) -> None:
-        for place in places:
-            deleted.results.setdefault(place, error)
+    def _fail(partitions: Mapping[TopicPartition, int], deleted: Deleted, error: ErrorCode) -> None:
+        for partition in partitions:
+            deleted.results.setdefault(partition, error)
 
-    # -- what is there ---------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------
 
     async def _read(
-        self, places: Mapping[TopicPartition, int], deleted: Deleted
+        self, partitions: Mapping[TopicPartition, int], deleted: Deleted
     ) -> dict[TopicPartition, tuple[Topic, LogBounds]]:
-        """The logs that can be changed; the others have their error, or changed while they were read."""
-        topics = await self._topics({place.topic for place in places})
+        """The logs that can be changed. The others have their error, or changed while they were read."""
+        topics = await self._topics({partition.topic for partition in partitions})
         wanted: dict[TopicPartition, Topic] = {}
-        for place in places:
-            topic = topics.get(place.topic)
+        for partition in partitions:
+            topic = topics.get(partition.topic)
             if isinstance(topic, ErrorCode):
-                deleted.results[place] = topic
-            elif topic is None or not 0 <= place.partition < topic.partitions:
-                deleted.results[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                deleted.results[partition] = topic
+            elif topic is None or not 0 <= partition.partition < topic.partitions:
+                deleted.results[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif not topic.deletes_records:  # as in Kafka
-                deleted.results[place] = ErrorCode.POLICY_VIOLATION
+                deleted.results[partition] = ErrorCode.POLICY_VIOLATION
             else:
-                wanted[place] = topic
-        reads = [build_read(self._keys, topic, place.partition) for place, topic in wanted.items()]
+                wanted[partition] = topic
+        reads = [build_read(self._keys, topic, partition.partition) for partition, topic in wanted.items()]
         answers = await self._nested(reads, deleted)
         logs = {}
-        for (place, topic), answer in zip(wanted.items(), answers, strict=True):
+        for (partition, topic), answer in zip(wanted.items(), answers, strict=True):
             try:
                 bounds = read_bounds(answer)
             except UnreadableValue as error:
-                log.error("head or meta unreadable", place=place, why=str(error))
-                deleted.results[place] = ErrorCode.KAFKA_STORAGE_ERROR
+                log.error(
+                    "head or meta unreadable",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    why=str(error),
+                )
+                deleted.results[partition] = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
             if bounds is not None:
-                logs[place] = (topic, bounds)
+                logs[partition] = (topic, bounds)
         return logs
 
     async def _topics(self, names: set[str]) -> dict[str, Topic | ErrorCode]:
@@ -143,7 +150,7 @@ class LogStarts:
                         topics[name] = topic
         return topics
 
-    # -- what becomes of it ----------------------------------------------------------------------
+    # -- changing ----------------------------------------------------------------------
 
     async def _move(
         self,
@@ -151,22 +158,22 @@ class LogStarts:
         logs: Mapping[TopicPartition, tuple[Topic, LogBounds]],
         deleted: Deleted,
         *,
-        give_way: bool,
+        defer: bool,
     ) -> None:
-        """Those whose meta changed in between have no result afterwards, nor those that gave way."""
+        """Partitions whose meta has changed since the read, or that wait for a checkpoint, get no result yet."""
         moves: dict[TopicPartition, int] = {}
         txns: list[Txn] = []
-        for place, (topic, bounds) in logs.items():
-            start = start_after(bounds, asked[place])
+        for partition, (topic, bounds) in logs.items():
+            start = start_after(bounds, asked[partition])
             if isinstance(start, ErrorCode) or start == bounds.start:
-                deleted.results[place] = start
-            elif not (give_way and bounds.tail_full):
-                moves[place] = start
-                txns.append(build_move(self._keys, topic, place.partition, bounds, start))
+                deleted.results[partition] = start
+            elif not (defer and bounds.tail_full):
+                moves[partition] = start
+                txns.append(build_move(self._keys, topic, partition.partition, bounds, start))
         answers = await self._nested(txns, deleted)
-        for (place, start), answer in zip(moves.items(), answers, strict=True):
+        for (partition, start), answer in zip(moves.items(), answers, strict=True):
             if answer.succeeded:
-                deleted.results[place] = start
+                deleted.results[partition] = start
 
     async def _nested(self, txns: list[Txn], deleted: Deleted) -> list[TxnResult]:
         if not txns:

@@ -1,8 +1,8 @@
-"""How many bytes partitions hold, read off their heads and metas.
+"""The bytes of partitions, computed from their heads and metas.
 
-A head counts the bytes of all segments ever committed to its partition, and meta those that are gone, so no manifest is
-opened. A partition that nobody has claimed has no head and holds nothing. Heads list segments and are not small:
-they are read a transaction at a time and forgotten, and no more than a few readings are under way at once.
+A head counts the bytes of all segments that were ever committed to its partition, and meta counts the deleted bytes,
+so no manifest is read. A partition that no instance has claimed has no head and no bytes. Heads list segments and may
+be large: they are read in small transactions and not kept, and few requests read at the same time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a topic change writes: pure functions from the state that was read to one etcd transaction.
+"""Plans of topic changes: pure functions from the state that was read to one etcd transaction.
 
-Every transaction compares the revision of what it was planned from, so of two admins that plan at
-once one is told to read again. Order of a deletion: 1. the record turns DELETING, after which no claim
-passes; 2. the highest leader epoch goes to /e/{name} and the heads go, which ends every commit;
-3. objects go; 4. the record goes and the name is free (docs/protocol/commit.md, topics).
+Every transaction compares the revision that it was planned from, so if two admins plan at once, one of them fails and
+reads again. Order of a deletion: 1. the record becomes DELETING, after which no claim succeeds; 2. the highest leader
+epoch is written to /e/{name} and the heads are deleted, which ends every commit; 3. the objects are deleted; 4. the
+record is deleted and the name is free (docs/protocol/commit.md, topics).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REPLICATION_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A client's mistake: the Kafka error, and a sentence for those versions that carry one."""
+    """A client's mistake: the Kafka error, and a message for the versions that have one."""
 
     error: ErrorCode
     message: str
@@ -35,12 +35,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic as asked for; -1 stands for the default, as in CreateTopics v4+."""
+    """A topic of a request; -1 means the default, as in CreateTopics v4+."""
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    assignments: Sequence[int] = ()  # the partitions in them; their brokers are not the client's to choose
+    assignments: Sequence[int] = ()  # their partition numbers; the brokers in them are ignored
     configs: Mapping[str, str | None] | None = None
 
 
@@ -58,7 +58,7 @@ def invalid_topic_name(name: str) -> str | None:
 
 
 def check_new_topic(asked: NewTopic, existing: Iterable[str], partitions_default: int) -> Refused | int:
-    """The partition count of the topic asked for, or why it is refused."""
+    """The partition count of the new topic, or why it is refused."""
     reason = invalid_topic_name(asked.name)
     if reason is not None:
         return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -76,7 +76,7 @@ def check_new_topic(asked: NewTopic, existing: Iterable[str], partitions_default
 
 
 def colliding_name(name: str, existing: Iterable[str]) -> str | None:
-    """The name itself, or one that differs only in '.' for '_' (metrics cannot tell those apart in Kafka)."""
+    """The name itself, or one that differs only in '.' and '_', which collide in the metric names of Kafka."""
     folded = name.replace(".", "_")
     found = None
     for other in existing:
@@ -117,7 +117,7 @@ def _bounded_count(count: int) -> Refused | int:
 
 
 def create(keys: Keyspace, topic: Topic, floor_revision: int) -> Txn:
-    """Creates the topic if its name is free and the epoch floor is still the one it was planned with."""
+    """Creates the topic if its name is free and the epoch floor has not changed."""
     return Txn(
         compare=(
             Compare(keys.topic(topic.name), "version", "=", 0),
@@ -128,7 +128,7 @@ def create(keys: Keyspace, topic: Topic, floor_revision: int) -> Txn:
 
 
 def replace_record(keys: Keyspace, old: Topic, new: Topic) -> Txn:
-    """Writes a changed record over the one that was read."""
+    """Replaces the record if it has not changed since it was read."""
     return Txn(
         compare=(Compare(keys.topic(old.name), "mod", "=", old.mod_revision),),
         success=(Put(keys.topic(old.name), encode_topic(new)),),
@@ -155,7 +155,7 @@ def mark_deleting(topic: Topic) -> Topic:
 
 
 def drop_heads(keys: Keyspace, topic: Topic, floor: int) -> Txn:
-    """Ends every commit of a DELETING topic and leaves its highest epoch for the name's next owner."""
+    """Ends every commit of a DELETING topic, and saves its highest epoch for the next topic with this name."""
     return Txn(
         compare=(Compare(keys.topic(topic.name), "mod", "=", topic.mod_revision),),
         success=(

@@ -20,7 +20,7 @@ from kafscale.wire.errors import ErrorCode
 
 
 class ResourceType(IntEnum):
-    """Of ConfigResource; the kinds that have configs here."""
+    """Kafka's ConfigResource types that have configs here."""
 
     TOPIC = 2
     BROKER = 4
@@ -42,8 +42,10 @@ def damaged_topic(name: str) -> Refused:
     return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"The record of topic '{name}' cannot be read.")
 
 
-def unknown_kind(kind: int) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs here.")
+def unknown_type(resource_type: int) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_REQUEST, f"Resources of type {resource_type} have no configs in KafScale."
+    )
 
 
 REPEATED = Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -97,8 +99,8 @@ async def _alter(
             return await _alter_group(context, name, apply, validate_only=validate_only)
         case ResourceType.BROKER:
             return BROKERS_READ_ONLY
-        case kind:
-            return unknown_kind(kind)
+        case resource_type:
+            return unknown_type(resource_type)
 
 
 async def _alter_topic(

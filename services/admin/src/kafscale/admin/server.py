@@ -1,4 +1,4 @@
-"""Composition: the views that are watched, the deletions, one handler per API."""
+"""Composition: the watched views, the deletions, and one handler per API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the admin service: what every service has, and the defaults of new topics."""
+"""Settings of the admin service, in addition to the shared ones."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pydantic import Field
 
 
 class AdminSettings(ServiceSettings):
-    auto_create_topics_enable: bool = Field(
-        True, description="Metadata creates the unknown topics that it names."
-    )
+    auto_create_topics_enable: bool = Field(True, description="Whether Metadata creates unknown topics.")
     num_partitions: int = Field(
         1, ge=1, le=10_000, description="Partitions of topics created without a count."
     )
@@ -17,8 +15,10 @@ class AdminSettings(ServiceSettings):
         10,
         ge=1,
         le=1_000,
-        description="Topics that one Metadata creates; the client asks again for the rest.",
+        description="Topics that one Metadata request creates. The client retries for the others.",
     )
-    topics_max: int = Field(20_000, ge=1, description="Topics that the cluster may have.")
-    partitions_max: int = Field(200_000, ge=1, description="Partitions that all topics together may have.")
-    group_configs_max: int = Field(10_000, ge=0, description="Groups that may have their own configs.")
+    topics_max: int = Field(20_000, ge=1, description="Maximum number of topics in the cluster.")
+    partitions_max: int = Field(200_000, ge=1, description="Maximum number of partitions in the cluster.")
+    group_configs_max: int = Field(
+        10_000, ge=0, description="Maximum number of groups with their own configs."
+    )

@@ -1,8 +1,8 @@
-"""How many topics and partitions the cluster may have, whoever makes them.
+"""The limits of topics and partitions in the cluster.
 
-Each topic is a record that every service keeps in memory, and each partition some keys in etcd: without a limit one
-client fills both. What is being made counts from before it is written until the view shows it. An admin counts what
-it sees and what it makes itself: those that make the last ones at the same moment may go past a limit by that much.
+Every service has each topic in memory, and each partition has keys in etcd: without a limit, one client could fill
+both. A topic counts from before it is written until the view shows it. An admin counts the topics in its view and
+those that it creates itself, so admins that create topics at the same time may exceed a limit slightly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafscale.storage.topics import Topic, TopicsView
 from kafscale.wire.errors import ErrorCode
 
 PARTITIONS_PER_REQUEST = 10_000
-"""Kafka's MAX_PARTITIONS_PER_BATCH, of CreateTopics and of CreatePartitions."""
+"""Kafka's MAX_PARTITIONS_PER_BATCH, for CreateTopics and CreatePartitions."""
 TOO_MANY_AT_ONCE = Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
@@ -36,7 +36,7 @@ class TopicLimits:
             self._partitions += topic.partitions
 
     def refusal(self, topics: int, partitions: int) -> Refused | None:
-        """Why so many more cannot be made."""
+        """Why these topics and partitions cannot be created, or None."""
         if topics and len(self._counts) + self._topics_under_way + topics > self._topics_max:
             return Refused(
                 ErrorCode.POLICY_VIOLATION,
@@ -46,14 +46,14 @@ class TopicLimits:
         if partitions and self._partitions + self._partitions_under_way + partitions > self._partitions_max:
             return Refused(
                 ErrorCode.POLICY_VIOLATION,
-                f"The cluster may have {self._partitions_max} partitions (KAFSCALE_PARTITIONS_MAX): to "
-                f"{self._partitions} no {partitions} can be added.",
+                f"The cluster may have {self._partitions_max} partitions (KAFSCALE_PARTITIONS_MAX), has "
+                f"{self._partitions}, and {partitions} more were requested.",
             )
         return None
 
     @contextmanager
     def making(self, topics: int, partitions: int) -> Iterator[Refused | None]:
-        """Counts them while they are being made, unless that is refused."""
+        """Counts them while they are being created, or yields why they are refused."""
         refused = self.refusal(topics, partitions)
         if refused is not None:
             yield refused

@@ -31,7 +31,7 @@ NOT_REPORTED = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT)
 NAME_TAKEN = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 TOO_FULL = (
-    f"etcd is over {Use.NEW.value:.0%} full, and the rest is kept for the topics that exist: delete topics or groups, "
+    f"etcd is over {Use.NEW.value:.0%} full, and the rest is reserved for existing topics: delete topics or groups, "
     "or give etcd a larger quota (docs/operations.md, KafscaleEtcdFilling)."
 )
 
@@ -64,9 +64,10 @@ class TopicStore:
         return None if found is None else decode_topic(name, found.value, found.mod_revision)
 
     async def check(self, asked: NewTopic) -> Refused | int:
-        """What `create` would say, as far as can be known without writing: the partition count, or why not.
+        """The result of `create` without writing: the partition count, or why the topic is refused.
 
-        The view may still hold a name that another admin has freed: none is taken until etcd said so.
+        The view may still have a name that another admin has freed, so a name counts as taken only after a read of
+        etcd.
         """
         verdict = self._check(asked)
         if isinstance(verdict, Refused) and verdict.error in NAME_TAKEN:
@@ -83,12 +84,12 @@ class TopicStore:
         return self._limits.refusal(1, verdict) or verdict
 
     def _names(self) -> Iterator[str]:
-        """Also those of damaged topics: their names are not free."""
+        """Includes damaged topics, whose names are not free."""
         yield from (topic.name for topic in self._view.all())
         yield from self._view.damaged()
 
     async def create(self, asked: NewTopic, now_ms: int) -> Topic | Refused:
-        """The new topic, whose name was free, or why there is none."""
+        """Creates the topic. Returns it, or why it is refused."""
         count = await self.check(asked)
         if isinstance(count, Refused):
             return count

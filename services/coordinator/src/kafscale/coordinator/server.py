@@ -33,13 +33,13 @@ from kafscale.storage.topics import Topic, TopicState, TopicsView
 from kafscale.wire.apis import ApiKey
 
 HEARTBEATS = frozenset({ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT})
-"""Most requests are these, and most of these are answered without a wait."""
+"""The most frequent requests. Most of them are answered without waiting."""
 GROUP_CALLS_MAX = 100_000
-"""Joins and Syncs wait for whole rebalances; each is a task, and the streams bound them before this does."""
+"""Joins and Syncs wait for whole rebalances, each in a task. The limits of the streams are reached earlier."""
 
 
 class Coordination:
-    """Everything about groups, wired together."""
+    """Builds and runs the components of the group coordinator."""
 
     def __init__(self, runtime: Runtime[CoordinatorSettings]) -> None:
         settings = runtime.settings
@@ -90,7 +90,7 @@ class Coordination:
         )
 
     def _is_fresh(self) -> bool:
-        """Nobody can have taken our lease for expired."""
+        """No other process can consider our lease expired."""
         return self._runtime.registration.is_fresh(time.monotonic())
 
     def _watch(self, metrics: Metrics) -> None:
@@ -103,7 +103,7 @@ class Coordination:
         metrics.watch("groups_unreadable", lambda: self.groups.unreadable_count)
 
     def _by_state(self) -> Iterator[Row]:
-        """Every state is told, also one that no group is in: an absent number says nothing."""
+        """Reports every state, also those without groups: a missing metric would not say 0."""
         counts = Counter(self.groups.state_of(actor) for actor in self.groups.all())
         for state in GROUP_STATES:
             yield (state,), counts[state]
@@ -124,7 +124,7 @@ class Coordination:
         )
 
     async def start(self) -> None:
-        """Views first, then what acts on them."""
+        """Starts the views first, then the tasks that use them."""
         tasks = self._runtime.task_group
         tasks.create_task(self.live.run(), name="live-view")
         tasks.create_task(self.table.run(), name="slot-table")
@@ -136,7 +136,7 @@ class Coordination:
         await self.table.ready()
         await self.group_configs.view.ready()
         await self._runtime.topics.ready()
-        self._topics = _seen(self._runtime.topics)
+        self._topics = _active_topics(self._runtime.topics)
         tasks.create_task(self.slots.run(), name="slots")
         tasks.create_task(self.offset_expiration.run(), name="offset-expiration")
 
@@ -144,18 +144,18 @@ class Coordination:
         await self.slots.drain(self._runtime.settings.drain_timeout_ms / 1000)
 
     def _topic_changed(self, _name: str, _topic: Topic | None) -> None:
-        """Once for all changes of one turn of the loop: two thousand topics may come at a time."""
+        """Schedules one update for all changes of this event loop iteration: 2,000 topics may change at once."""
         if not self._topics_scheduled:
             self._topics_scheduled = True
             asyncio.get_running_loop().call_soon(self._publish_topics)
 
     def _publish_topics(self) -> None:
         self._topics_scheduled = False
-        self._topics = _seen(self._runtime.topics)
+        self._topics = _active_topics(self._runtime.topics)
         self.groups.topics_changed(self._topics)
 
 
-def _seen(topics: TopicsView) -> Topics:
+def _active_topics(topics: TopicsView) -> Topics:
     return {
         topic.name: TopicInfo(topic.topic_id, topic.partitions)
         for topic in topics.all()

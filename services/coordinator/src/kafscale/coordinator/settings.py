@@ -1,4 +1,4 @@
-"""The settings of the coordinator service, beside those that every service shares. Names are Kafka's."""
+"""Settings of the coordinator service, in addition to the shared ones. The names are Kafka's."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ MINUTE_MS = 60_000
 
 class CoordinatorSettings(ServiceSettings):
     group_min_session_timeout_ms: int = Field(
-        6_000, ge=1, description="Shortest session timeout that a member of a classic group may ask for."
+        6_000, ge=1, description="Shortest session timeout that a member of a classic group may request."
     )
     group_max_session_timeout_ms: int = Field(
-        1_800_000, ge=1, description="Longest session timeout that a member of a classic group may ask for."
+        1_800_000, ge=1, description="Longest session timeout that a member of a classic group may request."
     )
     group_initial_rebalance_delay_ms: int = Field(
-        3_000, ge=0, description="The first rebalance of an empty group waits this long for more members."
+        3_000, ge=0, description="How long the first rebalance of an empty group waits for more members."
     )
     groups_max: int = Field(
         100_000,
         ge=1,
-        description="Groups that one coordinator creates; it can take over more when others leave.",
+        description="Groups that one coordinator creates. It may take over more from other coordinators.",
     )
     group_max_size: int = Field(1_000, ge=1, description="Members that a group may have.")
     group_consumer_assignor: Literal["uniform", "range"] = Field(
-        "uniform", description="Assignor of the new protocol when members name none."
+        "uniform", description="Assignor of consumer groups (KIP-848) whose members name none."
     )
     offsets_retention_minutes: int = Field(
-        10_080, ge=1, description="Offsets of a group without members are kept this long."
+        10_080, ge=1, description="How long the offsets of a group without members are kept."
     )
     offset_metadata_max_bytes: int = Field(
         4_096, ge=0, description="Longest metadata that a committed offset may carry."

@@ -1,8 +1,8 @@
 """AlterConfigs (33): v0-2. Replaces the whole set of configs of a topic or of a group (KIP-848).
 
 INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION;
-INVALID_REQUEST for a key or a resource named twice, a group without a name, another kind of resource;
-POLICY_VIOLATION when as many groups as may have configs.
+INVALID_REQUEST for a key or a resource that is named twice, an empty group id, another type of resource;
+POLICY_VIOLATION if the maximum number of groups have configs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CreatePartitions (37): v0-3.   v3 throttling error
 
-Counts only grow: an equal or lower one is INVALID_PARTITIONS. Assignments are accepted when there is one for
-each new partition, logged and ignored: placement is not the client's to choose. UNKNOWN_TOPIC_OR_PARTITION;
-POLICY_VIOLATION for more than 10,000 new ones in a request, or more than the cluster may have.
+An equal or lower count is INVALID_PARTITIONS. Assignments are checked (one for each new partition) and then ignored,
+because every front door serves every partition. UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION for more than 10,000 new
+partitions in a request, or beyond the cluster's limit.
 """
 
 from __future__ import annotations

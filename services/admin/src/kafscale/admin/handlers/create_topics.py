@@ -1,10 +1,10 @@
 """CreateTopics (19): v0-7.   v1 validate_only · v4 -1 for defaults (KIP-464) · v5 configs answered (KIP-525) · v7 ids
 
-Per topic: TOPIC_ALREADY_EXISTS (also while a deletion of the name is under way), INVALID_TOPIC_EXCEPTION,
-INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST for
-a name given twice, POLICY_VIOLATION for more than 10,000 partitions in a request (all of it, as in Kafka) or more than
-the cluster may have, REQUEST_TIMED_OUT when etcd does not say what became of it. Assignments give the number of
-partitions; the brokers in them are logged and ignored, for every front door serves every partition.
+Per topic: TOPIC_ALREADY_EXISTS (also while a topic with the name is being deleted), INVALID_TOPIC_EXCEPTION,
+INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST for a name
+that is given twice, POLICY_VIOLATION for more than 10,000 partitions in a request (for all of its topics, as in
+Kafka) or beyond the cluster's limits, REQUEST_TIMED_OUT if the outcome is unknown. Assignments give the number of
+partitions. The brokers in them are ignored, because every front door serves every partition.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def handler(context: AdminContext) -> AsyncHandler:
 
 
 def _partitions(asked: CreateTopicsRequestTopic) -> int:
-    """At least one, also for what is refused later: the answer has a row of configs for each topic."""
+    """At least one, also for a topic that is refused later: the answer has configs for each topic."""
     return max(1, asked.num_partitions, len(asked.assignments))
 
 
@@ -132,7 +132,7 @@ def _configs(chosen: Mapping[str, str]) -> list[CreateTopicsResponseTopicConfigs
 
 @cache
 def _default(key: ConfigKey) -> CreateTopicsResponseTopicConfigs:
-    """Made once and only read: a request may create thousands of topics."""
+    """Cached and read-only: a request may create thousands of topics."""
     return CreateTopicsResponseTopicConfigs(
         name=key.name, value=key.default, read_only=False, config_source=key.default_source
     )

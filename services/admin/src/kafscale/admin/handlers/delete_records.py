@@ -1,10 +1,10 @@
 """DeleteRecords (21): v0-2.   KIP-107 · v2 flexible
 
-Moves each partition's log start to the offset asked for, -1 standing for the high watermark; answers the log
-start afterwards as `low_watermark`, in records, or -1 with an error. Below the present start nothing changes.
-A partition named twice counts once, with its last offset, as in Kafka. No leader is needed.
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, POLICY_VIOLATION (compacted only), REQUEST_TIMED_OUT (unknown).
-The reply carries etcd's revision: the front door shows it to fetch services, which then know the new start.
+Moves each partition's log start to the requested offset; -1 means the high watermark. The answer has the new log
+start as `low_watermark`, or -1 with an error. A log start never falls. If a partition is named twice, its last offset
+is used, as in Kafka. No leader is needed. OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, POLICY_VIOLATION (a
+compacted topic), REQUEST_TIMED_OUT (unknown outcome). The reply carries etcd's revision. The front door sends it to
+the fetch services, which then read the new log start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafscale.wire.schema.delete_records import (
 
 NO_LOW_WATERMARK = -1
 WAIT_MIN_S, WAIT_MAX_S = 1.0, 30.0
-"""The request's timeout counts in between: without replicas to wait for, less than a second asks for nothing."""
+"""The bounds of the request's timeout. There are no replicas to wait for, so less than a second is not useful."""
 
 
 def handler(context: AdminContext) -> AsyncHandler:

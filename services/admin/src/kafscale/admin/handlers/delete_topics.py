@@ -1,8 +1,8 @@
 """DeleteTopics (20): v0-6.   v5 error messages · v6 by topic id
 
-A topic is gone for clients when this marks it; the answer waits until its objects and its name are
-free as well, as long as the request's timeout allows, and the deletion goes on after that. What is named twice is
-answered once, with INVALID_REQUEST, as Kafka does.
+Marks the topic, after which clients no longer see it. The answer waits until its objects are deleted and its name is
+free, at most for the request's timeout. The deletion then continues. A topic that is named twice is answered once, with
+INVALID_REQUEST, as in Kafka.
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST (name and id, or named twice), REQUEST_TIMED_OUT.
 """
 
@@ -34,7 +34,7 @@ BY_ID_FROM = 6
 NO_ID = bytes(16)
 WAIT_MAX_S = 30.0
 MARKED_AT_ONCE = 16
-UNKNOWN_ID = Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This cluster has no topic of that id.")
+UNKNOWN_ID = Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This cluster has no topic with that id.")
 
 
 def handler(context: AdminContext) -> AsyncHandler:
@@ -80,14 +80,14 @@ async def _delete(
 
 
 def _mark(asked: DeleteTopicsRequestTopicState, topic: Topic) -> Topic | Refused:
-    """What has the name now may be the successor of what the id meant."""
+    """The name may belong to a newer topic than the id."""
     if asked.name is None and topic.topic_id != asked.topic_id:
         return UNKNOWN_ID
     return plan.mark_deleting(topic)
 
 
 async def _name_of(context: AdminContext, asked: DeleteTopicsRequestTopicState) -> str | Refused:
-    """An id that the view lacks may be that of a topic which another admin has just made."""
+    """If the view lacks the id, etcd is read: another admin may have just created the topic."""
     if asked.name is not None:
         if asked.topic_id != NO_ID:
             return Refused(
@@ -116,7 +116,7 @@ async def _until_gone(context: AdminContext, topic: Topic, wait_s: float) -> Non
         async with asyncio.timeout(wait_s):
             await gone.wait()
     except TimeoutError:
-        return  # it is marked: it goes on without a witness
+        return  # the topic is marked, and its deletion continues
     finally:
         unsubscribe()
 

@@ -1,8 +1,8 @@
 """DescribeCluster (60): v0-2.   v1 endpoint type (KIP-919) · v2 fenced brokers (KIP-1073)
 
-Cluster id, controller and brokers as Metadata names them, by the listener that was asked. A front door is registered
-or it is not, so none is ever fenced and asking for fenced ones adds nothing. Controllers have no endpoint of their own:
-MISMATCHED_ENDPOINT_TYPE for them, UNSUPPORTED_ENDPOINT_TYPE for what is neither.
+The cluster's id, controller and brokers, as in Metadata, for the client's listener. No front door is ever fenced, so
+the flag for fenced brokers has no effect. There are no controller endpoints: MISMATCHED_ENDPOINT_TYPE for that type,
+and UNSUPPORTED_ENDPOINT_TYPE for an unknown type.
 """
 
 from __future__ import annotations

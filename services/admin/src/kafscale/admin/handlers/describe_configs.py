@@ -1,10 +1,10 @@
 """DescribeConfigs (32): v0-4.   v1 synonyms and sources · v3 types and documentation
 
-Topics, groups (KIP-848) and brokers; a broker is a front door, named by its node id, or "" for what all of them were
-told at run time. A group needs no members to have configs, so that none is unknown. Asked keys that do not exist are
-left out; what is asked twice is answered once.
-UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for another kind of resource, an unknown broker, a group without a name,
-and for what does not fit into the answer; REQUEST_TIMED_OUT when a group's configs cannot be read.
+Topics, groups (KIP-848) and brokers. A broker is a front door, named by its node id; "" means the dynamic configs of
+all brokers, of which there are none. A group needs no members to have configs, so no group is unknown. Unknown keys
+are left out. A resource that is requested twice is answered once. UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for
+another type of resource, an unknown broker, an empty group id, and for resources that do not fit into the answer;
+REQUEST_TIMED_OUT if a group's configs cannot be read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.group_config_store import Unreadable, invalid_name
 from kafscale.admin.plan import Refused
-from kafscale.admin.resources import ResourceType, damaged_topic, unknown_kind, unknown_topic
+from kafscale.admin.resources import ResourceType, damaged_topic, unknown_topic, unknown_type
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
@@ -38,9 +38,9 @@ from kafscale.wire.schema.describe_configs import (
 
 NODE_ID_DIGITS_MAX = 10
 RESOURCES_PER_TURN = 100
-"""Of the event loop, and of etcd: tools ask for all topics in one request."""
+"""Per iteration of the event loop and per read of etcd: tools request all topics at once."""
 RESOURCE_BYTES = 16
-"""Beside its name and its configs, at most."""
+"""Of one resource on the wire, at most, without its name and its configs."""
 
 Configs = list[DescribeConfigsResponseResourceResult]
 
@@ -79,7 +79,7 @@ def _identity(resource: DescribeConfigsRequestResource) -> tuple[int, str, froze
 
 
 def _fits(room: AnswerRoom, resource: DescribeConfigsRequestResource, outcome: Configs | Refused) -> bool:
-    """An error is no larger than what asked for it: only configs are counted."""
+    """Only configs are counted: an error is not larger than the request's entry."""
     if isinstance(outcome, Refused):
         return True
     return room.take(RESOURCE_BYTES + len(resource.resource_name.encode()) + sum(map(size_of, outcome)))
@@ -88,7 +88,7 @@ def _fits(room: AnswerRoom, resource: DescribeConfigsRequestResource, outcome: C
 async def _groups(
     context: AdminContext, resources: Sequence[DescribeConfigsRequestResource]
 ) -> Mapping[str, GroupConfigs | Refused]:
-    """What is set of the groups among these, in one read."""
+    """The configs of the groups among these resources, in one read."""
     names = [each.resource_name for each in resources if each.resource_type == ResourceType.GROUP]
     refused = {name: reason for name in names if (reason := invalid_name(name)) is not None}
     sound = [name for name in names if name not in refused]
@@ -125,14 +125,14 @@ def _configs(
             return configs_of(context.group_config_table, group.values, keys, synonyms=synonyms, docs=docs)
         case ResourceType.BROKER:
             if not name:
-                return []  # what was set for all brokers at run time (KIP-226): nothing can be
+                return []  # dynamic configs of all brokers (KIP-226), which cannot be set here
             broker = context.front_doors.by_node(int(name)) if _is_node_id(name) else None
             if broker is None:
                 return Refused(ErrorCode.INVALID_REQUEST, f"There is no broker '{name}'.")
             settings, inherited = context.settings, context.group_config_table
             return broker_configs(broker, settings, inherited, keys, synonyms=synonyms, docs=docs)
-        case kind:
-            return unknown_kind(kind)
+        case resource_type:
+            return unknown_type(resource_type)
 
 
 def _is_node_id(name: str) -> bool:

@@ -1,10 +1,10 @@
 """DescribeLogDirs (35): v0-5.   v2 flexible · v3 error of the answer · v4 bytes of the volume (KIP-827) · v5 cordoned
 
-One directory, the store. A partition's size is what its head says was ever committed, in bytes of its segments; an
-object store has no volume to be full, so total and usable bytes are -1. The front door asks for the partitions that
-the broker it is to its clients leads, so tools that ask every broker count each once. Topics and partitions that do
-not exist are left out, as Kafka does. KAFKA_STORAGE_ERROR when etcd cannot be read; INVALID_REQUEST when the answer
-would be too large (before v3, which has no place for it, there is no directory in the answer).
+There is one log directory, the object store. A partition's size is the bytes of its segments, from its head and meta.
+An object store has no volume, so total and usable bytes are -1. A front door requests only the partitions that it
+leads for its clients, so tools that ask every broker count each partition once. Unknown topics and partitions are
+left out, as in Kafka. KAFKA_STORAGE_ERROR if etcd cannot be read; INVALID_REQUEST if the answer would be too large
+(before v3, which has no field for it, the answer has no directory).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from kafscale.wire.schema.describe_log_dirs import (
 )
 
 DIRECTORY = "objects"
-"""Which store that is, and where, is told to nobody who only can connect."""
+"""The answer does not name the store, because every client that can connect may send this request."""
 
 log = structlog.get_logger(__name__)
 
 TOPIC_BYTES, PARTITION_BYTES = 16, 24
-"""On the wire, at most, a topic without its name."""
+"""On the wire, at most; a topic without its name."""
 
 Wanted = list[tuple[Topic, list[int]]]
 

@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (75): v0-0 (KIP-966): Metadata in pages
 
-Topics by name, all of them when none is named, with at most `response_partition_limit` partitions in one answer, which
-ends with a cursor when there are more. A page begins at the cursor's partition of its topic, or at the next topic when
-that one is gone. UNKNOWN_TOPIC_OR_PARTITION and INVALID_TOPIC_EXCEPTION for named topics; INVALID_REQUEST for a cursor
-below partition 0; LEADER_NOT_AVAILABLE while no front door is registered. Nothing is created by asking.
+The named topics, or all topics, with at most `response_partition_limit` partitions in one answer. If there are more,
+the answer ends with a cursor. A page starts at the cursor's partition, or at the next topic if the cursor's topic was
+deleted. UNKNOWN_TOPIC_OR_PARTITION and INVALID_TOPIC_EXCEPTION for named topics; INVALID_REQUEST for a cursor below
+partition 0; LEADER_NOT_AVAILABLE while no front door is registered. Creates no topics.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kafscale.wire.schema.describe_topic_partitions import (
 )
 
 PARTITIONS_MAX = 2_000
-"""In one answer, whatever is asked: Kafka's max.request.partition.size.limit."""
+"""In one answer: the default of Kafka's max.request.partition.size.limit."""
 
 
 def handler(context: AdminContext) -> AsyncHandler:
@@ -47,8 +47,8 @@ def handler(context: AdminContext) -> AsyncHandler:
 
 
 def _refuse_all(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
-    """The answer as a whole has no error field; with no topic named, the cursor's bears it."""
-    assert request.cursor is not None, "what is refused is a cursor"
+    """The answer has no error field for the whole. If no topic is named, the cursor's topic gets the error."""
+    assert request.cursor is not None, "only a cursor is refused"
     names = [topic.name for topic in request.topics] or [request.cursor.topic_name]
     return DescribeTopicPartitionsResponse(
         topics=[DescribedTopic(error_code=code, name=name) for name in names]
@@ -92,7 +92,7 @@ def _page(
 
 
 def _asked(context: AdminContext, request: DescribeTopicPartitionsRequest) -> list[tuple[str, Topic | None]]:
-    """From the cursor on, by name; each name once."""
+    """The topics from the cursor on, in the order of names, each name once."""
     begin = request.cursor.topic_name if request.cursor else ""
     if not request.topics:
         return [(topic.name, topic) for topic in active(context) if topic.name >= begin]
@@ -122,6 +122,6 @@ def _partition(
         leader_epoch=leader_epoch(context, topic, number),
         replica_nodes=[leader],
         isr_nodes=[leader],
-        eligible_leader_replicas=[],  # as Kafka when there are none; null would say that it does not know
+        eligible_leader_replicas=[],  # as in Kafka if there are none; null would mean unknown
         last_known_elr=[],
     )

@@ -1,9 +1,10 @@
 """ElectLeaders (43): v0-2.   v1 election type, error of the whole answer (KIP-460) · v2 flexible
 
-Every front door serves every partition, so no election ever changes anything: ELECTION_NOT_NEEDED for each partition
-that is named and exists. When all are meant (null) the answer is empty, as Kafka's is when no partition needs one.
-What is named twice is answered once. UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for a type of election that Kafka does
-not have, and when the answer would be too large (v0, which has no place for it, then answers of no partition).
+Every front door serves every partition, so no election changes anything: ELECTION_NOT_NEEDED for each existing
+partition of the request. If all partitions are requested (null), the answer is empty, as in Kafka if no partition
+needs an election. A partition that is named twice is answered once. UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for
+an unknown election type, and if the answer would be too large (v0 has no field for it and then answers without
+partitions).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kafscale.wire.schema.elect_leaders import (
 
 PREFERRED, UNCLEAN = 0, 1
 RESULT_BYTES = 80
-"""Of a partition with its message, at most, without the topic's name that some have in it."""
+"""Of a partition with its message, at most, without the topic's name in the message."""
 
 
 def handler(context: AdminContext) -> AsyncHandler:

@@ -1,9 +1,9 @@
 """ListConfigResources (74): v0-1.   v0 client metrics alone (KIP-714) · v1 types of resources (KIP-1142)
 
-Topics, brokers and the groups of which something is set; a broker is a front door, named by its node id. No type named
-means all of them. Loggers and client metrics have no configs here, so none is listed, and v0 is always empty.
-UNSUPPORTED_VERSION for a type that Kafka does not list; INVALID_REQUEST when the answer would be too large;
-REQUEST_TIMED_OUT when the groups cannot be read.
+Lists topics, brokers (the front doors, by node id) and the groups that have configs. Without a type in the request, it
+lists all types. Loggers and client metrics have no configs here, so none is listed, and v0 is always empty.
+UNSUPPORTED_VERSION for a type that Kafka does not list; INVALID_REQUEST if the answer would be too large;
+REQUEST_TIMED_OUT if the groups cannot be read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafscale.wire.schema.list_config_resources import (
 
 TYPES_FROM = 1
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
-KINDS = (
+LISTED_TYPES = (
     ResourceType.TOPIC,
     ResourceType.BROKER,
     BROKER_LOGGER,
@@ -36,14 +36,14 @@ KINDS = (
     ResourceType.GROUP,
 )
 RESOURCE_BYTES = 8
-"""Beside its name, at most."""
+"""Of one resource on the wire, at most, without its name."""
 
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def list_config_resources(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
-        asked = set(request.resource_types or KINDS) if version >= TYPES_FROM else {CLIENT_METRICS}
+        asked = set(request.resource_types or LISTED_TYPES) if version >= TYPES_FROM else {CLIENT_METRICS}
         return answered(inbound, await _listed(context, inbound.meta.listener, asked), encode_response)
 
     return list_config_resources
@@ -52,7 +52,7 @@ def handler(context: AdminContext) -> AsyncHandler:
 async def _listed(
     context: AdminContext, listener: str | None, asked: set[int]
 ) -> ListConfigResourcesResponse:
-    if not asked.issubset(KINDS):
+    if not asked.issubset(LISTED_TYPES):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     found: list[tuple[int, str]] = []
     if ResourceType.TOPIC in asked:
@@ -69,6 +69,7 @@ async def _listed(
     if not room.take(sum(RESOURCE_BYTES + len(name.encode()) for _, name in found)):
         return ListConfigResourcesResponse(error_code=TOO_LARGE)
     resources = [
-        ListConfigResourcesResponseResource(resource_name=name, resource_type=kind) for kind, name in found
+        ListConfigResourcesResponseResource(resource_name=name, resource_type=resource_type)
+        for resource_type, name in found
     ]
     return ListConfigResourcesResponse(config_resources=resources)

@@ -1,14 +1,14 @@
 """Metadata (3): v0-13.   v1 null = all, empty = none · v4 auto-creation flag · v7 leader epochs · v8 authorized
 operations (KIP-430) · v10 topic ids · v12 topics by id · v13 error of the whole answer
 
-Topics that are asked for by name and do not exist are created when the request and the server allow it, a few with
-each request; the answer still says UNKNOWN_TOPIC_OR_PARTITION, as Kafka's does, and the next one has the partitions.
-What is named more than once is answered once.
-KAFKA_STORAGE_ERROR for a named topic whose record is damaged.
-UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (never created), UNKNOWN_TOPIC_ID, POLICY_VIOLATION (no topic more),
-LEADER_NOT_AVAILABLE while no front door is registered; INVALID_REQUEST for the topics that do not fit into the answer,
-and for the whole of v13 when all were meant; before v13 there is no place for that, and the connection ends.
-Nothing here is stored: brokers, leaders and epochs are read off what is watched.
+Creates unknown topics that the request names, a few with each request, if the request and the server allow it. As in
+Kafka, this answer still has UNKNOWN_TOPIC_OR_PARTITION, and the next one has the partitions. A topic that is named
+twice is answered once.
+Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION (never created), POLICY_VIOLATION (the
+cluster's limit), KAFKA_STORAGE_ERROR (the topic's record is damaged), LEADER_NOT_AVAILABLE while no front door is
+registered, INVALID_REQUEST for topics that do not fit into the answer. If all topics were requested and do not fit, v13
+has INVALID_REQUEST for the whole answer. Earlier versions have no field for it, so the connection is closed.
+Brokers, leaders and epochs come from watched views.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ log = structlog.get_logger(__name__)
 
 NO_ID = bytes(16)
 NULL_PADDED = 4
-PADDED_LENGTH = {9: 8, 10: 8, 11: 7, 12: 7, 13: 7}  # by version: that null, two or three flags, no tags
+PADDED_LENGTH = {9: 8, 10: 8, 11: 7, 12: 7, 13: 7}  # by version: this null, two or three flags, no tags
 ERROR_OF_ALL_FROM = 13
 TOPIC_BYTES, PARTITION_BYTES = 40, 34
 """On the wire, at most, a topic without its name."""
 PARTITIONS_PER_TURN = 2_000
-"""Of the event loop."""
-NOBODY: list[int] = []
-"""Shared by every partition, and only read."""
+"""Per iteration of the event loop."""
+NO_REPLICAS: list[int] = []
+"""Shared by all partitions, and never changed."""
 
 
 def handler(context: AdminContext) -> AsyncHandler:
@@ -74,8 +74,9 @@ def handler(context: AdminContext) -> AsyncHandler:
 
 
 def _without_padding(body: memoryview, version: int) -> Buffer:
-    """librdkafka 2, asking for all topics, keeps four bytes for a count where null takes one. Kafka reads past what
-    is left over in the end, and the flags behind it wrongly; no request of that length can mean anything else."""
+    """librdkafka 2 reserves four bytes for the count of topics and then writes null, which takes one byte, if it
+    requests all topics. Kafka ignores the bytes that remain at the end and misreads the flags. No other request
+    has this length."""
     if len(body) == PADDED_LENGTH.get(version) and body[:NULL_PADDED] == bytes(NULL_PADDED):
         return bytes(body[NULL_PADDED - 1 :])
     return body
@@ -108,7 +109,7 @@ async def _answer(
 async def _fill_with_all(
     answer: MetadataResponse, pages: _Pages, topics: Sequence[Topic], version: int
 ) -> None:
-    """All topics or none: a client takes one that is missing for one that was deleted."""
+    """All topics or none: a client treats a missing topic as deleted."""
     if pages.fit(topics):
         answer.topics = [await pages.topic(topic) for topic in topics]
         return
@@ -141,7 +142,7 @@ async def _named(
 
 
 def _found(context: AdminContext, asked: MetadataRequestTopic) -> Topic | str | MetadataResponseTopic:
-    """The topic; the name of one that may be created; or what is said of it."""
+    """The topic, or the name of a topic that may be created, or the answer for this topic."""
     if asked.topic_id != NO_ID:
         topic = context.topics.by_id(asked.topic_id)
         if topic is not None and topic.state is TopicState.ACTIVE:
@@ -153,7 +154,7 @@ def _found(context: AdminContext, asked: MetadataRequestTopic) -> Topic | str | 
     if invalid_topic_name(name) is not None:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
     if context.topics.is_damaged(name):
-        # It is there: a client that waits for it must not give it up, and nobody makes it anew.
+        # The topic exists: clients must keep waiting for it, and it must not be created again.
         return MetadataResponseTopic(error_code=ErrorCode.KAFKA_STORAGE_ERROR, name=name)
     if context.topics.by_name(name) is None:
         return name
@@ -163,10 +164,10 @@ def _found(context: AdminContext, asked: MetadataRequestTopic) -> Topic | str | 
 
 
 class _Pages:
-    """Topics of one answer, as the brokers of the listener that was asked.
+    """Builds the topics of one answer, with the brokers of the client's listener.
 
-    What takes more than a turn of the event loop is built one after the other: many large answers that grow at the
-    same time would hold many times the memory of one.
+    Answers that take more than one iteration of the event loop are built one after another. Many large answers at the
+    same time would need many times the memory of one.
     """
 
     def __init__(self, context: AdminContext, brokers: tuple[Broker, ...]) -> None:
@@ -190,7 +191,7 @@ class _Pages:
         )
 
     def refused(self, topic: Topic) -> MetadataResponseTopic:
-        """It did not fit. An error is no larger than what asked for it, and is not counted."""
+        """For a topic that does not fit. An error is not larger than the request's entry, and is not counted."""
         return MetadataResponseTopic(error_code=TOO_LARGE, name=topic.name, topic_id=topic.topic_id)
 
     async def topic(self, topic: Topic) -> MetadataResponseTopic:
@@ -215,7 +216,7 @@ class _Pages:
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=number,
                 leader_id=-1,
-                offline_replicas=NOBODY,
+                offline_replicas=NO_REPLICAS,
             )
         leader = leader_of(topic.topic_id, number, self.brokers)
         return MetadataResponsePartition(
@@ -224,5 +225,5 @@ class _Pages:
             leader_epoch=leader_epoch(self._context, topic, number),
             replica_nodes=self._alone[leader],
             isr_nodes=self._alone[leader],
-            offline_replicas=NOBODY,
+            offline_replicas=NO_REPLICAS,
         )

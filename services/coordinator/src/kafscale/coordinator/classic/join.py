@@ -1,8 +1,8 @@
-"""JoinGroup: who comes in, who waits, who is told the generation at once.
+"""JoinGroup: which Joins are refused, which are parked, and which are answered at once.
 
-A Join is parked when it makes a rebalance necessary or belongs to one. A newcomer always does; the
-leader's own does (it saw something, perhaps more partitions); another member's does if its metadata
-changed. A static member that comes back (KIP-345) takes its former self's place without one.
+A Join is parked if it starts a rebalance or belongs to one. That is every Join of a new member, every Join of
+the leader (it may have seen new partitions), and the Join of another member if its metadata changed. A static
+member that restarts (KIP-345) takes over its old membership without a rebalance.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def join(group: WorkingGroup, event: Join) -> None:
 
 
 def _refusal(group: WorkingGroup, event: Join) -> ErrorCode:
-    """What is refused before the group is looked at; nothing changes."""
+    """Errors that change nothing in the group."""
     rules = group.rules
     if not rules.session_timeout_min_ms <= event.session_timeout_ms <= rules.session_timeout_max_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
@@ -62,14 +62,14 @@ def _refusal(group: WorkingGroup, event: Join) -> ErrorCode:
 
 
 def _existing(group: WorkingGroup, event: Join) -> Member | None:
-    """The member that joins again, be it as a static member's new self."""
+    """The member that rejoins; for a static member, possibly under its old member id."""
     if event.member_id == NO_MEMBER_ID and event.instance_id is not None:
         return group.member_of(event.instance_id)
     return group.members.get(event.member_id)
 
 
 def _has_room(group: WorkingGroup, event: Join) -> bool:
-    """During the joins those count that have joined, so that a smaller maximum shrinks the group."""
+    """While members join, only those that have joined count, so a smaller maximum shrinks the group."""
     existing, size_max = _existing(group, event), group.rules.group_size_max
     if group.phase is Phase.PREPARING_REBALANCE:
         if existing is not None and existing.joining is not None:
@@ -79,8 +79,8 @@ def _has_room(group: WorkingGroup, event: Join) -> bool:
 
 
 def _supports(group: WorkingGroup, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
-    """Whether who offers these can be a member: one of them is offered by all that are (in Kafka, and
-    so here, a member that joins again is held against its own former offer as well)."""
+    """Whether a client with these protocols can be a member: all members must offer one of them. As in Kafka, a member
+    that rejoins is also compared with its own earlier protocols."""
     if group.phase is Phase.EMPTY:
         return bool(protocol_type and protocols)
     if protocol_type != group.protocol_type:
@@ -101,7 +101,7 @@ def _turn_away(group: WorkingGroup, event: Join) -> None:
 
 
 def _join_without_id(group: WorkingGroup, event: Join) -> None:
-    assert event.fresh_id not in group.members, "drawn twice"
+    assert event.fresh_id not in group.members, "a member id was used twice"
     former = None if event.instance_id is None else group.member_of(event.instance_id)
     if former is not None:
         _replace(group, event, former)
@@ -112,9 +112,9 @@ def _join_without_id(group: WorkingGroup, event: Join) -> None:
 
 
 def _give_id(group: WorkingGroup, event: Join) -> None:
-    """KIP-394: a client that does not come back with its id has never been a member."""
+    """KIP-394: a client that does not rejoin with its id was never a member."""
     while len(group.pending) >= group.rules.group_size_max:
-        del group.pending[next(iter(group.pending))]  # it will be unknown, and ask again
+        del group.pending[next(iter(group.pending))]  # its client gets UNKNOWN_MEMBER_ID and retries
     group.pending[event.fresh_id] = group.now_ms + event.session_timeout_ms
     error = ErrorCode.MEMBER_ID_REQUIRED
     group.replies.append(JoinReply(token=event.token, error=error, member_id=event.fresh_id))
@@ -147,7 +147,7 @@ def _rejoin(group: WorkingGroup, event: Join) -> None:
     completing = group.phase is Phase.COMPLETING_REBALANCE
     follows = group.phase is Phase.STABLE and group.leader != event.member_id
     if member.protocols == event.protocols and (completing or follows):
-        group.replies.append(current_generation(group, member, event.token))  # the first answer was lost
+        group.replies.append(current_generation(group, member, event.token))  # its first reply was lost
     else:
         _wait(group, event, _updated(member, event))
 
@@ -168,7 +168,7 @@ def _wait(group: WorkingGroup, event: Join, member: Member) -> None:
 
 
 def _replace(group: WorkingGroup, event: Join, former: Member) -> None:
-    """A static member's process was started again, or twice: the former one is fenced from here on."""
+    """A static member's process was restarted, or started twice. Requests of the older one are fenced from now on."""
     if former.joining is not None:
         group.answer_join(former, ErrorCode.FENCED_INSTANCE_ID, former.member_id)
     if former.syncing is not None:
@@ -191,8 +191,8 @@ def _replace(group: WorkingGroup, event: Join, former: Member) -> None:
 
 
 def _take_over(group: WorkingGroup, event: Join, member: Member, former_leader: MemberId) -> None:
-    """The assignment stays. Whoever cannot be told to skip it (KIP-814, v9) is not told that it leads:
-    it sees the leader's former id, follows, and gets the assignment from its Sync."""
+    """The assignment stays. A client before v9 has no field to skip it (KIP-814), so its reply names the leader's
+    old id: the client acts as a follower and gets the assignment from its Sync."""
     assert group.protocol_name is not None
     member = replace(member, metadata=metadata_for(event.protocols, group.protocol_name))
     group.extend_session(member)

@@ -1,8 +1,8 @@
 """The classic group as a function: step · next_deadline · durable · restore.
 
-The laws. Every request is answered exactly once; no rebalance is without an end; the generation never
-falls; what a reply claims is in `durable` of the same transition. The shell keeps the order: save
-`durable(group)` if it changed (`must_save`), release the replies, arm one timer at `next_deadline`.
+The laws: every request is answered exactly once; every rebalance ends; the generation never falls; what a
+reply promises is in `durable` of the same transition. The shell keeps the order: write `durable(group)` if it
+changed (`must_save`), release the replies, arm one timer at `next_deadline`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["durable", "must_save", "next_deadline", "restore", "step"]
 
 
 def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
-    """First the event, then time, then what follows. Total: a client's mistake is a reply."""
+    """Applies the event, then expires what is due, then ends a complete rebalance. A client's mistake is a reply."""
     working = WorkingGroup.begin(group, now_ms, rules)
     if working.phase is Phase.DEAD:
         refuse(working, event)
@@ -47,7 +47,7 @@ def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
 
 
 def next_deadline(group: Group) -> int | None:
-    """When to call `step(…, Tick(), …)` next. After a step it lies in the future."""
+    """When to call `step(…, Tick(), …)` next. After a step it is in the future."""
     deadlines = [m.session_deadline_ms for m in group.members.values()]
     deadlines += [*group.pending.values(), group.rebalance_deadline_ms, group.sync_deadline_ms]
     return min([due_ms for due_ms in deadlines if due_ms is not None], default=None)

@@ -1,9 +1,9 @@
-"""What goes into a classic group, what it holds, what comes out: values only.
+"""The events, the state and the replies of a classic group: values only.
 
-Every request has a *token*, an opaque number of the shell. It is answered by exactly one reply that
-names it, in the same step or, for Join and Sync, in a later one: until then it is *parked* in a
-member. Times are monotonic milliseconds; a timer is a field, and a deadline is due when `now_ms` has
-reached it. Names and rules are Kafka's (GroupMetadataManager and ClassicGroup, Kafka 4).
+Every request has a *token*, an opaque number of the shell. Exactly one reply carries it, in the same step or, for
+Join and Sync, in a later one. Until then the request is *parked* in a member. Times are monotonic milliseconds; a
+timer is a field, and a deadline is due when `now_ms` has reached it. Names and rules are Kafka's
+(GroupMetadataManager and ClassicGroup, Kafka 4).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ MemberId = NewType("MemberId", str)
 InstanceId = NewType("InstanceId", str)
 Generation = NewType("Generation", int)
 Protocol = tuple[str, bytes]
-"""One of the assignors that a member offers, and the member's metadata (its subscription) for it."""
+"""The name of an assignor that a member offers, and the member's metadata (its subscription) for it."""
 
 NO_MEMBER_ID = MemberId("")
 NO_GENERATION = Generation(-1)
 NO_ASSIGNMENT = b""
 CONSUMER = "consumer"
-"""The protocol type of consumers, whose metadata we can read."""
+"""The protocol type of consumers. Only their metadata can be read."""
 
 
 class Phase(Enum):
-    """Where a group is; the values are what DescribeGroups and ListGroups print.
+    """The state of a group, in Kafka's words. DescribeGroups and ListGroups print the values.
 
     EMPTY                 no members. Join starts the first rebalance after `initial_rebalance_delay_ms`;
                           a simple commit (generation -1) passes.              → PREPARING, DEAD
@@ -38,9 +38,9 @@ class Phase(Enum):
                           commits of the last generation pass.                 → COMPLETING, EMPTY
     COMPLETING_REBALANCE  the generation is decided; waits for the leader's Sync, parks the others'.
                           Heartbeat passes, commits get REBALANCE_IN_PROGRESS. → STABLE, PREPARING
-    STABLE                everyone has an assignment, which any Sync gets. Join of a newcomer, of the
-                          leader, or with other metadata: back.                → PREPARING
-    DEAD                  deleted. Forget it; all requests get COORDINATOR_NOT_AVAILABLE.
+    STABLE                every member has an assignment, which any Sync gets. Join of a new member, of
+                          the leader, or with other metadata: back.            → PREPARING
+    DEAD                  deleted. All requests get COORDINATOR_NOT_AVAILABLE.
     """
 
     EMPTY = "Empty"
@@ -57,7 +57,7 @@ LEGAL: Mapping[Phase, frozenset[Phase]] = {
     Phase.STABLE: frozenset({Phase.PREPARING_REBALANCE}),
     Phase.DEAD: frozenset(),
 }
-"""Which phase may be entered from which; the tests hold `Transition.entered` against it."""
+"""The legal transitions. The tests compare `Transition.entered` with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +67,19 @@ class Rules:
     session_timeout_min_ms: int = 6_000  # group.min.session.timeout.ms
     session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
-    new_member_join_timeout_ms: int = 300_000  # a parked Join of a newcomer is given up after
-    group_size_max: int = 1_000  # group.max.size; also of ids given out and not yet used
+    new_member_join_timeout_ms: int = 300_000  # how long a new member's Join may be parked
+    group_size_max: int = 1_000  # group.max.size; also the bound of member ids that no Join has used yet
     protocols_max: int = 32  # of one Join
     metadata_bytes_max: int = 256 << 10  # of one member: ids, protocols, metadata
-    state_bytes_max: int = 1 << 20  # of all members and their assignments; what is persisted is less
+    state_bytes_max: int = 1 << 20  # of all members and their assignments; the record is smaller
 
 
-# --- what comes in -----------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """JoinGroup. `fresh_id` is a member id never used before; it is taken if one has to be given."""
+    """JoinGroup. `fresh_id`: an unused member id, for a member that needs one."""
 
     token: Token
     member_id: MemberId
@@ -87,17 +87,17 @@ class Join:
     protocol_type: str
     protocols: tuple[Protocol, ...]
     session_timeout_ms: int
-    rebalance_timeout_ms: int = -1  # v0 has none: negative means the session timeout
+    rebalance_timeout_ms: int = -1  # negative (v0): the session timeout
     instance_id: InstanceId | None = None
     client_id: str = ""
     client_host: str = ""
-    needs_known_id: bool = False  # v4+, KIP-394: an empty member id gets MEMBER_ID_REQUIRED and an id
-    may_skip_assignment: bool = False  # v9+, KIP-814: a static leader may be told to keep the assignment
+    needs_known_id: bool = False  # v4+, KIP-394: an empty member id gets MEMBER_ID_REQUIRED and a new id
+    may_skip_assignment: bool = False  # v9+, KIP-814: a static leader may keep the assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """SyncGroup. Only the leader's assignments count."""
+    """SyncGroup. Only the leader's `assignments` are used."""
 
     token: Token
     generation: Generation
@@ -134,7 +134,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """May this OffsetCommit (or TxnOffsetCommit) be written? The offsets themselves are not seen here."""
+    """Asks whether this OffsetCommit (or TxnOffsetCommit) may be written. It does not contain the offsets."""
 
     token: Token
     generation: Generation = NO_GENERATION
@@ -153,7 +153,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandon:
-    """Nobody waits for `token` any more: the peer vanished, or the request's deadline has passed."""
+    """The client of `token` has disconnected, or the request's deadline has passed."""
 
     token: Token
 
@@ -166,7 +166,7 @@ class Tick:
 Event = Join | Sync | Heartbeat | Leave | Commit | Delete | Abandon | Tick
 
 
-# --- what is held ------------------------------------------------------------------------------
+# --- state ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,11 +182,11 @@ class Member:
     protocols: tuple[Protocol, ...]
     metadata: bytes | None = None
     assignment: bytes = NO_ASSIGNMENT
-    # soft from here on
+    # the fields below are not persisted
     joining: Token | None = None
     syncing: Token | None = None
-    must_sync: bool = False  # it has its generation and has not asked for the assignment
-    session_deadline_ms: int | None = None  # None while a request is parked, except a newcomer's
+    must_sync: bool = False  # it has its generation and has not sent a Sync
+    session_deadline_ms: int | None = None  # None while a request is parked, except for a new member
 
     @property
     def is_new(self) -> bool:
@@ -210,32 +210,32 @@ def protocol_bytes(protocols: tuple[Protocol, ...]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialDelay:
-    """The first rebalance of an empty group waits for a quiet `initial_rebalance_delay_ms` (KIP-134)."""
+    """The first rebalance of an empty group ends after `initial_rebalance_delay_ms` without a Join (KIP-134)."""
 
-    ends_ms: int  # whatever happens
-    member_added: bool = False  # since the delay was last prolonged
+    ends_ms: int  # at the latest
+    member_added: bool = False  # since the delay was last extended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """`Group()` is a group that nobody has heard of. Mappings are never changed in place."""
+    """`Group()` is a group that does not exist. Mappings are never changed in place."""
 
     phase: Phase = Phase.EMPTY
-    known: bool = False  # it has had a generation or a commit: it is listed, and can be deleted
+    known: bool = False  # it has had a generation or a commit, so it is listed and can be deleted
     generation: Generation = Generation(0)
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader: MemberId | None = None
-    members: Mapping[MemberId, Member] = field(default_factory=dict)  # in the order they came
-    # soft from here on
-    pending: Mapping[MemberId, int] = field(default_factory=dict)  # ids given out, forgotten when due
+    members: Mapping[MemberId, Member] = field(default_factory=dict)  # in the order of their Joins
+    # the fields below are not persisted
+    pending: Mapping[MemberId, int] = field(default_factory=dict)  # new member ids without a Join: expiry
     rebalance_deadline_ms: int | None = None  # of the joins (Preparing) or the syncs (Completing)
-    sync_deadline_ms: int | None = None  # Stable: of those who must still sync
+    sync_deadline_ms: int | None = None  # Stable: of the members that must still sync
     initial: InitialDelay | None = None
 
     @property
     def exists(self) -> bool:
-        """What Kafka would find under the group's id."""
+        """Whether Kafka would find a group with this id."""
         if self.phase is Phase.DEAD:
             return False
         return self.known or self.phase is not Phase.EMPTY or bool(self.pending)
@@ -255,7 +255,9 @@ class PersistedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistedGroup:
-    """What must survive. Without members the group is Empty; `rebalancing` ones are told to join again."""
+    """The state that must survive a crash. Without members the group is Empty. The members of a `rebalancing` one
+    rejoin.
+    """
 
     generation: Generation
     protocol_type: str | None
@@ -265,7 +267,7 @@ class PersistedGroup:
     members: tuple[PersistedMember, ...]
 
 
-# --- what comes out ----------------------------------------------------------------------------
+# --- replies ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +286,7 @@ class JoinReply:
     protocol_name: str | None = None
     leader: MemberId = NO_MEMBER_ID
     member_id: MemberId = NO_MEMBER_ID
-    members: tuple[JoinMember, ...] = ()  # to the leader only
+    members: tuple[JoinMember, ...] = ()  # in the leader's reply only
     skip_assignment: bool = False
 
 
@@ -314,12 +316,12 @@ class LeaverReply:
 class LeaveReply:
     token: Token
     error: ErrorCode = ErrorCode.NONE
-    leavers: tuple[LeaverReply, ...] = ()  # as they were asked for
+    leavers: tuple[LeaverReply, ...] = ()  # in the order of the request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReply:
-    """NONE: the offsets may be written, and are acknowledged after that."""
+    """NONE: the offsets may be written. The shell acknowledges them after that."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
@@ -327,7 +329,7 @@ class CommitReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteReply:
-    """NONE: the group is Dead; its offsets go with it."""
+    """NONE: the group is Dead, and the shell deletes its offsets."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
@@ -338,7 +340,7 @@ Reply = JoinReply | SyncReply | HeartbeatReply | LeaveReply | CommitReply | Dele
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """The group after a step. `entered` lists the phases passed through, in order: metrics count them."""
+    """The group after a step. `entered`: the phases that it entered, in order."""
 
     group: Group
     replies: tuple[Reply, ...] = ()

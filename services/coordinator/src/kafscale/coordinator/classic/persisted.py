@@ -1,8 +1,9 @@
-"""Hard and soft state (raft's HardState and SoftState): what of a group must survive, and its return.
+"""The persisted state of a group (raft's HardState), and how a group is restored from it.
 
-The law: a reply never claims more than what was persisted with it. Members count once they are part of a
-generation; newcomers, ids given out, deadlines and parked requests are soft, so a group is written
-when a rebalance begins, when a generation is made, when it is assigned, and when somebody goes.
+The law: a reply never promises more than the state that was persisted with it. A member is persisted once it
+is part of a generation. New members, unused member ids, deadlines and parked requests are not persisted. So a
+group is written when a rebalance begins, when a generation is complete, when it gets its assignment, and when
+a member leaves.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from kafscale.coordinator.classic.model import Group, Member, PersistedGroup, Pe
 
 
 def durable(group: Group) -> PersistedGroup | None:
-    """None: there is nothing to keep (any more), the record may go."""
+    """None: there is nothing to persist, and the record may be deleted."""
     if not group.known or group.phase is Phase.DEAD:
         return None
     members = tuple(_persisted(m, m.metadata) for m in group.members.values() if m.metadata is not None)
@@ -28,8 +29,8 @@ def durable(group: Group) -> PersistedGroup | None:
 
 
 def must_save(before: Group, after: Group) -> bool:
-    """Whether `durable` differs. Most steps are heartbeats, so it is told without building either one:
-    what a step does not touch is the same object as before."""
+    """Whether `durable` differs. Most steps are heartbeats, so this first compares fields without building either
+    state: objects that a step does not change stay the same objects."""
     if _head(before) == _head(after) and len(before.members) == len(after.members):
         pairs = zip(before.members.values(), after.members.values(), strict=True)
         if all(old is new or _hard(old) == _hard(new) for old, new in pairs):
@@ -85,7 +86,7 @@ def _persisted(member: Member, metadata: bytes) -> PersistedMember:
 
 
 def _restored(persisted: PersistedMember, protocol: str, now_ms: int) -> Member:
-    """Of all that the member offered only the chosen protocol is known, as after a failover of Kafka."""
+    """Only the chosen protocol of the member is known, as after a failover of Kafka."""
     return Member(
         member_id=persisted.member_id,
         instance_id=persisted.instance_id,

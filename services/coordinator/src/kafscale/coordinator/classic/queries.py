@@ -1,59 +1,51 @@
-"""What others want to know of a group: DescribeGroups, ListGroups, OffsetDelete."""
+"""Reads a classic group for DescribeGroups, ListGroups and OffsetDelete."""
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
-from kafscale.coordinator.classic.model import CONSUMER, Group, InstanceId, MemberId, Phase
+from kafscale.coordinator.classic.model import CONSUMER, Group, Phase
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.describe_groups import (
+    DescribeGroupsResponseDescribedGroup,
+    DescribeGroupsResponseDescribedGroupMember,
+)
 
 _VERSION = struct.Struct(">h")
 _LENGTH = struct.Struct(">h")
 _COUNT = struct.Struct(">i")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberDescription:
-    member_id: MemberId
-    instance_id: InstanceId | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
+def state_of(group: Group) -> str:
+    """The state as Kafka prints it. A group that does not exist is Dead."""
+    return (group.phase if group.exists else Phase.DEAD).value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
-    state: str
-    protocol_type: str
-    protocol: str
-    members: tuple[MemberDescription, ...]
-
-
-def describe(group: Group) -> GroupDescription:
-    """As Kafka prints it: metadata and protocol in Stable only; a group that does not exist is Dead."""
+def describe(name: str, group: Group) -> DescribeGroupsResponseDescribedGroup:
+    """The group as Kafka describes it: metadata and protocol only if it is Stable."""
     stable = group.phase is Phase.STABLE
-    return GroupDescription(
-        state=(group.phase if group.exists else Phase.DEAD).value,
+    return DescribeGroupsResponseDescribedGroup(
+        group_id=name,
+        error_message=None,
+        group_state=state_of(group),
         protocol_type=group.protocol_type or "",
-        protocol=group.protocol_name or "" if stable else "",
-        members=tuple(
-            MemberDescription(
+        protocol_data=group.protocol_name or "" if stable else "",
+        members=[
+            DescribeGroupsResponseDescribedGroupMember(
                 member_id=member.member_id,
-                instance_id=member.instance_id,
+                group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                metadata=member.metadata or b"" if stable else b"",
-                assignment=member.assignment,
+                member_metadata=member.metadata or b"" if stable else b"",
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
-        ),
+        ],
     )
 
 
 def offset_delete_refusal(group: Group) -> ErrorCode:
-    """Whether OffsetDelete is refused as a whole; else `subscribed_topics` decides for each topic."""
+    """The error for a whole OffsetDelete. Without one, `subscribed_topics` decides for each topic."""
     if not group.exists:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.members and group.protocol_type != CONSUMER:
@@ -62,8 +54,8 @@ def offset_delete_refusal(group: Group) -> ErrorCode:
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics that the members of the last generation consume. None if that cannot be told: take all
-    topics as subscribed then (GROUP_SUBSCRIBED_TO_TOPIC), as Kafka does."""
+    """The topics that the members of the last generation consume. None if they are unknown: then every topic counts
+    as subscribed (GROUP_SUBSCRIBED_TO_TOPIC), as in Kafka."""
     if not group.members:
         return frozenset()
     if group.protocol_type != CONSUMER or group.protocol_name is None:
@@ -79,7 +71,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
 
 
 def _topics_of(metadata: bytes) -> list[str] | None:
-    """Of a ConsumerProtocolSubscription, read as v0: all later versions begin with the same fields."""
+    """The topics of a ConsumerProtocolSubscription, decoded as v0: later versions start with the same fields."""
     topics: list[str] = []
     try:
         (count,) = _COUNT.unpack_from(metadata, _VERSION.size)

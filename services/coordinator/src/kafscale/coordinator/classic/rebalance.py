@@ -1,8 +1,8 @@
-"""How a rebalance begins, how it goes on when time passes, and how it ends.
+"""How a rebalance starts, what its deadlines do, and how it ends.
 
-The law: PreparingRebalance and CompletingRebalance have a deadline, always. At the first's end those
-who have not joined are dropped (static members stay until their session ends); at the second's, those
-who have not asked for their assignment. `expire` and `settle` close every step, whatever opened it.
+The law: PreparingRebalance and CompletingRebalance always have a deadline. At the first one, members that have
+not joined are removed (static members stay until their session ends). At the second one, members that have not
+sent a Sync are removed. Every step ends with `expire` and `settle`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GENERATION_PHASES = (Phase.COMPLETING_REBALANCE, Phase.STABLE)
 
 
 def prepare_rebalance(group: WorkingGroup) -> None:
-    """Everyone is to join (again). Kafka gives the first members of a group time to become more."""
+    """All members must join again. As in Kafka, the first rebalance of a group waits for more members."""
     now_ms, rules = group.now_ms, group.rules
     completing = group.phase is Phase.COMPLETING_REBALANCE
     for member in [*group.members.values()]:
@@ -50,7 +50,7 @@ def prepare_rebalance(group: WorkingGroup) -> None:
 
 
 def expire(group: WorkingGroup) -> None:
-    """Let happen what is due: first sessions, then the phase's end."""
+    """Applies the deadlines that have passed: first the sessions, then the phase's."""
     now_ms = group.now_ms
     for member_id, due_ms in [*group.pending.items()]:
         if due_ms <= now_ms:
@@ -64,14 +64,14 @@ def expire(group: WorkingGroup) -> None:
         if group.phase is Phase.PREPARING_REBALANCE:
             _end_joins(group)
         else:
-            _drop_who_did_not_sync(group)
+            _remove_unsynced(group)
     if _is_due(group.sync_deadline_ms, now_ms):
-        _drop_who_did_not_sync(group)
+        _remove_unsynced(group)
 
 
 def settle(group: WorkingGroup) -> None:
-    """The joins are over when everyone has joined, or everyone has gone. Ids that were given out and
-    not used do not count: a client that never comes back must not hold up the others."""
+    """The joins end when all members have joined, or none is left. Unused member ids do not count: a client that does
+    not return must not delay the others."""
     if group.phase is not Phase.PREPARING_REBALANCE:
         return
     if not group.members:
@@ -81,7 +81,7 @@ def settle(group: WorkingGroup) -> None:
 
 
 def current_generation(group: WorkingGroup, member: Member, token: Token) -> JoinReply:
-    """What a member is told of the generation that it is part of; the leader hears of all members."""
+    """The reply to a member of the present generation. The leader's reply lists all members."""
     leads = group.leader == member.member_id
     return JoinReply(
         token=token,
@@ -95,11 +95,11 @@ def current_generation(group: WorkingGroup, member: Member, token: Token) -> Joi
 
 
 def select_protocol(members: Collection[Member]) -> str:
-    """Each member votes for the first of its protocols that all offer; the earlier member breaks ties."""
+    """Each member votes for the first of its protocols that all members offer. The earlier member breaks ties."""
     common = {name for member in members for name, _ in member.protocols}
     for member in members:
         common.intersection_update([name for name, _ in member.protocols])
-    assert common, "no member is let in that has nothing in common with the others"
+    assert common, "every member shares a protocol with the others"
     votes = Counter(next(name for name, _ in member.protocols if name in common) for member in members)
     return max(votes, key=votes.__getitem__)
 
@@ -125,7 +125,7 @@ def _is_due(deadline_ms: int | None, now_ms: int) -> bool:
 
 
 def _end_joins(group: WorkingGroup) -> None:
-    """The deadline of the joins has come; the first rebalance may wait for more newcomers."""
+    """The deadline of the joins has passed. The first rebalance may wait longer for new members."""
     now_ms, initial = group.now_ms, group.initial
     if initial is not None and initial.member_added and now_ms < initial.ends_ms:
         delay_ms = max(1, group.rules.initial_rebalance_delay_ms)
@@ -138,12 +138,12 @@ def _end_joins(group: WorkingGroup) -> None:
             group.remove(member.member_id)
     if any(member.joining is not None for member in group.members.values()):
         _complete_joins(group)
-    else:  # nobody, or static members whose sessions go on: wait for them, or for their end
+    else:  # no members, or static members with live sessions: wait for their Joins, or for the end of their sessions
         group.rebalance_deadline_ms = now_ms + group.rebalance_timeout_ms
 
 
 def _complete_joins(group: WorkingGroup) -> None:
-    """The next generation: who is in it, who leads it, what it speaks. Everyone has to sync now."""
+    """Makes the next generation: its members, leader and protocol. All members must send a Sync now."""
     members = group.members
     if group.leader is None or members[group.leader].joining is None:
         group.leader = next(m.member_id for m in members.values() if m.joining is not None)
@@ -160,8 +160,8 @@ def _complete_joins(group: WorkingGroup) -> None:
     group.enter(Phase.COMPLETING_REBALANCE)
 
 
-def _drop_who_did_not_sync(group: WorkingGroup) -> None:
-    """They have a generation and want nothing of it: the others shall have their share."""
+def _remove_unsynced(group: WorkingGroup) -> None:
+    """Removes members that got the generation and sent no Sync. The others share their partitions."""
     for member in [*group.members.values()]:
         if member.must_sync:
             group.remove(member.member_id)
@@ -169,7 +169,7 @@ def _drop_who_did_not_sync(group: WorkingGroup) -> None:
 
 
 def _become_empty(group: WorkingGroup) -> None:
-    """The last member has gone: a generation without members, so that nobody's old one is current."""
+    """The last member has left. The generation rises, so no former member has the current one."""
     group.generation = Generation(group.generation + 1)
     group.known = True
     group.protocol_name = group.leader = group.initial = None

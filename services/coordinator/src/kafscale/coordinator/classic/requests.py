@@ -1,7 +1,7 @@
 """The requests that are answered at once: Heartbeat, LeaveGroup, the check of a commit, DeleteGroups.
 
-The law: whoever does not name the current generation gets no success. A heartbeat, and the heartbeat
-that a commit is, change deadlines only, so they cost no write.
+The law: a request with another generation than the current one never succeeds. A heartbeat changes deadlines
+only, and so does a commit, which counts as a heartbeat. Neither costs a write.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def heartbeat(group: WorkingGroup, event: Heartbeat) -> None:
 
 
 def leave(group: WorkingGroup, event: Leave) -> None:
-    """All leavers go in one step, so that a batch is one rebalance."""
+    """All leavers are removed in one step, so a batch causes one rebalance."""
     before = len(group.members)
     leavers = tuple(
         LeaverReply(member_id=each.member_id, instance_id=each.instance_id, error=_leave_one(group, each))
@@ -85,11 +85,11 @@ def commit(group: WorkingGroup, event: Commit) -> None:
 
 
 def _commit_refusal(group: WorkingGroup, event: Commit) -> ErrorCode:
-    """Kafka's ClassicGroup.validateOffsetCommit, and what it says of groups that do not exist."""
+    """Kafka's ClassicGroup.validateOffsetCommit, and Kafka's errors for groups that do not exist."""
     simple = event.generation < 0 and event.member_id == NO_MEMBER_ID and event.instance_id is None
     if group.phase is Phase.EMPTY:
         if event.generation < 0:
-            return ErrorCode.NONE  # a consumer that assigns itself, or an administrator
+            return ErrorCode.NONE  # a consumer without a group protocol, or an admin client
         if not group.known and not group.pending:
             missing = event.names_missing_groups
             return ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION
@@ -118,7 +118,7 @@ def delete(group: WorkingGroup, event: Delete) -> None:
 
 
 def abandon(group: WorkingGroup, event: Abandon) -> None:
-    """The member stays for a session, in which it may ask again; its place in line is free."""
+    """Forgets the parked request. The member stays for one session, in which it may retry."""
     for member in [*group.members.values()]:
         if member.joining == event.token:
             group.extend_session(replace(member, joining=None))
@@ -127,7 +127,7 @@ def abandon(group: WorkingGroup, event: Abandon) -> None:
 
 
 def refuse(group: WorkingGroup, event: Event) -> None:
-    """The group is Dead: its id is to be looked up again, or is free for a new group."""
+    """Answers a request to a Dead group: the client looks the group up again."""
     error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     match event:
         case Join():

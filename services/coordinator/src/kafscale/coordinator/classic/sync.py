@@ -1,6 +1,6 @@
-"""SyncGroup: the leader brings the assignment of its generation, everyone else waits for theirs.
+"""SyncGroup: the leader sends the assignments of its generation, and the other members wait for theirs.
 
-The law: an assignment is handed out in the generation that it was made for, or not at all.
+The law: an assignment is only sent in the generation that it was made for.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _is_too_big(group: WorkingGroup, event: Sync) -> bool:
 
 
 def _distribute(group: WorkingGroup, event: Sync) -> None:
-    """Whom the leader forgot gets nothing; whom the group does not know is left out."""
+    """A member that the leader did not name gets an empty assignment. Unknown member ids are ignored."""
     given = dict(event.assignments)
     for member in [*group.members.values()]:
         member = replace(member, assignment=given.get(member.member_id, NO_ASSIGNMENT))

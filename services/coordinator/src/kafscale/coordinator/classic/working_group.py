@@ -1,7 +1,7 @@
-"""One step in the making: a working copy of a group, and the replies so far.
+"""A working copy of a group during one step, with the replies so far.
 
-The law: a token parked in a member leaves it by `answer_join` or `answer_sync` alone, and whatever
-drops or replaces a member passes through here. So nobody is forgotten, and nobody answered twice.
+The law: a parked token leaves its member only through `answer_join` or `answer_sync`, and all code that
+drops or replaces a member calls this class. So every request is answered exactly once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kafscale.wire.errors import ErrorCode
 
 @dataclass(slots=True, kw_only=True)
 class WorkingGroup:
-    """Mutable, and alive for one step only. The fields are the group's."""
+    """Mutable, and used for one step only. The fields are those of `Group`."""
 
     now_ms: int
     rules: Rules
@@ -91,11 +91,11 @@ class WorkingGroup:
         self.members[member.member_id] = member
 
     def member_of(self, instance_id: InstanceId) -> Member | None:
-        """The static member that goes by this name."""
+        """The static member with this instance id."""
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
 
     def check(self, member_id: MemberId, instance_id: InstanceId | None) -> ErrorCode:
-        """Whether the request comes from a member; a static one may have been replaced (KIP-345)."""
+        """The error of a request that is not from a member, or from a replaced static member (KIP-345)."""
         if instance_id is not None:
             holder = self.member_of(instance_id)
             if holder is None:
@@ -105,7 +105,7 @@ class WorkingGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def remove(self, member_id: MemberId) -> None:
-        """Drop a member; whoever waits in its name shall start again without an id."""
+        """Removes a member. Its parked request fails with UNKNOWN_MEMBER_ID, so the client rejoins without an id."""
         member = self.members[member_id]
         if member.joining is not None:
             self.answer_join(member, ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID)
@@ -116,20 +116,20 @@ class WorkingGroup:
             self.leader = next(iter(self.members), None)
 
     def extend_session(self, member: Member) -> None:
-        """A full session from now. Whoever waits for us is alive, unless it never was a member."""
+        """A full session from now. A member with a parked request does not expire, unless it is new."""
         waits = member.is_parked and not member.is_new
         deadline_ms = None if waits else self.now_ms + member.session_timeout_ms
         self.put(replace(member, session_deadline_ms=deadline_ms))
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of all members'; at least one, for a deadline lies in the future."""
+        """The longest of all members; at least 1, so that a deadline is in the future."""
         return max([1, *(m.rebalance_timeout_ms for m in self.members.values())])
 
     # --- parked requests -----------------------------------------------------------------------
 
     def park_join(self, member: Member, token: Token) -> None:
-        """A second Join of the same member takes the place of the first, whose connection is gone."""
+        """A second Join of a member replaces the first, whose connection is lost."""
         if member.joining is not None:
             self.answer_join(member, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         deadline_ms = self.now_ms + self.rules.new_member_join_timeout_ms if member.is_new else None

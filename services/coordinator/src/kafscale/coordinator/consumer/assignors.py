@@ -1,13 +1,13 @@
-"""The server-side assignors: who should have what, once everybody has followed (KIP-848).
+"""The server-side assignors: the target assignment of a group (KIP-848).
 
-Both are functions of what the members are subscribed to, what exists, and (uniform) the target so
-far. The laws: each partition of a topic that somebody is subscribed to goes to exactly one of its
-subscribers; the same arguments give the same target; with nothing changed nothing moves.
+Both are functions of the subscriptions, the existing topics and, for uniform, the present target. The laws: each
+partition of a subscribed topic goes to exactly one of its subscribers; equal arguments give equal targets; if nothing
+changed, nothing moves.
 
-`uniform` keeps what it can and balances: between two members that could swap a partition the loads
-differ by at most one, so among members of equal subscription they do. `range` gives each subscriber
-of a topic one run of its partitions, the same run in all topics of equal size and subscribers, so
-that what has one key in two topics comes together (co-partitioning).
+`uniform` keeps as much of the target as it can and balances the rest: the loads of two members that could swap a
+partition differ by at most one. `range` gives each subscriber of a topic one run of its partitions. The run is the
+same in all topics with equal size and subscribers, so records with one key in two such topics go to one member
+(co-partitioning).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ TopicPartition = tuple[TopicId, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A member as an assignor sees it."""
+    """The fields of a member that an assignor uses."""
 
     instance_id: str | None = None
     subscribed: frozenset[TopicId] = frozenset()  # all of them exist
-    target: Partitions = field(default_factory=dict)  # so far
+    target: Partitions = field(default_factory=dict)  # the present one
 
 
 Candidates = Mapping[MemberId, Candidate]
 
 
 def assign(assignor: Assignor, candidates: Candidates, sizes: Mapping[TopicId, int]) -> Target:
-    """`sizes`: the number of partitions of each topic that somebody is subscribed to."""
+    """`sizes`: the number of partitions of each subscribed topic."""
     match assignor:
         case Assignor.UNIFORM:
             return _uniform(candidates, sizes)
@@ -49,9 +49,9 @@ def assign(assignor: Assignor, candidates: Candidates, sizes: Mapping[TopicId, i
 
 
 def _subscribers(candidates: Candidates) -> dict[TopicId, list[MemberId]]:
-    """By topic, in the order of instance ids, then of member ids: a static member keeps its place.
+    """The subscribers of each topic, ordered by instance id, then by member id, so a static member keeps its place.
 
-    Topics with the very same subscribers may share one list: a thousand members name the same hundred topics.
+    Topics with the same subscribers may share one list, because often 1,000 members name the same 100 topics.
     """
 
     def rank(member_id: MemberId) -> tuple[bool, str, str]:
@@ -93,7 +93,7 @@ def _range(candidates: Candidates, sizes: Mapping[TopicId, int]) -> Target:
 
 
 class _Pool:
-    """The partitions of all topics that have the very same subscribers, and who has them."""
+    """The partitions of all topics with the same subscribers, and which member has each."""
 
     def __init__(self, members: Sequence[MemberId]) -> None:
         self.members = members
@@ -102,7 +102,7 @@ class _Pool:
         self.free: list[TopicPartition] = []
 
     def take_back(self, candidates: Candidates) -> None:
-        """What the members have stays with them, the rest is free."""
+        """Members keep the partitions of their present target; the others are free."""
         taken: dict[TopicId, set[int]] = {topic: set() for topic in self.sizes}
         for member_id in self.members:
             target = candidates[member_id].target
@@ -120,7 +120,7 @@ class _Pool:
         ]
 
     def fill(self, loads: dict[MemberId, int]) -> None:
-        """Each free partition goes to the member that has the least."""
+        """Each free partition goes to the member with the lowest load."""
         lightest = [(loads[member_id], rank) for rank, member_id in enumerate(self.members)]
         heapify(lightest)
         for partition in self.free:
@@ -131,9 +131,9 @@ class _Pool:
             heappush(lightest, (load + 1, rank))
 
     def level(self, loads: dict[MemberId, int]) -> bool:
-        """Moves partitions from the heaviest to the lightest while that helps; whether one moved.
+        """Moves partitions from the highest to the lowest load while that balances them. Returns whether one moved.
 
-        Each move lowers the sum of the squared loads, so moves in all pools together come to an end.
+        Each move lowers the sum of the squared loads, so the moves of all pools end.
         """
         lightest = [(loads[member_id], rank) for rank, member_id in enumerate(self.members)]
         heaviest = [(-load, -rank) for load, rank in lightest if self.held[self.members[rank]]]
@@ -143,7 +143,7 @@ class _Pool:
         while heaviest:
             donor, receiver = self.members[-heaviest[0][1]], self.members[lightest[0][1]]
             if -heaviest[0][0] != loads[donor] or not self.held[donor]:
-                heappop(heaviest)  # it has given since
+                heappop(heaviest)  # it has given a partition away since
             elif lightest[0][0] != loads[receiver]:
                 heappop(lightest)
             elif loads[donor] - loads[receiver] <= 1:
@@ -170,7 +170,7 @@ def _uniform(candidates: Candidates, sizes: Mapping[TopicId, int]) -> Target:
         known[id(members)].sizes[topic] = sizes[topic]
     for pool in by_subscribers.values():
         pool.take_back(candidates)
-    # Where few can take a partition the choice is small, so these are given out first.
+    # Pools with few members have the fewest choices, so their partitions are assigned first.
     pools = sorted(by_subscribers.values(), key=lambda pool: (len(pool.members), pool.members))
     loads = dict.fromkeys(candidates, 0)
     for pool in pools:

@@ -1,17 +1,20 @@
 """A consumer group by KIP-848: `step`, `next_deadline`, `durable`, `restore`. Pure: no clock, no chance.
 
-The laws (tests/consumer). At no time do two members own a partition, as far as they were told and
-have not said otherwise. A member's epoch never falls. A heartbeat with a wrong epoch changes
-nothing and gets no success. Left alone a group becomes Empty; with quiet heartbeats it becomes
-Stable, and then a heartbeat changes nothing durable. `restore(durable(g))` is a group as good as g.
+The laws (tests/consumer):
 
-The order of a step: the event, then the expiry of what is due. Group epochs move at once; the target
-for them is computed by the next heartbeat (until then the group is ASSIGNING, as in Kafka), so a
-hundred members that leave together cost one assignment. The first member makes epoch 1, as in KIP-848;
-Kafka 4.3 bears its groups at 1 and so answers 2, which clients, who only send it back, cannot tell apart.
+- No two members own a partition at the same time, as far as the replies and heartbeats show.
+- A member's epoch never falls. A heartbeat with a wrong epoch changes nothing and fails.
+- Without heartbeats a group becomes Empty. With unchanged heartbeats it becomes Stable, and then a heartbeat changes
+  no persisted state.
+- `restore(durable(g))` behaves as g.
 
-Out of a `Heartbeat` the shell may release the reply only when `durable` of the new group is written;
-if that is not possible, it keeps the old group and answers COORDINATOR_NOT_AVAILABLE.
+A step applies the event, then expires what is due. The group epoch rises at once, and the next heartbeat computes the
+target for it (until then the group is ASSIGNING, as in Kafka). So 100 members that leave together cost one
+assignment. The first member makes epoch 1, as in KIP-848. Kafka 4.3 starts group epochs at 1, so its first answer is
+2. Clients only echo the value, so they see no difference.
+
+The shell may release the reply to a `Heartbeat` only after `durable` of the new group is written. If that fails, it
+keeps the old group and answers COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ NO_EPOCH = -1
 
 
 def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
-    """Total: a client's mistake is a reply."""
+    """Applies one event. A client's mistake is a reply, never an exception."""
     match event:
         case Heartbeat():
             done = _heartbeat(group, event, now_ms, rules)
@@ -83,19 +86,19 @@ def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
 def next_deadline(group: Group) -> int | None:
     """When `Tick` is due, in monotonic ms. None: never.
 
-    It may be due before anybody's time has come: a heartbeat moves its member's deadline, and to look for the earliest
-    of a thousand with each would cost more than all the rest.
+    It may be earlier than every deadline: a heartbeat moves its member's deadline, and to search the earliest of 1,000
+    deadlines each time would cost more than the rest of the step.
     """
     return group.due_ms if group.deadlines and group.due_ms is not None else _earliest(group)
 
 
 def durable(group: Group) -> PersistedGroup:
-    """What must survive. The same object as long as nothing of it changed."""
+    """The state that must survive. It stays the same object until it changes."""
     return group.persisted
 
 
 def restore(persisted: PersistedGroup, now_ms: int, topics: Topics, rules: Rules) -> Group:
-    """The group with full sessions again, and in a new epoch if its topics changed meanwhile.
+    """The group with full sessions, and with a new epoch if its topics have changed.
 
     `restore(PersistedGroup(group_id=…), …)` is a group that does not exist yet.
     """
@@ -127,19 +130,19 @@ def _heartbeat(group: Group, request: Heartbeat, now_ms: int, rules: Rules) -> T
     found = find(group, request, rules)
     if isinstance(found, Refusal):
         return _refuse(group, request, found)
-    said = _told(found.member, request, rules)
+    said = _with_metadata(found.member, request, rules)
     new_expression = said.regex if said.regex != found.member.regex else None
     refused = bad_expression(new_expression)
     if refused is not None:
         return _refuse(group, request, refused)
     group = _with_member(found.group, said)
-    if found.makes_epoch or _subscribed_otherwise(found.member, said):
+    if found.makes_epoch or _changes_subscription(found.member, said):
         matches = subscriptions.all_matches(group.persisted.members.values(), group.topics, group.matches)
         group = bumped(replace(group, matches=matches))
     group = _with_target(group, rules)
     member = _reconciled(group, said, request)
     group = _with_member(group, member)
-    # The rebalance timeout starts anew with each order to revoke, and only with one.
+    # The rebalance timeout restarts each time a member must revoke partitions, and only then.
     before = group.deadlines.get(member.member_id)
     deadlines = _deadlines(member, now_ms, rules)
     if before is not None and before.rebalance_ms is not None and member.revoking == found.member.revoking:
@@ -166,8 +169,8 @@ def _leave(group: Group, request: Heartbeat) -> Transition:
     return Transition(group, (reply,))
 
 
-def _told(member: Member, request: Heartbeat, rules: Rules) -> Member:
-    """The member with what the heartbeat says of it; the same object if that is nothing new."""
+def _with_metadata(member: Member, request: Heartbeat, rules: Rules) -> Member:
+    """The member with the heartbeat's metadata; the same object if nothing changed."""
     names, regex, timeout_ms = (
         request.subscribed_names,
         request.subscribed_regex,
@@ -189,12 +192,12 @@ def _told(member: Member, request: Heartbeat, rules: Rules) -> Member:
     return member if said == member else said
 
 
-def _subscribed_otherwise(before: Member, said: Member) -> bool:
+def _changes_subscription(before: Member, said: Member) -> bool:
     return before.names != said.names or (before.regex or "") != (said.regex or "")
 
 
 def _with_target(group: Group, rules: Rules) -> Group:
-    """With the target of the group's epoch."""
+    """Computes the target assignment, unless it has the group's epoch already."""
     persisted = group.persisted
     if persisted.target_epoch == persisted.epoch:
         return group
@@ -214,7 +217,7 @@ def _with_target(group: Group, rules: Rules) -> Group:
 
 
 def preferred_assignor(persisted: PersistedGroup, rules: Rules) -> Assignor:
-    """The one that most members ask for; among equals the default, then the first by name."""
+    """The assignor that most members request. In a tie it is the default, then the first by name."""
     votes = Counter(member.assignor for member in persisted.members.values() if member.assignor is not None)
     default = rules.default_assignor
     return min(votes, key=lambda one: (-votes[one], one is not default, one.value), default=default)
@@ -230,20 +233,20 @@ def _reconciled(group: Group, member: Member, request: Heartbeat) -> Member:
 
 
 def _answer(request: Heartbeat, before: Member, member: Member, rules: Rules) -> HeartbeatReply:
-    """The assignment is told when it changed, and to who asks for all by saying all, or missed an answer."""
-    says_all = (
+    """Sends the assignment if it changed, if the member sent a full heartbeat, or if its last response was lost."""
+    is_full_heartbeat = (
         request.rebalance_timeout_ms != UNCHANGED
         and (request.subscribed_names is not None or request.subscribed_regex is not None)
         and request.owned is not None
     )
     behind = request.member_epoch != before.epoch
-    is_told = says_all or behind or before.assigned != member.assigned
+    includes_assignment = is_full_heartbeat or behind or before.assigned != member.assigned
     return HeartbeatReply(
         token=request.token,
         member_id=member.member_id,
         member_epoch=member.epoch,
         heartbeat_interval_ms=rules.heartbeat_interval_ms,
-        assignment=member.assigned if is_told else None,
+        assignment=member.assigned if includes_assignment else None,
     )
 
 
@@ -255,7 +258,7 @@ def _commit_error(group: Group, request: Commit) -> ErrorCode:
     if request.member_epoch < 0 and not persisted.members:
         return ErrorCode.NONE  # an admin client, or a consumer without a group
     if request.transactional and not request.member_id and request.member_epoch == NO_EPOCH:
-        return ErrorCode.NONE  # a producer from before KIP-447; its transaction fences it
+        return ErrorCode.NONE  # a producer from before KIP-447, which its transaction fences
     if persisted.epoch == 0:
         return ErrorCode.GROUP_ID_NOT_FOUND
     error = _epoch_error(persisted, request.member_id, request.member_epoch)
@@ -269,7 +272,7 @@ def _fetch_error(group: Group, request: Fetch) -> ErrorCode:
     if request.member_id is None and request.member_epoch < 0:
         return ErrorCode.NONE
     if group.persisted.epoch == 0:
-        return ErrorCode.NONE  # as of any group that nobody knows: there is no offset, and that is no error
+        return ErrorCode.NONE  # a group that does not exist has no offsets, which is not an error
     return _epoch_error(group.persisted, request.member_id or "", request.member_epoch)
 
 
@@ -281,7 +284,7 @@ def _epoch_error(persisted: PersistedGroup, member_id: str, member_epoch: int) -
 
 
 def _with_topics(group: Group, topics: Topics) -> Group:
-    """A new group epoch if what the members are subscribed to changed."""
+    """The group with these topics, and with a new epoch if a subscribed topic changed."""
     matches = subscriptions.all_matches(group.persisted.members.values(), topics)
     group = replace(group, topics=topics, matches=matches)
     if group.persisted.members and subscriptions.metadata_hash(group) != group.persisted.metadata_hash:
@@ -316,7 +319,7 @@ def _first(deadlines: Deadlines) -> int:
 
 
 def _without_expired(group: Group, now_ms: int) -> Group:
-    """Who was silent for too long, or did not revoke in time, is no member any more."""
+    """Removes the members whose session or rebalance timeout has passed."""
     if group.due_ms is not None and now_ms < group.due_ms:
         return group
     gone = {member_id for member_id, due in group.deadlines.items() if _first(due) <= now_ms}

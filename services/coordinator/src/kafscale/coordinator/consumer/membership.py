@@ -1,9 +1,9 @@
-"""Who is a member: finding the one that a heartbeat speaks for, making it, replacing it, removing it.
+"""Membership: finds the member of a heartbeat, and creates, replaces and removes members.
 
-The laws. An instance id has one member at a time; the next takes over its assignment and target,
-after the first said that it goes (epoch -2). A member that speaks with another epoch than its own is
-fenced, unless an answer may have been lost: one that claims the epoch before, and to own nothing that
-it was not given, is believed; one that joins again (epoch 0) has given up everything, and is too.
+The laws. An instance id has one member at a time. The next member with that id takes over the assignment and the
+target, after the first has left with epoch -2. A heartbeat with another epoch than the member's is fenced, unless a
+reply may have been lost: the previous epoch is accepted if the member owns only assigned partitions. A rejoin (epoch
+0) is accepted too, because that member has given up all its partitions.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from kafscale.wire.errors import ErrorCode
 
 
 class Found(NamedTuple):
-    """The member that a heartbeat speaks for, as it is before the heartbeat."""
+    """The member of a heartbeat, in its state before the heartbeat."""
 
     group: Group  # without `member`'s predecessor, if it has one
     member: Member
-    makes_epoch: bool = False  # somebody came or went
+    makes_epoch: bool = False  # a member joined or left
 
 
 def member_of_instance(members: Mapping[MemberId, Member], instance_id: str) -> Member | None:
@@ -47,7 +47,7 @@ def unknown(member_id: str) -> Refusal:
 
 
 def find(group: Group, request: Heartbeat, rules: Rules) -> Found | Refusal:
-    """For a heartbeat that does not leave."""
+    """The member of a heartbeat that does not leave the group."""
     if request.member_epoch == JOIN_EPOCH:
         return _joining(group, request, rules)
     member = named(group, request)
@@ -104,7 +104,7 @@ def _joining(group: Group, request: Heartbeat, rules: Rules) -> Found | Refusal:
         return _take_over(group, before, member_id)
     known = members.get(member_id)
     if known is not None and known.epoch == STATIC_LEAVE_EPOCH:
-        # Back under its old name, with its instance id or without: it starts anew like a successor.
+        # It returns under its old member id, with or without its instance id, and starts like a successor.
         return Found(group, replace(known, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH))
     if known is not None:
         return Found(group, known)
@@ -117,9 +117,9 @@ def _joining(group: Group, request: Heartbeat, rules: Rules) -> Found | Refusal:
 
 
 def _take_over(group: Group, before: Member, member_id: MemberId) -> Found:
-    """`member_id` becomes what `before` was, and the target needs no new epoch.
+    """`member_id` takes over the place of `before`. The target needs no new epoch.
 
-    Unless it was a member in its own right before: that one is gone, and what it had is free.
+    If `member_id` was another member already, that member is removed, and its partitions are free.
     """
     makes_epoch = member_id in group.persisted.members
     inherited = group.persisted.target.get(before.member_id, NOTHING)
@@ -130,9 +130,9 @@ def _take_over(group: Group, before: Member, member_id: MemberId) -> Found:
 
 
 def static_leave(group: Group, member: Member) -> Group:
-    """The instance will be back, and whoever is its member then starts by owning nothing.
+    """The member leaves and keeps its place until its session ends. Its successor starts without owned partitions.
 
-    Nothing that it had to revoke is owned any more. Its session goes on, and ends the wait.
+    The partitions that it had to revoke are free at once.
     """
     gone = replace(member, epoch=STATIC_LEAVE_EPOCH, state=MemberState.STABLE, revoking=NOTHING)
     deadlines = group.deadlines[member.member_id]
@@ -144,7 +144,7 @@ def static_leave(group: Group, member: Member) -> Group:
 
 
 def fence(group: Group, member_ids: Collection[MemberId]) -> Group:
-    """Without these members: their partitions are free, and the others get a new epoch."""
+    """Removes these members: their partitions are free, and the group gets a new epoch."""
     return bumped(without(group, member_ids)) if member_ids else group
 
 
@@ -159,6 +159,6 @@ def without(group: Group, member_ids: Collection[MemberId]) -> Group:
 
 
 def bumped(group: Group) -> Group:
-    """In the next group epoch. The target follows with the next heartbeat."""
+    """The group in its next epoch. The next heartbeat computes the target."""
     persisted = replace(group.persisted, epoch=group.persisted.epoch + 1, metadata_hash=metadata_hash(group))
     return replace(group, persisted=persisted)

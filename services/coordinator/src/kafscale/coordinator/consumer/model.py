@@ -1,13 +1,12 @@
-"""What comes into a consumer group, what it holds, what goes out: values only (KIP-848).
+"""The events, the state and the replies of a consumer group: values only (KIP-848).
 
-A group is two things. `PersistedGroup` is what must survive the process (raft's HardState): the shell writes
-it before any reply leaves. The rest of `Group` is soft: the topics as they are known here, what the
-expressions match among them, and the members' deadlines. So a plain heartbeat moves a deadline, and
-`PersistedGroup` stays the same object.
+A group has two parts. `PersistedGroup` must survive the process (raft's HardState): the shell writes it before any
+reply leaves. The rest of `Group` is not persisted: the known topics, the topics that regular expressions match, and the
+members' deadlines. So a plain heartbeat moves a deadline, and `PersistedGroup` stays the same object.
 
 Epochs, in Kafka's words. The *group epoch* counts changes of membership, subscription and topics.
 The *target assignment epoch* is the group epoch for which `PersistedGroup.target` was computed. A *member
-epoch* is the target assignment epoch that the member has been told of; members get there one by one.
+epoch* is the last target assignment epoch that the member has received. Members advance one by one.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from kafscale.storage.keys import TopicId
 from kafscale.wire.errors import ErrorCode
 
 Token = int
-"""Names one waiting request of the shell; the machine only echoes it."""
+"""Identifies one waiting request of the shell. The machine only echoes it."""
 MemberId = NewType("MemberId", str)
 Partitions = Mapping[TopicId, frozenset[int]]
-"""Some partitions, by topic. No topic stands in it without a partition."""
+"""Partitions by topic. It contains no topic without a partition."""
 NOTHING: Partitions = {}
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-"""A static member goes and will be back: its partitions stay reserved while its session lasts."""
+"""A static member leaves temporarily. Its partitions stay reserved until its session ends."""
 UNCHANGED = -1
-"""RebalanceTimeoutMs: as the member said before."""
+"""RebalanceTimeoutMs: the value of the member's earlier heartbeat."""
 MEMBER_TYPE_CONSUMER = 1
-"""ConsumerGroupDescribe 1, MemberType: a member by this protocol (0 would be a classic one)."""
+"""MemberType in ConsumerGroupDescribe v1: a member of this protocol (0 is a classic one)."""
 
 
 class TopicInfo(NamedTuple):
@@ -47,7 +46,7 @@ Topics = Mapping[str, TopicInfo]
 
 
 class Assignor(Enum):
-    """The server-side assignors, by the names that clients ask for them."""
+    """The server-side assignors. The values are their names in requests."""
 
     UNIFORM = "uniform"
     RANGE = "range"
@@ -60,10 +59,10 @@ class Rules:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     default_assignor: Assignor = Assignor.UNIFORM
-    members_max: int = 1_000  # GROUP_MAX_SIZE_REACHED past it
-    rebalance_timeout_max_ms: int = 3_600_000  # a longer one is cut to this
-    topic_names_max: int = 1_000  # of one member; this and the following: INVALID_REQUEST past it
-    text_bytes_max: int = 512  # member id, instance id, rack; what is only shown is cut
+    members_max: int = 1_000  # beyond it: GROUP_MAX_SIZE_REACHED
+    rebalance_timeout_max_ms: int = 3_600_000  # a longer timeout is reduced to this
+    topic_names_max: int = 1_000  # of one member; beyond this limit and the next two: INVALID_REQUEST
+    text_bytes_max: int = 512  # member id, instance id, rack; a longer client id or host is truncated
     regex_bytes_max: int = 2_048
 
 
@@ -72,10 +71,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """ConsumerGroupHeartbeat 0-1, one to one. None (and UNCHANGED): not said, as before."""
+    """The fields of ConsumerGroupHeartbeat v0-1. None (and UNCHANGED): unchanged since the last heartbeat."""
 
     token: Token
-    fresh_id: str  # drawn by the shell: the id of a member of version 0 that brings none
+    fresh_id: str  # created by the shell, for a member of v0 without an id
     member_id: str
     member_epoch: int
     instance_id: str | None = None
@@ -84,7 +83,7 @@ class Heartbeat:
     subscribed_names: tuple[str, ...] | None = None
     subscribed_regex: str | None = None  # since version 1
     server_assignor: str | None = None
-    owned: Partitions | None = None  # what the client holds, said when it changed
+    owned: Partitions | None = None  # the partitions that the client owns; sent when they change
     client_id: str = ""
     client_host: str = ""
     version: int = 1
@@ -92,7 +91,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """May this OffsetCommit or TxnOffsetCommit (`transactional`) pass? `version` is OffsetCommit's."""
+    """Asks whether this OffsetCommit or TxnOffsetCommit (`transactional`) is allowed. `version` is OffsetCommit's."""
 
     token: Token
     member_id: str
@@ -103,8 +102,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """May this OffsetFetch pass? Below version 9, and for admin clients, `member_id` is None; an empty one is
-    a member's that nobody knows, as in Kafka."""
+    """Asks whether this OffsetFetch is allowed. `member_id` is None below v9 and for admin clients. An empty id is an
+    unknown member, as in Kafka."""
 
     token: Token
     member_id: str | None = None
@@ -118,7 +117,7 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Nothing but time passed: `next_deadline` has come."""
+    """Time has passed: `next_deadline` is due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +134,11 @@ Event = Heartbeat | Commit | Fetch | TopicsChanged | Tick | Delete
 
 
 class MemberState(Enum):
-    """Where a member is on the way from its assignment to its target (Kafka's MemberState).
+    """The progress of a member from its assignment to its target (Kafka's MemberState).
 
-    STABLE                 it has been told all of its target
-    UNREVOKED_PARTITIONS   it has been told to give partitions back, and has not said that it did
-    UNRELEASED_PARTITIONS  it waits for partitions that others still hold
+    STABLE                 it has received its whole target
+    UNREVOKED_PARTITIONS   it must revoke partitions, and has not confirmed it
+    UNRELEASED_PARTITIONS  it waits for partitions that other members still own
     """
 
     STABLE = "stable"
@@ -148,7 +147,7 @@ class MemberState(Enum):
 
 
 class GroupState(Enum):
-    """As Kafka prints them. DEAD: there is no such group, not yet or not any more."""
+    """The states as Kafka prints them. DEAD: the group does not exist."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -159,8 +158,8 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """`assigned` and `revoking` together are what others may not have: the epoch at which a
-    partition is owned is the `epoch` of the one member that has it in either of them."""
+    """No other member may have the partitions in `assigned` and `revoking`. A partition's owner epoch is the `epoch` of
+    the one member that has it in either of them."""
 
     member_id: MemberId
     epoch: int = JOIN_EPOCH
@@ -183,21 +182,21 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistedGroup:
-    """What must be durable before a reply leaves. Epoch 0: there is no such group, and no key."""
+    """The state that must be written before a reply leaves. Epoch 0: the group does not exist and has no key."""
 
     group_id: str
     epoch: int = 0
     target_epoch: int = 0
     target: Mapping[MemberId, Partitions] = field(default_factory=dict)
     members: Mapping[MemberId, Member] = field(default_factory=dict)
-    metadata_hash: bytes = b""  # of the subscribed topics that `epoch` has seen
+    metadata_hash: bytes = b""  # of the subscribed topics at `epoch`
 
 
 class Deadlines(NamedTuple):
     """Of one member, in monotonic ms."""
 
     session_ms: int
-    rebalance_ms: int | None  # set exactly in UNREVOKED_PARTITIONS
+    rebalance_ms: int | None  # set only in UNREVOKED_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +205,7 @@ class Group:
     topics: Topics = field(default_factory=dict)
     matches: Mapping[str, frozenset[str]] = field(default_factory=dict)  # expression -> existing topics
     deadlines: Mapping[MemberId, Deadlines] = field(default_factory=dict)
-    due_ms: int | None = None  # no deadline is before it; None: not known
+    due_ms: int | None = None  # no deadline is earlier; None: unknown
 
 
 # --- replies ---------------------------------------------------------------------------------
@@ -220,12 +219,12 @@ class HeartbeatReply:
     member_id: str | None = None
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
-    assignment: Partitions | None = None  # None: as the member was told before
+    assignment: Partitions | None = None  # None: unchanged since the last reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReply:
-    """To Commit and Fetch. NONE: as far as the group is concerned, it may pass."""
+    """The reply to Commit and Fetch. NONE: the group allows the request."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
@@ -233,7 +232,7 @@ class CheckReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteReply:
-    """NONE: the group is gone once the new state is durable; its offsets are the shell's to delete."""
+    """NONE: the group is deleted once the new state is written. The shell deletes its offsets."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE

@@ -1,9 +1,8 @@
-"""One step of one member from what it has towards its target (Kafka's CurrentAssignmentBuilder, KIP-848).
+"""Moves one member one step from its assignment to its target (Kafka's CurrentAssignmentBuilder, KIP-848).
 
-The laws. A member is told to give partitions back before it is told its new epoch and gets anything
-new. A partition goes to a member only when no other member has it, assigned or still to be revoked.
-A member has revoked a partition when a heartbeat says what it owns and the partition is not in it;
-a heartbeat that says nothing of what it owns (`owned` None) proves nothing.
+The laws. A member must revoke partitions before it gets its new epoch and new partitions. A partition is assigned to
+a member only if no other member has it, assigned or still to be revoked. A partition is revoked when a heartbeat
+lists the owned partitions without it. A heartbeat without that list (`owned` None) proves nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kafscale.coordinator.consumer.model import NOTHING, Member, MemberState, Pa
 from kafscale.storage.keys import TopicId
 
 IsHeldByOthers = Callable[[TopicId, frozenset[int]], frozenset[int]]
-"""Of these partitions of a topic, those that members other than the reconciled one have."""
+"""Which of these partitions of a topic other members have."""
 
 
 def is_reconciled(member: Member, target_epoch: int) -> bool:
@@ -30,7 +29,7 @@ def reconcile(
     held_by_others: IsHeldByOthers,
     owned: Partitions | None,
 ) -> Member:
-    """The member as it is after a heartbeat in which it said to own `owned`; the same object if nothing moved."""
+    """The member after a heartbeat that lists `owned` as its partitions; the same object if nothing changed."""
     match member.state:
         case MemberState.STABLE if member.epoch == target_epoch:
             return member
@@ -53,7 +52,7 @@ def _towards(
     kept = intersection(member.assigned, target)
     to_revoke = difference(member.assigned, kept)
     if to_revoke and _owns_any(owned, to_revoke):
-        # It stays at its epoch: only what it was told there is it allowed to commit offsets for.
+        # It stays at its epoch, with which it may still commit offsets.
         return replace(member, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=to_revoke)
     wanted = difference(target, kept)
     unreleased = {topic: held for topic, some in wanted.items() if (held := held_by_others(topic, some))}
@@ -61,7 +60,7 @@ def _towards(
         member,
         state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
         epoch=target_epoch,
-        # Kafka moves it also when the epoch stays, and then forgets which answer may have been lost.
+        # Kafka also changes it when the epoch stays, and then does not know which reply may have been lost.
         previous_epoch=member.previous_epoch if member.epoch == target_epoch else member.epoch,
         assigned=union(kept, difference(wanted, unreleased)),
         revoking=NOTHING,

@@ -1,7 +1,7 @@
-"""Which topics a member is subscribed to: by name, by expression, or both (KIP-848, "Regular expressions").
+"""The topics of a member's subscription: by name, by regular expression, or both (KIP-848, "Regular expressions").
 
-Expressions are RE2, matched against the whole name, as Kafka does it since 4.0: linear in the name,
-whoever wrote the expression. Python's `re` is not, and one client could stop everybody's coordinator.
+Expressions are RE2 and match the whole name, as in Kafka since 4.0. Matching takes linear time for every expression.
+With Python's `re`, the expression of one client could block the coordinator.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafscale.coordinator.consumer.model import Group, Member, MemberId, Topics
 from kafscale.storage.keys import TopicId
 
 MEMORY_BYTES_MAX = 1 << 20
-"""Of one compiled expression. re2 keeps at most 128 of them."""
+"""Of one compiled expression. re2 caches at most 128 of them."""
 
 
 def _compiled(expression: str) -> re2._Regexp | None:
@@ -42,7 +42,7 @@ def matching(expression: str, topics: Topics) -> frozenset[str]:
 def all_matches(
     members: Iterable[Member], topics: Topics, known: Mapping[str, frozenset[str]] | None = None
 ) -> dict[str, frozenset[str]]:
-    """What each expression of the members matches; `known`: what was found for the same topics."""
+    """The topics that each expression of the members matches. `known`: earlier results for the same topics."""
     found = known or {}
     expressions = sorted({member.regex for member in members if member.regex})
     return {one: found[one] if one in found else matching(one, topics) for one in expressions}
@@ -62,7 +62,7 @@ def topic_ids_of(member: Member, group: Group) -> frozenset[TopicId]:
 
 
 def topic_ids_by_member(group: Group) -> dict[MemberId, frozenset[TopicId]]:
-    """`topic_ids_of` each; members of equal subscription share one set."""
+    """`topic_ids_of` for each member. Members with equal subscriptions share one set."""
     distinct: dict[tuple[frozenset[str], str | None], frozenset[TopicId]] = {}
     found = {}
     for member_id, member in group.persisted.members.items():
@@ -74,13 +74,13 @@ def topic_ids_by_member(group: Group) -> dict[MemberId, frozenset[TopicId]]:
 
 
 def subscribed_topics(group: Group) -> frozenset[str]:
-    """What some member is subscribed to. OffsetDelete refuses these: GROUP_SUBSCRIBED_TO_TOPIC."""
+    """The topics of any member's subscription. OffsetDelete refuses these: GROUP_SUBSCRIBED_TO_TOPIC."""
     distinct = {(member.names, member.regex): member for member in group.persisted.members.values()}
     return frozenset().union(*(names_of(member, group.matches) for member in distinct.values()))
 
 
 def metadata_hash(group: Group) -> bytes:
-    """Changes when a subscribed topic appears, vanishes, grows, or is another one of the same name."""
+    """Changes when a subscribed topic is created, deleted, recreated, or gets partitions."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(subscribed_topics(group)):
         topic = group.topics.get(name)

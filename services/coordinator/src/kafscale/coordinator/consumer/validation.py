@@ -1,5 +1,5 @@
-"""What is wrong with a heartbeat before anybody looks at the group (Kafka's
-throwIfConsumerGroupHeartbeatRequestIsInvalid), and the bounds on what a member may bring.
+"""Errors of a heartbeat that do not depend on the group (Kafka's throwIfConsumerGroupHeartbeatRequestIsInvalid), and
+the bounds on a member's fields.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kafscale.coordinator.consumer.model import (
 from kafscale.wire.errors import ErrorCode
 
 CLIENT_ID_VERSION = 1
-"""Since this version members draw their ids themselves (KIP-1082)."""
+"""Since this version clients create their member ids (KIP-1082)."""
 ASSIGNORS = tuple(assignor.value for assignor in Assignor)
 
 
 class Refusal(NamedTuple):
-    """Why a request is not served. The client sees both."""
+    """Why a request is refused. Both fields go to the client."""
 
     error: ErrorCode
     message: str
@@ -35,7 +35,7 @@ def _invalid(message: str) -> Refusal:
 
 
 def refusal_of(group_id: str, request: Heartbeat, rules: Rules) -> Refusal | None:
-    """The first thing that is wrong with the request, if any."""
+    """The first error of the request, if it has one."""
     found = _wrong_text(group_id, request, rules) or _wrong_for_its_epoch(request)
     if found is not None:
         return found
@@ -105,7 +105,7 @@ def bad_expression(expression: str | None) -> Refusal | None:
 
 
 def cut(text: str, bytes_max: int) -> str:
-    """For what is only shown to people."""
+    """`text`, truncated; for fields that are only displayed."""
     return text.encode(errors="replace")[:bytes_max].decode(errors="ignore")
 
 

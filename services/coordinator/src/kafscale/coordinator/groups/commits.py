@@ -1,14 +1,17 @@
-"""Committed offsets in etcd: written under the claim of the slot, read with proof that it stands.
+"""Committed offsets in etcd. Every write and every read compares the claim of the group's slot.
 
-The laws. Commits of one group are written in the order they were let in; those that come while one is on
-its way share the next transaction, the last offset of each partition wins, and each is acknowledged after
-the transaction that holds it. One whose client has gone before it was sent is not sent. Nothing is cached:
-a read is linearizable and compares the claim, so that neither a zombie nor a cold successor ever answers an
-old offset. Members read what came before them (`settled`): who gives a partition up may commit and say so
-without waiting for an answer, and the next owner must not begin before that commit. Nothing is written under a
-lost claim. What expires goes only as it was read (`expire`): a commit that came meanwhile stays. An offset that
-this version cannot read is told apart from one that was never committed, and stays until somebody commits in its
-place.
+The laws:
+
+- Commits of one group are written in order of arrival. Commits that arrive during a write share the next transaction,
+  in which the last offset of each partition wins. Each commit is acknowledged after its transaction. A commit whose
+  client leaves before it is sent is not sent.
+- Nothing is cached. A read is linearizable and compares the claim, so neither a stale owner nor a new one returns an
+  old offset.
+- A read waits for the commits that arrived before it (`settled`). A member may commit and give up a partition without
+  waiting for the reply, and the next owner must not start before that commit.
+- Nothing is written under a lost claim.
+- An offset expires only if it has not changed since it was read (`expire`), so a newer commit stays.
+- An offset that this version cannot read is not treated as absent. It stays until a commit replaces it.
 """
 
 from __future__ import annotations
@@ -35,11 +38,11 @@ log = structlog.get_logger(__name__)
 CHANGES_PER_TXN_MAX = 100
 CHANGES_BYTES_MAX = 512 << 10
 KEYS_WAITING_MAX = 100_000
-"""Of one group; more commits are refused until these are written."""
+"""Of one group. More commits are refused until these are written."""
 
 OFFSETS_PER_PAGE = 500
-"""Of one read: 4 MiB with the longest group ids and as much metadata as clients may send by default."""
-UNREADABLE_TOLD_MAX = 1_000
+"""Of one read: at most 4 MiB, with the longest group ids and the default limit of metadata."""
+UNREADABLE_LOGGED_MAX = 1_000
 
 TopicPartition = tuple[TopicId, int]
 Write = Put | Delete
@@ -47,18 +50,18 @@ Write = Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class UnreadableOffset:
-    """Something was committed; it is damaged, or a newer version wrote it."""
+    """A committed offset that is damaged, or that a newer version wrote."""
 
 
 class Stored(NamedTuple):
-    """An offset as it was read."""
+    """An offset and the mod_revision of its key."""
 
     offset: CommittedOffset | UnreadableOffset
     revision: int
 
 
 class Page(NamedTuple):
-    """Offsets by group, in the order of their keys. `rest`: where to go on, None at the end."""
+    """Offsets by group, in key order. `rest`: the first key of the next page, None at the end."""
 
     groups: Mapping[str, Mapping[TopicPartition, Stored]]
     rest: bytes | None
@@ -70,15 +73,15 @@ class _Waiter(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Line:
-    """Who waits for the transaction before theirs, of one group."""
+class _Queue:
+    """The commits of one group that wait for the present transaction."""
 
     waiting: list[_Waiter] = field(default_factory=list)
     keys: int = 0
 
 
 class Commits:
-    """See the module's law. `fenced` hears of a claim that was lost."""
+    """See the module's laws. `fenced` is called with a lost claim."""
 
     def __init__(
         self,
@@ -91,30 +94,32 @@ class Commits:
         self._keyspace = keyspace
         self._committer = committer
         self._fenced = fenced
-        self._lines: dict[tuple[Held, str], _Line] = {}
-        self._told: set[tuple[bytes, int]] = set()
+        self._queues: dict[tuple[Held, str], _Queue] = {}
+        self._logged: set[tuple[bytes, int]] = set()
         self.unreadable_met = 0
-        """Times that an offset was read and could not be decoded."""
+        """How often an offset was read that could not be decoded."""
         self._order_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def order_lock(self, group: str) -> asyncio.Lock:
-        """Held from a commit's arrival until it is in line, so that none overtakes another that has to look
-        a topic up first. Whoever deletes a group holds it from the question whether it is empty until its
-        offsets are in line to go: a commit that the group let in is deleted with it, and one that comes later
-        makes the group anew. None is left without its group."""
+        """Keeps the commits of a group in order of arrival.
+
+        A commit holds it from its arrival until it is queued, so no commit overtakes one that must look up a topic.
+        A deletion of the group holds it from the check that the group is empty until the delete of its offsets is
+        queued. So an earlier commit is deleted with the group, and a later one creates the group again.
+        """
         lock = self._order_locks.get(group)
         if lock is None:
             lock = self._order_locks[group] = asyncio.Lock()
         return lock
 
     def is_writing(self, held: Held, group: str) -> bool:
-        """Something of the group is on its way into etcd, and not to be read yet."""
-        return (held, group) in self._lines
+        """Whether a write of the group's offsets is queued or in progress."""
+        return (held, group) in self._queues
 
     def write(
         self, held: Held, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> asyncio.Future[ErrorCode]:
-        """In line when this returns. NONE once they are in etcd; NOT_COORDINATOR when the slot is another's."""
+        """Queued when this returns. NONE after the write; NOT_COORDINATOR if another instance has the slot."""
         return self._change(
             held,
             group,
@@ -131,8 +136,8 @@ class Commits:
         return await self._change(held, group, {key: Delete(key) for key in keys})
 
     async def expire(self, held: Held, group: str, due: Mapping[TopicPartition, Stored]) -> bool:
-        """Deletes them as they were read; False when one was committed anew, and nothing is deleted of those
-        that shared its transaction."""
+        """Deletes offsets that have not changed since they were read. False if one has changed: then the other offsets
+        of its transaction are not deleted either."""
         all_gone = True
         where = list(due)
         for start in range(0, len(where), CHANGES_PER_TXN_MAX // 2):
@@ -151,24 +156,24 @@ class Commits:
         return all_gone
 
     def delete_all(self, held: Held, group: str) -> asyncio.Future[ErrorCode]:
-        """With the group itself: every offset under its id. In line when this returns."""
+        """Deletes every offset of the group. Queued when this returns."""
         prefix = self._keyspace.commits_prefix(held.slot_id, group)
         return self._change(held, group, {prefix: Delete(prefix, prefix_end(prefix))})
 
     async def settled(self, held: Held, group: str) -> None:
-        """Returns once each commit of the group that has come by now is in etcd, or was refused."""
+        """Returns after each commit of the group that has arrived by now is written or refused."""
         async with self.order_lock(group):
-            line = self._lines.get((held, group))
-            if line is None:
+            queue = self._queues.get((held, group))
+            if queue is None:
                 return
             settled: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-            line.waiting.append(_Waiter(settled, {}))
+            queue.waiting.append(_Waiter(settled, {}))
         await settled
 
     async def read(
         self, held: Held, group: str
     ) -> Mapping[TopicPartition, CommittedOffset | UnreadableOffset] | ErrorCode:
-        """All offsets of the group; each as of a time during the call."""
+        """All offsets of the group. Each is its value at some time during the call."""
         prefix = self._keyspace.commits_prefix(held.slot_id, group)
         offsets: dict[TopicPartition, CommittedOffset | UnreadableOffset] = {}
         start: bytes | None = prefix
@@ -182,7 +187,7 @@ class Commits:
         return offsets
 
     async def read_page(self, held: Held, start: bytes | None = None) -> Page | ErrorCode:
-        """Some offsets of the slot's groups, for the upkeep; a group may go on in the next page."""
+        """One page of the offsets of all groups in the slot. A group may continue in the next page."""
         prefix = self._keyspace.commits_prefix(held.slot_id)
         return await self._page(held, start or prefix, prefix)
 
@@ -209,23 +214,23 @@ class Commits:
         try:
             _, group, topic_id, partition = self._keyspace.parse_committed(kv.key)
         except (UnknownKey, ValueError) as error:
-            self._complain(kv, error)
+            self._log_unreadable(kv, error)
             return
         try:
             offset = decode_committed(kv.value)
         except UnreadableValue as error:
-            self._complain(kv, error)
+            self._log_unreadable(kv, error)
             offset = UnreadableOffset()
         groups.setdefault(group, {})[(topic_id, partition)] = Stored(offset, kv.mod_revision)
 
-    def _complain(self, kv: KeyValue, error: Exception) -> None:
-        """Once, as clients ask for it again and again."""
+    def _log_unreadable(self, kv: KeyValue, error: Exception) -> None:
+        """Logs each unreadable value once, because clients retry."""
         self.unreadable_met += 1
-        told = (kv.key, kv.mod_revision)
-        if told not in self._told:
-            if len(self._told) >= UNREADABLE_TOLD_MAX:
-                self._told.clear()
-            self._told.add(told)
+        seen = (kv.key, kv.mod_revision)
+        if seen not in self._logged:
+            if len(self._logged) >= UNREADABLE_LOGGED_MAX:
+                self._logged.clear()
+            self._logged.add(seen)
             log.error("committed offset unreadable", key=repr(kv.key), why=str(error))
 
     # -- writing in order -----------------------------------------------------------------------
@@ -235,31 +240,31 @@ class Commits:
         if not changes:
             answer.set_result(ErrorCode.NONE)
             return answer
-        line = self._lines.get((held, group))
-        on_its_way = line is not None
-        if line is None:
-            line = self._lines[(held, group)] = _Line()
-        if on_its_way and line.keys + len(changes) > KEYS_WAITING_MAX:
+        queue = self._queues.get((held, group))
+        in_progress = queue is not None
+        if queue is None:
+            queue = self._queues[(held, group)] = _Queue()
+        if in_progress and queue.keys + len(changes) > KEYS_WAITING_MAX:
             answer.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return answer
-        line.waiting.append(_Waiter(answer, changes))
-        line.keys += len(changes)
-        if not on_its_way:
+        queue.waiting.append(_Waiter(answer, changes))
+        queue.keys += len(changes)
+        if not in_progress:
             self._next(held, group)
         return answer
 
     def _next(self, held: Held, group: str) -> None:
-        """Everything that waits and is still wanted, in as many transactions as etcd's limits need."""
-        line = self._lines[(held, group)]
-        wanted = [waiter for waiter in line.waiting if not waiter.answer.done()]
-        line.waiting, line.keys = [], 0
+        """Writes all waiting commits whose clients still wait, in as many transactions as etcd's limits need."""
+        queue = self._queues[(held, group)]
+        wanted = [waiter for waiter in queue.waiting if not waiter.answer.done()]
+        queue.waiting, queue.keys = [], 0
         changes: dict[bytes, Write] = {}
         for waiter in wanted:
             for key, change in waiter.changes.items():
-                changes.pop(key, None)  # what is written last goes last
+                changes.pop(key, None)  # the last change of a key is written last
                 changes[key] = change
         if not changes:
-            del self._lines[(held, group)]
+            del self._queues[(held, group)]
             for waiter in wanted:
                 waiter.answer.set_result(ErrorCode.NONE)
             return
@@ -268,11 +273,11 @@ class Commits:
     def _send_from(
         self, held: Held, group: str, changes: list[Write], waiting: list[asyncio.Future[ErrorCode]]
     ) -> None:
-        size = _together(changes)
+        size = _txn_size(changes)
         now, rest = changes[:size], changes[size:]
 
         def done(answer: Answer) -> None:
-            error = self._judge(held, answer)
+            error = self._error_of(held, answer)
             if error is ErrorCode.NONE and rest:
                 self._send_from(held, group, rest, waiting)
                 return
@@ -284,7 +289,7 @@ class Commits:
         txn = Txn(compare=(slot_fence(self._keyspace, held.slot_id, held.revision),), success=tuple(now))
         self._committer.submit(txn, done, key=self._keyspace.commits_prefix(held.slot_id, group))
 
-    def _judge(self, held: Held, answer: Answer) -> ErrorCode:
+    def _error_of(self, held: Held, answer: Answer) -> ErrorCode:
         if not isinstance(answer, Settled):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if answer.result.succeeded:
@@ -293,8 +298,8 @@ class Commits:
         return ErrorCode.NOT_COORDINATOR
 
 
-def _together(changes: list[Write]) -> int:
-    """How many of the first changes may share a transaction; etcd wants a deleted range to be alone."""
+def _txn_size(changes: list[Write]) -> int:
+    """How many of the first changes may share a transaction. etcd needs the delete of a range to be alone."""
     room = CHANGES_BYTES_MAX
     for number, change in enumerate(changes[:CHANGES_PER_TXN_MAX]):
         if isinstance(change, Delete) and change.range_end is not None:

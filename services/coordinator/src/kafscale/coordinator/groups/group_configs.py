@@ -1,7 +1,7 @@
-"""The rules of each consumer group: the service's, and over them what the group's own configs say.
+"""The rules of each consumer group: the service's settings, overridden by the group's own configs.
 
-A watched view. A config counts from the member's next heartbeat on, as in Kafka. A record that cannot be read harms its
-group alone, which then has the service's rules: admins check values before they are written.
+A watched view. A config applies from the member's next heartbeat, as in Kafka. If a record cannot be read, its group
+has the service's rules and no other group is affected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 class GroupConfigView:
-    """`view` is to be run, and ready before groups are served."""
+    """The caller runs `view`, and waits until it is ready before it serves groups."""
 
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace, rules: Rules) -> None:
         self._keyspace = keyspace

@@ -1,10 +1,13 @@
-"""What time does to committed offsets: those of deleted topics go, and those of groups long empty.
+"""Offset expiration: removes offsets of deleted topics and expired offsets of empty groups.
 
-The laws (KIP-211). Offsets of a group with members stay; those of an empty one go `retention_ms` after the
-later of their commit and the group's last member, or at the time their own commit asked for; a group with
-neither members nor offsets goes as well. A topic counts as deleted only after a look at etcd that began
-after its offset was read: a view may lag behind a topic just made. While any topic's record cannot be read, none
-counts as deleted. Nothing is deleted that was committed again since it was read.
+The laws (KIP-211):
+
+- Offsets of a group with members stay. An offset of an empty group expires `retention_ms` after its commit or after the
+  group's last member, whichever is later, or at the time that its commit requested.
+- A group without members and offsets is removed too.
+- A topic counts as deleted only if etcd, read after the offset was read, does not have it: a view may lag behind a new
+  topic. While any topic's record cannot be read, no topic counts as deleted.
+- An offset that was committed again since it was read is not removed.
 """
 
 from __future__ import annotations
@@ -27,15 +30,15 @@ log = structlog.get_logger(__name__)
 
 EVERY_S = 600.0
 SETTLE_S = 1.0
-"""After a topic went: tools delete many at once."""
+"""After a topic was deleted: tools often delete many at once."""
 SLOT_PAUSE_S = 0.05
-"""Between slots, so that upkeep is a murmur beside the groups' own writes."""
-NEVER_THERE_MS = 0
-"""Of an offset without a group only its own age counts."""
+"""Between slots, so that expiration adds little load to the groups' own writes."""
+NO_GROUP_MS = 0
+"""For an offset without a group: only its own age counts."""
 
 
 class OffsetExpiration:
-    """See the module's law. `run` it while slots are held."""
+    """See the module's laws. `run` it while slots are held."""
 
     def __init__(
         self,
@@ -59,9 +62,11 @@ class OffsetExpiration:
         topics.subscribe(lambda _name, topic: self._wanted.set() if topic is None else None)
 
     async def run(self) -> None:
-        """Every ten minutes, and soon after a topic went. What is not expected ends the process, as anywhere."""
+        """Every ten minutes, and soon after a topic is deleted. An unexpected exception ends the process, as
+        everywhere.
+        """
         while True:
-            if await self._topic_went():
+            if await self._topic_deleted():
                 await asyncio.sleep(SETTLE_S)
             self._wanted.clear()
             for slot_id in ALL_SLOTS:
@@ -70,8 +75,8 @@ class OffsetExpiration:
                     await self.slot(held)
                     await asyncio.sleep(SLOT_PAUSE_S)
 
-    async def _topic_went(self) -> bool:
-        """Whether one went before it is time anyway."""
+    async def _topic_deleted(self) -> bool:
+        """Waits for the next pass. Returns whether a deleted topic was the reason."""
         try:
             async with asyncio.timeout(self._every_s):
                 return await self._wanted.wait()
@@ -79,18 +84,18 @@ class OffsetExpiration:
             return False
 
     async def slot(self, held: Held) -> None:
-        """Page by page: of a slot's offsets only a page is in memory, and the names of groups that keep some."""
+        """One page of offsets is in memory at a time, and the names of the groups that keep offsets."""
         kept: set[str] = set()
         page = await self._commits.read_page(held)
         try:
             while not isinstance(page, ErrorCode):
                 await self._page(held, page, kept)
                 if page.rest is None:
-                    await self._forget_empty(held, kept)
+                    await self._remove_empty(held, kept)
                     return
                 page = await self._commits.read_page(held, page.rest)
         except (EtcdError, GroupFailed):
-            return  # the slot has gone meanwhile, or will be looked at again
+            return  # the slot was lost, or is checked again in the next pass
 
     async def _page(self, held: Held, page: Page, kept: set[str]) -> None:
         deleted = await self._deleted({where[0] for offsets in page.groups.values() for where in offsets})
@@ -108,17 +113,17 @@ class OffsetExpiration:
         if any(self._topics.by_id(topic_id) is None for topic_id in topic_ids):
             await self._topics.refresh()
         if self._topics.damaged():
-            return set()  # the id of a topic whose record cannot be read may be any of them
+            return set()  # the unreadable record may belong to any of these ids
         return {topic_id for topic_id in topic_ids if self._topics.by_id(topic_id) is None}
 
     def _empty_since_ms(self, name: str) -> int | None:
-        """None: it has members, or may have. Raises `GroupFailed`."""
+        """None: the group has members, or may have some. Raises `GroupFailed`."""
         if self._groups.is_unreadable(name):
             return None
         actor = self._groups.find(name)
-        return NEVER_THERE_MS if actor is None else self._groups.empty_since_ms(actor)
+        return NO_GROUP_MS if actor is None else self._groups.empty_since_ms(actor)
 
-    async def _forget_empty(self, held: Held, kept: set[str]) -> None:
+    async def _remove_empty(self, held: Held, kept: set[str]) -> None:
         now_ms = self._clock.wall_ms()
         for actor in self._groups.in_slot(held.slot_id):
             empty_since_ms = self._groups.empty_since_ms(actor)
@@ -127,10 +132,10 @@ class OffsetExpiration:
                 and empty_since_ms is not None
                 and empty_since_ms + self._retention_ms <= now_ms
             ):
-                await self._forget(held, actor)
+                await self._remove(held, actor)
 
-    async def _forget(self, held: Held, actor: AnyActor) -> None:
-        """In the turn of commits, after a last look: one may have come since the group's offsets were read."""
+    async def _remove(self, held: Held, actor: AnyActor) -> None:
+        """Under the commits' lock and after another read: a commit may have arrived since the offsets were read."""
         async with self._commits.order_lock(actor.name):
             if self._commits.is_writing(held, actor.name) or await self._commits.read(held, actor.name) != {}:
                 return

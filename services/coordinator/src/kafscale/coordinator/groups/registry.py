@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 from kafscale.coordinator.classic import model as classic
-from kafscale.coordinator.classic.queries import describe
+from kafscale.coordinator.classic.queries import state_of as classic_state
 from kafscale.coordinator.consumer import model as consumer
 from kafscale.coordinator.consumer.machine import state_of as consumer_state
 from kafscale.coordinator.groups.actor import Actor, EtcdState, GroupFailed, GroupType, Shared
@@ -282,7 +282,7 @@ class Groups:
     def state_of(self, actor: AnyActor) -> str:
         """The state of a group of either type, as Kafka prints it."""
         if actor.type is self._classic:
-            return describe(actor.group).state
+            return classic_state(actor.group)
         return consumer_state(actor.group.persisted).value
 
     @property

@@ -1,9 +1,9 @@
-"""Monotonic time in which this process ran and could hear the members of its groups.
+"""Monotonic time without the periods in which this process could not process heartbeats.
 
-Sessions of members are judged by it. Heartbeats that came while the process was stopped or wedged wait in
-the sockets, and heartbeats that came while it was without etcd were answered NOT_COORDINATOR: in neither case
-may their senders be taken for dead before they were heard. `run` looks at the clock often; what is missing
-between two looks was not lived through, and neither was the time without freshness (`is_fresh`).
+Session timeouts use it. While the process is paused, heartbeats wait in the sockets. While it has no etcd, they are
+answered with NOT_COORDINATOR. In both cases no member may expire before its next heartbeat is processed. `run` reads
+the clock often. A gap between two reads does not count as time, and neither does a period without freshness
+(`is_fresh`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RunningClock:
         return real_ms - self._missed_ms
 
     def real_ms(self) -> int:
-        """Monotonic, with everything that was missed: for the ages of requests."""
+        """Monotonic time with those periods: for the ages of requests."""
         return self._clock.now_ms()
 
     def wall_ms(self) -> int:

@@ -1,7 +1,7 @@
-"""Topics as requests of groups name them: by name, or since lately by id.
+"""Looks up the topics of group requests: by name, or in newer versions by id.
 
-Law: nobody is told that a topic is unknown before etcd has been read for it. A consumer whose topic is unknown
-has no offset, begins anew, and commits over what it had.
+Law: a topic is reported as unknown only after etcd was read. A consumer that gets no offset because its topic is
+unknown would start over and overwrite its committed offset.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ NO_ID = b""
 
 
 class TopicLookup:
-    """For one request. A view that does not know a topic is refreshed first, once for all of them.
+    """For one request. If the view lacks a topic, it is refreshed from etcd, at most once per request.
 
-    The view is not trusted while etcd cannot be read: `COORDINATOR_NOT_AVAILABLE`.
+    If etcd cannot be read, the result is COORDINATOR_NOT_AVAILABLE.
     """
 
     def __init__(self, topics: TopicsView, *, by_id: bool = False) -> None:
@@ -25,9 +25,9 @@ class TopicLookup:
         self._refreshed = False
 
     async def find(self, name: str, topic_id: bytes = NO_ID) -> Topic | ErrorCode:
-        """The topic, unless it is unknown or being deleted. Does not wait for one that is known.
+        """The topic, unless it is unknown or being deleted. Does not wait if the view has it.
 
-        KAFKA_STORAGE_ERROR for one whose record cannot be read: its offsets are there, and nobody may begin anew.
+        KAFKA_STORAGE_ERROR if its record cannot be read: its offsets exist, so no consumer may start over.
         """
         found = self._seen(name, topic_id)
         if found is None and not self._refreshed:

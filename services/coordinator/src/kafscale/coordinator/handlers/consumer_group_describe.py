@@ -1,19 +1,28 @@
 """ConsumerGroupDescribe (69): v0-1.   v1 member types
 
-GROUP_ID_NOT_FOUND for a group that is not there or is of the classic protocol.
+GROUP_ID_NOT_FOUND for a group that does not exist or is a classic group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from kafscale.coordinator.consumer.describe import DescribedMember, DescribedTopic, describe
+from kafscale.coordinator.consumer.machine import preferred_assignor, state_of
+from kafscale.coordinator.consumer.model import (
+    MEMBER_TYPE_CONSUMER,
+    NOTHING,
+    Group,
+    Member,
+    Partitions,
+    Rules,
+)
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.handlers.describe_groups import GROUP_OPERATIONS, text_bytes
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.storage.keys import TopicId
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.consumer_group_describe import (
@@ -54,53 +63,67 @@ def _group(
     if context.groups.is_classic(actor):
         return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
     found = describe(actor.group, context.consumer_rules)
-    if not room.take(sum(map(_size, found.members), ENTRY_BYTES)):
-        return _refused(name, TOO_LARGE, room.refusal)
-    return ConsumerGroupDescribeResponseDescribed(
-        group_id=name,
-        error_message=None,
-        group_state=found.state.value,
-        group_epoch=found.group_epoch,
-        assignment_epoch=found.assignment_epoch,
-        assignor_name=found.assignor_name,
-        members=[_member(member) for member in found.members],
-    )
+    fits = room.take(sum(map(_size, found.members), ENTRY_BYTES))
+    return found if fits else _refused(name, TOO_LARGE, room.refusal)
 
 
 def _refused(name: str, error: ErrorCode, why: str) -> ConsumerGroupDescribeResponseDescribed:
-    """Apache's admin shows the words of this API for a group that DescribeGroups does not find either."""
+    """Kafka's admin client shows this API's message for a group that DescribeGroups does not find either."""
     return ConsumerGroupDescribeResponseDescribed(group_id=name, error_code=error, error_message=why)
 
 
-def _size(member: DescribedMember) -> int:
-    topics = (*member.assignment, *member.target_assignment)
+def _size(member: ConsumerGroupDescribeResponseMember) -> int:
+    topics = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
     who = (member.member_id, member.instance_id, member.rack_id, member.client_id, member.client_host)
     texts = text_bytes((*who, member.subscribed_topic_regex, *member.subscribed_topic_names))
     return texts + sum((ENTRY_BYTES + 8 * len(topic.partitions) for topic in topics), ENTRY_BYTES)
 
 
-def _member(member: DescribedMember) -> ConsumerGroupDescribeResponseMember:
+def describe(group: Group, rules: Rules) -> ConsumerGroupDescribeResponseDescribed:
+    persisted = group.persisted
+    names = {topic.topic_id: name for name, topic in group.topics.items()}
+    return ConsumerGroupDescribeResponseDescribed(
+        group_id=persisted.group_id,
+        error_message=None,
+        group_state=state_of(persisted).value,
+        group_epoch=persisted.epoch,
+        assignment_epoch=persisted.target_epoch,
+        assignor_name=preferred_assignor(persisted, rules).value,
+        members=[
+            _member(member, persisted.target.get(member_id, NOTHING), names)
+            for member_id, member in sorted(persisted.members.items())
+        ],
+    )
+
+
+def _member(
+    member: Member, target: Partitions, names: Mapping[TopicId, str]
+) -> ConsumerGroupDescribeResponseMember:
     return ConsumerGroupDescribeResponseMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
         rack_id=member.rack_id,
-        member_epoch=member.member_epoch,
+        member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=list(member.subscribed_topic_names),
-        subscribed_topic_regex=member.subscribed_topic_regex,
-        assignment=_assignment(member.assignment),
-        target_assignment=_assignment(member.target_assignment),
-        member_type=member.member_type,
+        subscribed_topic_names=sorted(member.names),
+        subscribed_topic_regex=member.regex or None,
+        assignment=_assignment(member.assigned, names),
+        target_assignment=_assignment(target, names),
+        member_type=MEMBER_TYPE_CONSUMER,
     )
 
 
-def _assignment(topics: Sequence[DescribedTopic]) -> ConsumerGroupDescribeResponseAssignment:
+def _assignment(
+    partitions: Partitions, names: Mapping[TopicId, str]
+) -> ConsumerGroupDescribeResponseAssignment:
+    """By topic name; without deleted topics, as in Kafka."""
+    known = sorted((names[topic_id], topic_id) for topic_id in partitions if topic_id in names)
     return ConsumerGroupDescribeResponseAssignment(
         topic_partitions=[
             ConsumerGroupDescribeResponseTopicPartitions(
-                topic_id=topic.topic_id, topic_name=topic.topic_name, partitions=list(topic.partitions)
+                topic_id=topic_id, topic_name=name, partitions=sorted(partitions[topic_id])
             )
-            for topic in topics
+            for name, topic_id in known
         ]
     )

@@ -1,4 +1,5 @@
-"""ConsumerGroupHeartbeat (68): v0-1.   v0 the member id is ours · v1 it is the client's, and regular expressions
+"""ConsumerGroupHeartbeat (68): v0-1.   v0 the coordinator creates member ids · v1 clients create them, and regular
+expressions
 
 Errors: the machine's (consumer/machine.py), those of every group call, and GROUP_ID_NOT_FOUND while the
 group has members of the classic protocol.
@@ -29,7 +30,7 @@ from kafscale.wire.schema.consumer_group_heartbeat import (
 )
 
 JOINING = 0
-"""The epoch of a member that asks to be let in."""
+"""The epoch of a member that joins."""
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:

@@ -1,8 +1,8 @@
 """DeleteGroups (42): v0-2.
 
-NON_EMPTY_GROUP (68) while it has members, GROUP_ID_NOT_FOUND (69) when there is none. The group goes first:
-it alone can say that nobody is in it, and nobody's offsets may go. Commits wait meanwhile (`Commits.order_lock`).
-Offsets of a group that is not there go as well, so that a deletion which was cut short can be asked for again.
+NON_EMPTY_GROUP (68) while the group has members, GROUP_ID_NOT_FOUND (69) if it does not exist. The group is deleted
+before its offsets, because only the group knows that it is empty. Commits wait meanwhile (`Commits.order_lock`).
+Offsets of a group that does not exist are deleted too, so an interrupted deletion can be repeated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def delete(context: CoordinatorContext, name: str) -> ErrorCode:
 async def _begin(
     context: CoordinatorContext, name: str
 ) -> tuple[ErrorCode, asyncio.Future[ErrorCode] | None]:
-    """What the group says, and its offsets on their way."""
+    """Deletes the group. Returns its error, and the queued delete of its offsets."""
     try:
         held = context.groups.slot(name)
         actor = context.groups.find(name)

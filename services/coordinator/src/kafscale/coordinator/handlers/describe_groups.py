@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kafscale.coordinator.classic.queries import MemberDescription, describe
+from kafscale.coordinator.classic.queries import describe
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
@@ -23,10 +23,10 @@ from kafscale.wire.schema.describe_groups import (
     encode_response,
 )
 
-NOT_FOUND_IS_TOLD_FROM = 6
+GROUP_ID_NOT_FOUND_FROM = 6
 READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
 GROUP_OPERATIONS = sum(1 << code for code in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
-"""KIP-430: what may be done with a group, as bits. Without an authorizer that is all there is, as in Kafka."""
+"""KIP-430: the operations that are allowed on a group, as bits. Without an authorizer all are allowed, as in Kafka."""
 DEAD = "Dead"
 
 
@@ -54,43 +54,25 @@ def _group(
     except GroupFailed as failed:
         return _refused(name, failed.error, failed.error.message)
     if actor is None or not context.groups.is_classic(actor) or not actor.type.exists(actor.group):
-        told = version >= NOT_FOUND_IS_TOLD_FROM
+        reported = version >= GROUP_ID_NOT_FOUND_FROM
         return DescribeGroupsResponseDescribedGroup(
             group_id=name,
             group_state=DEAD,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND if told else ErrorCode.NONE,
-            error_message=f"Group {name} not found." if told else None,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if reported else ErrorCode.NONE,
+            error_message=f"Group {name} not found." if reported else None,
         )
-    found = describe(actor.group)
-    if not room.take(sum(map(_size, found.members), ENTRY_BYTES)):
-        return _refused(name, TOO_LARGE, room.refusal)
-    return DescribeGroupsResponseDescribedGroup(
-        group_id=name,
-        error_message=None,
-        group_state=found.state,
-        protocol_type=found.protocol_type,
-        protocol_data=found.protocol,
-        members=[
-            DescribeGroupsResponseDescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=member.metadata,
-                member_assignment=member.assignment,
-            )
-            for member in found.members
-        ],
-    )
+    found = describe(name, actor.group)
+    fits = room.take(sum(map(_size, found.members), ENTRY_BYTES))
+    return found if fits else _refused(name, TOO_LARGE, room.refusal)
 
 
 def _refused(name: str, error: ErrorCode, why: str) -> DescribeGroupsResponseDescribedGroup:
     return DescribeGroupsResponseDescribedGroup(group_id=name, error_code=error, error_message=why)
 
 
-def _size(member: MemberDescription) -> int:
-    texts = (member.member_id, member.instance_id, member.client_id, member.client_host)
-    return ENTRY_BYTES + text_bytes(texts) + len(member.metadata) + len(member.assignment)
+def _size(member: DescribeGroupsResponseDescribedGroupMember) -> int:
+    texts = (member.member_id, member.group_instance_id, member.client_id, member.client_host)
+    return ENTRY_BYTES + text_bytes(texts) + len(member.member_metadata) + len(member.member_assignment)
 
 
 def text_bytes(texts: Iterable[str | None]) -> int:

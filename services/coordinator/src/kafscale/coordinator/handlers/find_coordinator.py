@@ -1,8 +1,8 @@
 """FindCoordinator (10): v0-6.   v1 key types · v4 several keys (KIP-699) · v6 share groups
 
-Names a front door, by the listener of the question and by rendezvous over the key, so that every client
-is told the same one. Groups (0) and transactions (1) are known key types; another is INVALID_REQUEST.
-COORDINATOR_NOT_AVAILABLE while no front door is registered.
+Returns a front door of the client's listener, by rendezvous hashing over the key, so every client gets the same one.
+The key types are groups (0) and transactions (1); another type is INVALID_REQUEST. COORDINATOR_NOT_AVAILABLE while no
+front door is registered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafscale.wire.schema.find_coordinator import (
 )
 
 BATCHED_FROM = 4
-NOWHERE = -1
+NO_BROKER = -1
 
 
 class KeyType(IntEnum):
@@ -68,9 +68,7 @@ def _one(
     key: str, key_type: int, listener: str | None, front_doors: Sequence[Instance]
 ) -> FindCoordinatorResponseCoordinator:
     if key_type not in (KeyType.GROUP, KeyType.TRANSACTION):
-        return _refusal(
-            key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} are not known here."
-        )
+        return _refusal(key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} are not supported.")
     brokers = brokers_on(listener, front_doors)
     if not brokers:
         return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "No front door is registered yet.")
@@ -82,5 +80,5 @@ def _one(
 
 def _refusal(key: str, error: ErrorCode, message: str) -> FindCoordinatorResponseCoordinator:
     return FindCoordinatorResponseCoordinator(
-        key=key, node_id=NOWHERE, host="", port=NOWHERE, error_code=error, error_message=message
+        key=key, node_id=NO_BROKER, host="", port=NO_BROKER, error_code=error, error_message=message
     )

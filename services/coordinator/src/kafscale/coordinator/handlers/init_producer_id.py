@@ -1,10 +1,9 @@
 """InitProducerId (22): v0-5.   v3 producer id and epoch of a producer that recovers (KIP-360)
 
-Each call without a transactional id gets a fresh id with epoch 0, also when it names the id it had: its
-sequences then start anew (KIP-360). TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional id until there are
-transactions: it ends a client at once, while most other errors are retried for ever.
-COORDINATOR_NOT_AVAILABLE when etcd gives no block of ids, or their record is damaged: none was handed out, the
-client asks again.
+Each call without a transactional id gets a new producer id with epoch 0, even if it names its present id. The
+producer's sequences then restart (KIP-360). TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional id, because
+there are no transactions yet: this error ends a client at once, while clients retry most other errors forever.
+COORDINATOR_NOT_AVAILABLE if no block of ids could be reserved, or their record is damaged. The client retries.
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ from kafscale.wire.schema.join_group import (
     encode_response,
 )
 
-MEMBER_ID_FIRST_FROM = 4
+MEMBER_ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
-TYPE_IS_TOLD_FROM = 7
-NAMED_BYTES_MAX = 200
-"""Of the client id in front of a drawn member id."""
+PROTOCOL_TYPE_FROM = 7
+ID_PREFIX_CHARS_MAX = 200
+"""Of the client id or instance id that starts a new member id."""
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
@@ -53,7 +53,7 @@ def event(request: JoinGroupRequest, meta: RequestMeta, token: Token) -> Join:
     return Join(
         token=token,
         member_id=MemberId(request.member_id) or NO_MEMBER_ID,
-        fresh_id=MemberId(f"{(instance or client_id)[:NAMED_BYTES_MAX]}-{uuid.uuid4()}"),
+        fresh_id=MemberId(f"{(instance or client_id)[:ID_PREFIX_CHARS_MAX]}-{uuid.uuid4()}"),
         protocol_type=request.protocol_type,
         protocols=tuple((each.name, each.metadata) for each in request.protocols),
         session_timeout_ms=request.session_timeout_ms,
@@ -61,19 +61,19 @@ def event(request: JoinGroupRequest, meta: RequestMeta, token: Token) -> Join:
         instance_id=None if instance is None else InstanceId(instance),
         client_id=client_id,
         client_host=client_host(meta),
-        needs_known_id=meta.api_version >= MEMBER_ID_FIRST_FROM,
+        needs_known_id=meta.api_version >= MEMBER_ID_REQUIRED_FROM,
         may_skip_assignment=meta.api_version >= SKIP_ASSIGNMENT_FROM,
     )
 
 
 def response(reply: JoinReply, version: int) -> JoinGroupResponse:
-    """Below v7 a protocol name is never null."""
+    """Below v7 the protocol name is never null."""
     name = reply.protocol_name
     return JoinGroupResponse(
         error_code=reply.error,
         generation_id=reply.generation,
         protocol_type=reply.protocol_type,
-        protocol_name=name if version >= TYPE_IS_TOLD_FROM else name or "",
+        protocol_name=name if version >= PROTOCOL_TYPE_FROM else name or "",
         leader=reply.leader,
         skip_assignment=reply.skip_assignment,
         member_id=reply.member_id,

@@ -52,7 +52,7 @@ def leavers(request: LeaveGroupRequest, version: int) -> tuple[Leaver, ...]:
 
 
 def response(reply: LeaveReply, version: int) -> LeaveGroupResponse:
-    """Before v3 the one member's error is the call's."""
+    """Before v3 the response has the error of the only member."""
     if version < BATCHED_FROM:
         return LeaveGroupResponse(error_code=reply.leavers[0].error if reply.leavers else reply.error)
     return LeaveGroupResponse(

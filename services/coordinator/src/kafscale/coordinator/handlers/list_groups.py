@@ -1,18 +1,16 @@
 """ListGroups (16): v0-5.   v4 filter by state (KIP-518) · v5 filter by type (KIP-848)
 
-The groups of this instance's slots; front doors join those of all instances. Filters ignore case, as Kafka's.
-COORDINATOR_LOAD_IN_PROGRESS while a slot is being read: a list without its groups would be a wrong one.
-COORDINATOR_NOT_AVAILABLE while others may take us for dead: the groups may be theirs.
-A group whose record cannot be read is listed all the same, in Kafka's state and type Unknown.
-INVALID_REQUEST for a list that would be larger than KAFSCALE_ANSWER_BYTES_MAX.
+Lists the groups of this instance's slots. The front door joins the answers of all instances. Filters ignore case, as
+Kafka's. COORDINATOR_LOAD_IN_PROGRESS while a slot is being read: the list would lack its groups.
+COORDINATOR_NOT_AVAILABLE while this instance's lease may have expired: another instance may own the groups. A group
+whose record cannot be read is listed with Kafka's state and type Unknown. INVALID_REQUEST for a list that would be
+larger than KAFSCALE_ANSWER_BYTES_MAX.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafscale.coordinator.classic.queries import describe
-from kafscale.coordinator.consumer.machine import state_of
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
@@ -27,11 +25,11 @@ from kafscale.wire.schema.list_groups import (
     encode_response,
 )
 
-CLASSIC, CONSUMER = "classic", "consumer"  # as a Kafka broker spells them
+CLASSIC, CONSUMER = "classic", "consumer"  # in a Kafka broker's spelling
 CONSUMER_PROTOCOL_TYPE = "consumer"
 UNKNOWN = "Unknown"
 LISTED_BYTES = 64
-"""Of one group on the wire, beside its name and what its members call their protocol."""
+"""Of one group on the wire, without its name and its protocol type."""
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
@@ -70,16 +68,12 @@ def _unreadable(name: str) -> ListGroupsResponseListedGroup:
 
 def _listed(context: CoordinatorContext, actor: AnyActor) -> ListGroupsResponseListedGroup:
     if context.groups.is_classic(actor):
-        found = describe(actor.group)
-        return ListGroupsResponseListedGroup(
-            group_id=actor.name,
-            protocol_type=found.protocol_type,
-            group_state=found.state,
-            group_type=CLASSIC,
-        )
+        protocol_type, group_type = actor.group.protocol_type or "", CLASSIC
+    else:
+        protocol_type, group_type = CONSUMER_PROTOCOL_TYPE, CONSUMER
     return ListGroupsResponseListedGroup(
         group_id=actor.name,
-        protocol_type=CONSUMER_PROTOCOL_TYPE,
-        group_state=state_of(actor.group.persisted).value,
-        group_type=CONSUMER,
+        protocol_type=protocol_type,
+        group_state=context.groups.state_of(actor),
+        group_type=group_type,
     )

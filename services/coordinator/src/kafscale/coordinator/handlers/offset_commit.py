@@ -1,17 +1,16 @@
 """OffsetCommit (8): v0-10.   v1 members, time of commit · v2-4 retention · v6 leader epochs · v7 static members
 · v9 member epochs · v10 topic ids
 
-The group says whether the member may commit, then the offsets are written, then they are acknowledged. They
-go into the group's line in the order of their arrival. One that is too old is not let in: its client has
-turned to another front door, and may have committed there since.
+The group checks whether the member may commit. Then the offsets are written, and then acknowledged. Commits of a group
+are queued in order of arrival. A commit that has expired is not queued: its client uses another front door by now, and
+may have committed there since.
 
-Version 0 wrote to ZooKeeper once; here there is one store, and it is a commit without a member: refused while
-the group has members, as from any stranger. The time in version 1 is taken at its word, past or to come, as Kafka
-did until 4: the retention counts from it, and who wants to keep an offset longer dates it later.
-While etcd is too full for what is committed (`runtime/etcd_space.py`) it is COORDINATOR_NOT_AVAILABLE, and the
-client commits again: first offsets with metadata, later all.
-Errors: the machine's for every partition; by partition UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID for
-an id), OFFSET_METADATA_TOO_LARGE; those of every group call.
+Version 0 once wrote to ZooKeeper. Here it is a commit without a member, which is refused while the group has members.
+The timestamp of version 1 is used as it is, as in Kafka before 4: the retention counts from it.
+While etcd is too full (`runtime/etcd_space.py`), the answer is COORDINATOR_NOT_AVAILABLE and the client retries. This
+first affects offsets with metadata, later all offsets.
+Errors: the machine's for every partition; UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID for an id) or
+OFFSET_METADATA_TOO_LARGE for a partition; those of every group call.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ TOPIC_IDS_FROM = 10
 MISSING_GROUPS_FROM = 9
 DEFAULT_RETENTION = -1
 LATEST_MS = 2**63 - 1
-"""The last time that can be written: a retention may ask for a later one."""
+"""The latest expiry that can be stored."""
 NOW = -1
 SMALL_METADATA_CHARS = 64
 
@@ -57,8 +56,8 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         version = inbound.meta.api_version
         request = decode_request(inbound.body, version)
         async with context.commits.order_lock(request.group_id):
-            answer, offsets = await _judged(context, request, version)
-            written = await _let_in(context, inbound, request, offsets)
+            answer, offsets = await _checked(context, request, version)
+            written = await _write(context, inbound, request, offsets)
         error = written if isinstance(written, ErrorCode) else await written
         if error is not ErrorCode.NONE:
             for topic in answer.topics:
@@ -69,21 +68,21 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
     return offset_commit
 
 
-async def _judged(
+async def _checked(
     context: CoordinatorContext, request: OffsetCommitRequest, version: int
 ) -> tuple[OffsetCommitResponse, dict[TopicPartition, CommittedOffset]]:
-    """What is wrong with single partitions, and the offsets with which nothing is."""
+    """The answer with the errors of single partitions, and the valid offsets."""
     answer = OffsetCommitResponse()
     offsets: dict[TopicPartition, CommittedOffset] = {}
     now_ms = context.clock.wall_ms()
     topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
     for asked in request.topics:
         topic = await topics.find(asked.name, asked.topic_id)
-        told = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
-        answer.topics.append(told)
+        answered_topic = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
+        answer.topics.append(answered_topic)
         for partition in asked.partitions:
             error = _refusal(context, topic, partition)
-            told.partitions.append(
+            answered_topic.partitions.append(
                 OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
             )
             if not isinstance(topic, ErrorCode) and error is ErrorCode.NONE:
@@ -95,7 +94,7 @@ async def _judged(
 def _refusal(
     context: CoordinatorContext, topic: Topic | ErrorCode, partition: OffsetCommitRequestPartition
 ) -> ErrorCode:
-    if topic is ErrorCode.KAFKA_STORAGE_ERROR:  # on which Java's consumer throws; this one it sends again
+    if topic is ErrorCode.KAFKA_STORAGE_ERROR:  # Java's consumer throws on it, but retries on this error
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if isinstance(topic, ErrorCode):
         return topic
@@ -118,13 +117,13 @@ def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, now_ms: 
     )
 
 
-async def _let_in(
+async def _write(
     context: CoordinatorContext,
     inbound: InboundRequest,
     request: OffsetCommitRequest,
     offsets: dict[TopicPartition, CommittedOffset],
 ) -> ErrorCode | asyncio.Future[ErrorCode]:
-    """The group's refusal, or the offsets on their way into etcd."""
+    """The group's error, or the queued write of the offsets."""
     version = inbound.meta.api_version
     try:
         actor = context.groups.committing(request.group_id)
@@ -147,7 +146,7 @@ async def _let_in(
 
 
 def _need_room(context: CoordinatorContext, group: str, offsets: Collection[CommittedOffset]) -> None:
-    """Small metadata is taken as long as offsets are: Kafka Streams puts its stream time there."""
+    """Small metadata is accepted as long as offsets are, because Kafka Streams stores its stream time in it."""
     metadata = [len(offset.metadata) for offset in offsets]
     use = Use.NEW if max(metadata, default=0) > SMALL_METADATA_CHARS else Use.KNOWN
     context.groups.need_room(use, sum(metadata) + len(group) * len(offsets), len(offsets))

@@ -49,12 +49,12 @@ async def _delete(context: CoordinatorContext, request: OffsetDeleteRequest) -> 
         refusal = classic.offset_delete_refusal(actor.group)
         if refusal is not ErrorCode.NONE:
             return OffsetDeleteResponse(error_code=refusal)
-    answer, where = await _judged(context, request, actor)
+    answer, where = await _checked(context, request, actor)
     error = await context.commits.delete(actor.held, request.group_id, where)
     return answer if error is ErrorCode.NONE else OffsetDeleteResponse(error_code=error)
 
 
-async def _judged(
+async def _checked(
     context: CoordinatorContext, request: OffsetDeleteRequest, actor: AnyActor
 ) -> tuple[OffsetDeleteResponse, list[TopicPartition]]:
     subscribed = _subscribed(context, actor)
@@ -62,8 +62,8 @@ async def _judged(
     topics = TopicLookup(context.topics)
     for asked in request.topics:
         topic = await topics.find(asked.name)
-        told = OffsetDeleteResponseTopic(name=asked.name)
-        answer.topics.append(told)
+        answered_topic = OffsetDeleteResponseTopic(name=asked.name)
+        answer.topics.append(answered_topic)
         for partition in asked.partitions:
             index = partition.partition_index
             if isinstance(topic, ErrorCode):
@@ -75,12 +75,14 @@ async def _judged(
             else:
                 error = ErrorCode.NONE
                 where.append((topic.topic_id, index))
-            told.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
+            answered_topic.partitions.append(
+                OffsetDeleteResponsePartition(partition_index=index, error_code=error)
+            )
     return answer, where
 
 
 def _subscribed(context: CoordinatorContext, actor: AnyActor) -> frozenset[str] | None:
-    """None: it cannot be told, so every topic counts as subscribed."""
+    """None: unknown, so every topic counts as subscribed."""
     if context.groups.is_classic(actor):
         return classic.subscribed_topics(actor.group)
     return consumer.subscribed_topics(actor.group)

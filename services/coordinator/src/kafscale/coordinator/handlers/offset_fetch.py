@@ -1,16 +1,15 @@
 """OffsetFetch (9): v0-10.   v2 all topics · v5 leader epochs · v7 require_stable · v8 several groups · v9 member epochs
 · v10 topic ids
 
-An offset that was never committed is -1 without error, of a group that nobody knows as well (never
-GROUP_ID_NOT_FOUND: clients stop at it). In v0 it is -1 with UNKNOWN_TOPIC_OR_PARTITION, as the protocol guide
-says: every Kafka that had v0 answered so, and what speaks v0 takes that for "none", but might seek to a bare -1.
-Offsets are read from etcd with proof that the slot is still ours.
-Those of a group whose record cannot be read are told all the same, only its members are not checked.
-Without transactions every offset is stable. A group's error stands at its partitions in v0-1, above from v2.
-UNSTABLE_OFFSET_COMMIT for a partition whose offset or whose topic's record cannot be read: consumers wait and ask
-again, while -1 would have them begin anew and lose their place. A commit in its place heals an offset.
-INVALID_REQUEST for a group whose offsets do not fit into the answer any more.
-Never COORDINATOR_NOT_AVAILABLE: Java's consumer throws on it, and takes NOT_COORDINATOR for what it is.
+An offset that was never committed is -1 without an error, also for an unknown group (never GROUP_ID_NOT_FOUND, at
+which clients stop). In v0 it is -1 with UNKNOWN_TOPIC_OR_PARTITION, as in the protocol guide and every Kafka with v0:
+clients of v0 read this as no offset, but might seek to -1 without the error. Each read of etcd proves that this
+instance still owns the slot. If a group's record cannot be read, its offsets are returned, and only its members are
+not checked. Without transactions every offset is stable. A group's error is in its partitions in v0-1, and above them
+from v2. UNSTABLE_OFFSET_COMMIT for a partition whose offset or topic record cannot be read: consumers wait and retry,
+while -1 would make them start over. A new commit replaces an unreadable offset. INVALID_REQUEST for a group whose
+offsets do not fit into the answer. Never COORDINATOR_NOT_AVAILABLE, on which Java's consumer throws; NOT_COORDINATOR
+makes it retry.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             groups = [await _group(reading, asked) for asked in _once(request.groups)]
             return answered(inbound, OffsetFetchResponse(groups=groups), encode_response)
         found = await _group(reading, _as_group(request))
-        return answered(inbound, _alone(found, version), encode_response)
+        return answered(inbound, _single_group(found, version), encode_response)
 
     return offset_fetch
 
@@ -87,7 +86,7 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _once(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
-    """Each group once, with all topics that it was named with, under the first's member."""
+    """Each group once, with all topics that the request names for it, and with the first member."""
     found: dict[str, OffsetFetchRequestGroup] = {}
     for asked in groups:
         known = found.setdefault(asked.group_id, asked)
@@ -97,7 +96,7 @@ def _once(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestG
 
 
 def _topics_once(topics: Sequence[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
-    """Each topic once, and each of its partitions."""
+    """Each topic once, with each of its partitions once."""
     found: dict[tuple[str, bytes], dict[int, None]] = {}
     for asked in topics:
         found.setdefault((asked.name, asked.topic_id), {}).update(dict.fromkeys(asked.partition_indexes))
@@ -122,7 +121,7 @@ async def _group(reading: _Reading, asked: OffsetFetchRequestGroup) -> OffsetFet
             error = ErrorCode.NOT_COORDINATOR
         answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
         if reading.version < GROUP_ERRORS_ABOVE_FROM:
-            answer.topics = [_same(topic, error) for topic in asked.topics or ()]
+            answer.topics = [_refused(topic, error) for topic in asked.topics or ()]
         return answer
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
@@ -146,7 +145,7 @@ async def _offsets(context: CoordinatorContext, asked: OffsetFetchRequestGroup) 
 
 
 def _reserve(room: AnswerRoom, offsets: Collection[Found | None]) -> None:
-    """For a topic's partitions. Raises GroupFailed."""
+    """Reserves room in the answer for a topic's partitions. Raises GroupFailed."""
     metadata = sum(len(found.metadata.encode()) for found in offsets if isinstance(found, CommittedOffset))
     if not room.take((1 + len(offsets)) * ENTRY_BYTES + metadata):
         raise GroupFailed(TOO_LARGE)
@@ -159,9 +158,9 @@ async def _topic(
     if topic is ErrorCode.COORDINATOR_NOT_AVAILABLE:
         raise GroupFailed(topic)
     if topic is ErrorCode.UNKNOWN_TOPIC_ID:
-        return _same(asked, topic)
+        return _refused(asked, topic)
     if topic is ErrorCode.KAFKA_STORAGE_ERROR:
-        return _same(asked, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return _refused(asked, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     none = ErrorCode.NONE
     if reading.version < NO_OFFSET_IS_NO_ERROR_FROM:
         none = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -177,7 +176,7 @@ async def _topic(
     )
 
 
-def _same(asked: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
+def _refused(asked: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
@@ -189,7 +188,7 @@ def _same(asked: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchRespo
 
 
 async def _all(reading: _Reading, offsets: Offsets) -> list[OffsetFetchResponseTopics]:
-    """Every offset of a topic that is there."""
+    """Every offset of every existing topic."""
     _reserve(reading.room, offsets.values())
     lookup = TopicLookup(reading.context.topics, by_id=True)
     topics: dict[bytes, OffsetFetchResponseTopics] = {}
@@ -199,15 +198,17 @@ async def _all(reading: _Reading, offsets: Offsets) -> list[OffsetFetchResponseT
             raise GroupFailed(topic)
         if isinstance(topic, ErrorCode):
             continue
-        told = topics.setdefault(topic_id, OffsetFetchResponseTopics(name=topic.name, topic_id=topic_id))
-        told.partitions.append(_partition(index, offset))
+        answered_topic = topics.setdefault(
+            topic_id, OffsetFetchResponseTopics(name=topic.name, topic_id=topic_id)
+        )
+        answered_topic.partitions.append(_partition(index, offset))
     return list(topics.values())
 
 
 def _partition(
     index: int, offset: Found | None, none: ErrorCode = ErrorCode.NONE
 ) -> OffsetFetchResponsePartitions:
-    """`none` goes with an offset that was never committed."""
+    """`none`: the error for an offset that was never committed."""
     if offset is None:
         return OffsetFetchResponsePartitions(
             partition_index=index, committed_offset=NO_OFFSET, error_code=none
@@ -226,8 +227,8 @@ def _partition(
     )
 
 
-def _alone(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
-    """The shape up to v7: one group, at the top."""
+def _single_group(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
+    """The response up to v7, which has one group."""
     return OffsetFetchResponse(
         error_code=group.error_code if version >= GROUP_ERRORS_ABOVE_FROM else ErrorCode.NONE,
         topics=[

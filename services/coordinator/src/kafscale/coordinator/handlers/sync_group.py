@@ -1,7 +1,7 @@
 """SyncGroup (14): v0-5.   v3 static members (KIP-345) · v5 protocol type and name are checked (KIP-559)
 
 Waits for the leader's assignment. Errors: the machine's (classic/sync.py), those of every group call, and
-UNKNOWN_MEMBER_ID for a group that is not there.
+UNKNOWN_MEMBER_ID for a group that does not exist.
 """
 
 from __future__ import annotations
