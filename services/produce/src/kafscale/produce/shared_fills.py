@@ -14,12 +14,12 @@ from kafscale.storage.heads import Seg
 
 
 class SharedFills:
-    """Of one partition in one epoch. `shared` None: nothing is kept."""
+    """Of one partition in one epoch."""
 
     __slots__ = ("_shared", "_written")
 
-    def __init__(self, shared: SharedCache | None) -> None:
-        self._shared = shared
+    def __init__(self, shared: SharedCache) -> None:
+        self._shared: SharedCache | None = shared  # None: the epoch is over
         self._written: dict[int, Fill] = {}  # by base offset; their bytes are reserved
 
     def uploaded(self, put: PutObject, etag: str) -> None:
