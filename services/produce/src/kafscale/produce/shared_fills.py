@@ -1,7 +1,8 @@
 """Committed segments on their way into the shared cache.
 
-A segment's bytes are kept from its PUT, which tells the etag, to its commit: only what is committed is put there, and
-no acknowledgement waits for it. A segment that was found in the store instead of being written is left to readers.
+A segment's bytes are kept from its PUT, which returns the etag, to its commit. Only committed segments are put into the
+cache, and no acknowledgement waits for that. A segment that was found in the store instead of being written is left to
+readers.
 """
 
 from __future__ import annotations

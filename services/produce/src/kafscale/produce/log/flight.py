@@ -96,7 +96,7 @@ class OpenBuffer:
 
 
 class Stage(Enum):
-    """Where one object of a flight stands.
+    """The stage of one object of a flight.
 
     IDLE → PUTTING; PUTTING → DONE on success, ASKING on a failed condition, PUT_LATER when unknown;
     ASKING → DONE (it is ours), PUTTING (nothing there, or an older epoch's), ASK_LATER when unknown.

@@ -125,13 +125,13 @@ class StepDownReason(Enum):
 
     FENCED = auto()  # a newer epoch holds the head or an object name
     TOPIC_DELETED = auto()  # the head is gone
-    FOREIGN_OBJECT = auto()  # somebody else's object stands at our name: alarm, a person must look
+    FOREIGN_OBJECT = auto()  # an object of another program has our name: alarm, a person must look
     STORE_FULL = auto()
     STORE_REFUSED = auto()
     STORE_UNAVAILABLE = auto()  # for longer than upload_give_up_ms
     COMMIT_REJECTED = auto()  # etcd refused the request as such: our bug, or our rights
     DAMAGED = auto()  # what etcd keeps of the partition cannot be read: alarm, a person must look
-    ORDERED = auto()  # the shell said so: memory pressure, owner record changed, shutdown
+    ORDERED = auto()  # the shell asked for it: memory pressure, owner record changed, shutdown
     RELEASED = auto()  # handed over
 
     @property
@@ -280,7 +280,7 @@ class SealWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """These segments are committed at `revision`: tell the tail feed and the caches. No answer."""
+    """These segments are committed at `revision`: the caches may have them. No answer."""
 
     segments: tuple[Seg, ...]
     next: int

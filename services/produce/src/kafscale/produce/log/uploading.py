@@ -1,10 +1,10 @@
 """Uploads of sealed segments: conditional PUTs, and what a failed condition means.
 
 The name of a segment depends on its base offset alone, so writers of several epochs may meet at
-one. The epoch decides: `If-None-Match` at first; when something is there, HEAD tells whose it is.
+one. The epoch decides: `If-None-Match` at first; if an object is there, HEAD shows whose it is.
 Ours (by attempt id): an earlier PUT of ours won. An older epoch's: an orphan that can never be
 committed any more, replaced with `If-Match` of exactly that etag. Our epoch's or a newer one's: we
-are fenced. Nobody's we know: refuse, a person must look. Every loop 412 → HEAD → PUT needs another
+are fenced. An unknown program's: refuse, a person must look. Every loop 412 → HEAD → PUT needs another
 foreign request to arrive in between, so it ends.
 """
 
@@ -34,7 +34,7 @@ _BACKOFF_DOUBLINGS_MAX = 10
 
 
 class Claimant(Enum):
-    """Whose object stands at our name."""
+    """Whose object has our name."""
 
     NOBODY = auto()
     ME = auto()

@@ -103,7 +103,7 @@ class PartitionWriter:
         return self._intake.open.bytes + self._uploads.bytes_held  # that one fills, those on their way
 
     def opens(self, record_set: memoryview | None, zstd_allowed: bool) -> Opening | None:
-        """What of a record set should be opened, beside the event loop, before it is appended."""
+        """What of a record set should be opened, outside the event loop, before it is appended."""
         if not self._limits.opens_records or self._state is not State.SERVING:
             return None
         return self._intake.opens(record_set, self._limits, self.bytes_held, zstd_allowed)
