@@ -19,8 +19,17 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from kafscale.produce.log.batches import Rejection
-from kafscale.produce.log.flight import Flight, Waiter, Waiters
-from kafscale.produce.log.model import Action, CommitHead, MetaWrite, PartitionId, Reply, Token
+from kafscale.produce.log.flight import Flight
+from kafscale.produce.log.model import (
+    Action,
+    CommitHead,
+    MetaWrite,
+    PartitionId,
+    Reply,
+    Token,
+    Waiter,
+    Waiters,
+)
 from kafscale.produce.log.producers import SnapshotWork
 from kafscale.storage.etcd.client import Compare, Put, Range, Txn
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, EpochStart, Head, Seg, encode_head

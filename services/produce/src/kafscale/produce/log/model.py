@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
-from kafscale.produce.log.flush import FlushLimits
+from kafscale.produce.log.flush import NEVER, FlushLimits
 from kafscale.produce.log.producers import SnapshotWork
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, TopicId
@@ -57,6 +57,42 @@ class PartitionId:
     topic: str
     topic_id: TopicId
     partition: int
+
+
+class Waiter(NamedTuple):
+    """A request that this flight's commit will answer."""
+
+    token: Token
+    base_offset: int
+    log_append_time_ms: int
+    deadline_ms: int
+
+
+class Waiters:
+    """Requests of one buffer, with their earliest deadline at hand."""
+
+    __slots__ = ("deadline_ms", "items")
+
+    def __init__(self) -> None:
+        self.items: list[Waiter] = []
+        self.deadline_ms = NEVER
+
+    def add(self, waiter: Waiter) -> None:
+        self.items.append(waiter)
+        if waiter.deadline_ms < self.deadline_ms:
+            self.deadline_ms = waiter.deadline_ms
+
+    def take_expired(self, mono_ms: int) -> list[Waiter]:
+        if self.deadline_ms > mono_ms:
+            return []
+        expired = [waiter for waiter in self.items if waiter.deadline_ms <= mono_ms]
+        self.items = [waiter for waiter in self.items if waiter.deadline_ms > mono_ms]
+        self.deadline_ms = min((waiter.deadline_ms for waiter in self.items), default=NEVER)
+        return expired
+
+    def take_all(self) -> list[Waiter]:
+        taken, self.items, self.deadline_ms = self.items, [], NEVER
+        return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.checkpoints import Checkpoints
 from kafscale.produce.log.contents import Contents, Opening
-from kafscale.produce.log.flight import Flight, Waiter, Waiters
+from kafscale.produce.log.flight import Flight, Uploads
 from kafscale.produce.log.flush import NEVER, FlushPolicy
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import Answers, CheckpointPlan, Ledger, Outcome, Sent
@@ -46,10 +46,11 @@ from kafscale.produce.log.model import (
     StepDownReason,
     SteppedDown,
     Token,
+    Waiter,
+    Waiters,
 )
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.sequences import Repeat
-from kafscale.produce.log.uploading import Uploads
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
 
@@ -157,8 +158,7 @@ class PartitionWriter:
                 self._seal(now)
 
     def _doubt(self, token: Token, deadline_ms: int) -> None:
-        """A gap, if this writer is still the owner."""
-        self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms))
+        self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms))  # a gap, if still owned
 
     def _repeat(self, token: Token | None, known: Repeat, deadline_ms: int) -> None:
         """What has its offsets already shares the outcome of the original: that of its last batch."""
