@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kafscale.produce.log.flight import Flight, Waiter
+from kafscale.produce.log.flight import Claimant, Flight, Uploads
 from kafscale.produce.log.ledger import Answers, Outcome
-from kafscale.produce.log.model import CommitHead, FoundObject, Instant, Part, PutObject, Reply
+from kafscale.produce.log.model import CommitHead, FoundObject, Instant, Part, PutObject, Reply, Waiter
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork
-from kafscale.produce.log.uploading import Claimant, Uploads
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode

@@ -2,7 +2,7 @@
 
 Pure. The laws: a claim is one compare-and-swap on the head and raises the epoch, which alone is the
 fence; every other compare only keeps claimers polite (a live owner is never robbed). The head and
-the small owner record beside it are written in the same transaction, so no reader sees them differ.
+the small owner record are written in the same transaction, so no reader sees them differ.
 Any set of ready nodes that two instances agree on gives them the same plan, without a leader.
 """
 
@@ -66,7 +66,7 @@ def owner_gone(keyspace: Keyspace, role: str, owner: str) -> Compare:
 class Grounds(Enum):
     """Why a claim is polite."""
 
-    FIRST = auto()  # nobody has had it
+    FIRST = auto()  # it never had an owner
     UNOWNED = auto()
     HANDED_OVER = auto()  # released with handoff_to naming this node
     MINE = auto()  # an epoch reset, or the owner is an earlier boot of this node
@@ -78,8 +78,8 @@ def grounds(
     owner: str, handoff_to: str, *, me: str, live: Collection[str], ready: Collection[int]
 ) -> Grounds | None:
     """What entitles `me` to claim, or None. `live` holds the ids of the role's live instances, `ready` the nodes
-    that take work. A promise to a node that takes none (it drains, or starts anew) keeps nobody away: it will not
-    claim, and it may live for as long as its drain lasts."""
+    that take work. A promise to a node that takes none (it drains, or starts anew) keeps no other node away: it
+    will not claim, and it may live for as long as its drain lasts."""
     mine = node_of(me)
     if not owner:
         if not handoff_to:
@@ -94,7 +94,7 @@ def grounds(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One prepared claim: the nested transaction, and the head that stands when it succeeds."""
+    """One prepared claim: the nested transaction, and the head that it writes."""
 
     topic: Topic
     partition: int
@@ -120,7 +120,7 @@ class Lost:
     head: Head | None
     revision: int  # mod_revision of that head, 0 without one
     topic_revision: int  # mod_revision of the topic's key, 0 when it is gone
-    head_lost: bool = False  # there is none, and what is written with each claim stands
+    head_lost: bool = False  # there is none, but keys exist that each claim writes with it
 
 
 def build_claim(
@@ -149,7 +149,7 @@ def build_claim(
         assert head is not None, "an owner without a head"
         compares.append(owner_gone(keyspace, ROLE, head.owner))
     if head is None:
-        # A head that is gone while these stand was lost, and its log with it: nobody may begin another over it.
+        # A head that is gone while these exist was lost, and its log with it: no instance may begin another log.
         compares += (
             Compare(key, "version", "=", 0) for key in (keyspace.owner(topic.topic_id, partition), meta_key)
         )

@@ -60,7 +60,7 @@ def decode_slot(data: bytes) -> Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotClaim:
-    """One prepared claim: the transaction, and the record that stands when it succeeds."""
+    """One prepared claim: the transaction, and the record that it writes."""
 
     slot_id: SlotId
     slot: Slot
@@ -78,7 +78,7 @@ class SlotWon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLost:
-    """The compare failed. What stands there instead; revision 0 and None when there is nothing."""
+    """The compare failed. What is there instead; revision 0 and None when there is nothing."""
 
     slot: Slot | None
     revision: int
@@ -121,7 +121,7 @@ def build_slot_release(
 ) -> Txn:
     """Give the slot away: it keeps its epoch, and the node in `handoff_to` ("" for any) may claim at once.
 
-    A failure has read what stands there (`slot_in`): the released record, if an earlier try was applied.
+    A failure has read what is there (`slot_in`): the released record, if an earlier try was applied.
     """
     key = keyspace.slot_claim(slot_id)
     released = Slot(epoch=slot.epoch, handoff_to=handoff_to)
@@ -133,7 +133,7 @@ def build_slot_release(
 
 
 def slot_fence(keyspace: Keyspace, slot_id: SlotId, revision: int) -> Compare:
-    """Holds while nobody has claimed or released the slot since `revision`."""
+    """Holds while no instance has claimed or released the slot since `revision`."""
     return Compare(keyspace.slot_claim(slot_id), "mod", "=", revision)
 
 

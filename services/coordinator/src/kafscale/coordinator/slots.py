@@ -2,8 +2,8 @@
 
 The laws. A slot is served from the moment its groups were read under a confirmed claim until it is
 released or seen lost; every write under it compares the claim's revision, so a view that is out of date
-costs an error and never an offset. A live owner is never robbed; whoever rendezvous hashing over the
-READY coordinators prefers has the slot in the end. Giving a slot away is: stop answering, then release;
+costs an error and never an offset. A live owner is never robbed; the coordinator that rendezvous hashing
+over the READY ones prefers has the slot in the end. Giving a slot away is: stop answering, then release;
 what was written before is what the next owner reads.
 """
 
@@ -70,7 +70,7 @@ class Tenant(Protocol):
         """The slot is ours and these are its groups; serve them."""
 
     def lose(self, slot_id: SlotId) -> None:
-        """It is ours no more: answer NOT_COORDINATOR to whoever waits, forget everything."""
+        """It is ours no more: answer NOT_COORDINATOR to waiting requests, forget everything."""
 
 
 def slot_table(etcd: EtcdClient, keyspace: Keyspace) -> PrefixView[SlotSeen]:
@@ -83,7 +83,7 @@ def _seen(kv: KeyValue) -> SlotSeen:
     try:
         return SlotSeen(decode_slot(kv.value), kv.mod_revision)
     except CorruptValue as error:
-        log.error("a slot's record is damaged and claimed anew", key=repr(kv.key), why=str(error))
+        log.error("slot record damaged, claimed again", key=repr(kv.key), why=str(error))
         return SlotSeen(Slot(epoch=0), kv.mod_revision)
 
 
@@ -232,12 +232,12 @@ class Slots:
         )
         answer = await world.committer.ask(claim.txn, key=world.keyspace.slot_claim(slot_id))
         if not isinstance(answer, Settled):
-            log.error("a claim was refused by etcd", slot=slot_id, why=answer.reason)
+            log.error("claim refused by etcd", slot=slot_id, why=answer.reason)
             return
         try:
             found = read_slot_claim(claim, answer.result, answer.revision)
         except UnreadableValue:
-            return  # nor won: the view will tell of it
+            return  # nor won: the view will show it
         if isinstance(found, SlotWon):
             held = self._held[slot_id] = Held(slot_id, found.slot, found.revision)
             await self._load(held)
@@ -253,7 +253,7 @@ class Slots:
             try:
                 found = await self._world.etcd.prefix(prefix, page_keys=KEYS_PER_PAGE)
             except EtcdError as error:
-                log.info("groups of a slot not read, again", slot=held.slot_id, why=str(error))
+                log.info("groups of slot not read", slot=held.slot_id, why=str(error))
                 await asyncio.sleep(LOAD_RETRY_S)
                 continue
             if self._held.get(held.slot_id) is held:

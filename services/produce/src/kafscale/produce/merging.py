@@ -1,10 +1,10 @@
-"""Merges of a partition's old manifests, beside its checkpoints and never in their way.
+"""Merges a partition's old manifests. A merge runs in parallel to checkpoints and never delays one.
 
-The laws. No checkpoint waits for a merge: one that is done goes into the next checkpoint, and one that cannot be done,
-because a manifest is missing, damaged or too slow to come, leaves the list longer and nothing else. Its chunks are set
-apart for a while and the list is merged around them (`plan_merge` has the bound). A merged manifest is uploaded after
-meta was read, and named only while meta has the `gc_seq` of that reading and lists the chunks as they were: whoever
-condemns objects raises `gc_seq` before he deletes. What is not named after all is left to the collector of orphans.
+The laws. No checkpoint waits for a merge. A merge that is done goes into the next checkpoint. If a manifest is
+missing, damaged or too slow to arrive, the list stays longer and nothing else happens. Its chunks are set apart for a
+while, and the list is merged around them (`plan_merge` has the bound). A merged manifest is uploaded after meta was
+read. Meta names it only while meta has the `gc_seq` of that reading and lists the same chunks, because a job that
+deletes objects raises `gc_seq` first. A manifest that meta never names is left to the collector of orphans.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Merges:
                 ref = await self._merged(id_, chunks, plan.level)
         except (StoreError, UnreadableValue, TimeoutError) as error:
             self._metrics.merges_failed.inc()
-            log.error("manifests cannot be merged", topic=id_.topic, partition=id_.partition, why=repr(error))
+            log.error("manifests not merged", topic=id_.topic, partition=id_.partition, why=repr(error))
             until_ms = self._clock.now_ms() + APART_MS
             self._apart.setdefault(key, {}).update((chunk.key, until_ms) for chunk in chunks)
         else:

@@ -3,7 +3,7 @@
 Converting opens every record, so it runs in a thread and the event loop keeps its turns. One request is converted at
 a time, and all enter their partitions in the order in which they came: within a connection's lane none passes another.
 What waits is bounded by admission, which counts these requests CONVERTED_COPIES times; what comes out of one
-set's wrappers by the codec. A request that nobody waits for any more, or whose deadline has passed, is not
+set's wrappers by the codec. A request whose client has stopped waiting, or whose deadline has passed, is not
 converted. Everything behind this line sees record batches only.
 
 A set may hold batches (magic 2) even so: as Kafka does, we take them in any version. Both in one set is

@@ -1,4 +1,4 @@
-"""Requests to append whose records must be opened first (`log.contents`), in their order and beside the event loop.
+"""Requests to append whose records must be opened first (`log.contents`), in their order and outside the event loop.
 
 The law: what the records of one client cost is paid by requests of the same kind. Codecs work in threads of their own;
 what Python has to look at is done in pieces, one for each turn of the loop (`pieces`). Record sets that hold little if

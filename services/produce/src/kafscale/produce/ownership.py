@@ -194,7 +194,7 @@ class Ownership:
             try:
                 outcome = await self._claim_once(partition)
             except EtcdError as error:
-                log.info("claim could not read the head", partition=repr(partition), error=str(error))
+                log.info("head not read for claim", partition=repr(partition), error=str(error))
                 outcome = NotWon.AGAIN
             if isinstance(outcome, Won):
                 return outcome
@@ -251,8 +251,8 @@ class Ownership:
         return None
 
     async def _recovered(self, id_: PartitionId, won: Won) -> ProducerTable | None:
-        """None: the head is another's by now, and what it named was his to drop. Raises LogDamaged only for what
-        the head and the meta of now name."""
+        """None: another instance has the head by now, and may have deleted what it named. Raises LogDamaged only
+        for objects that the current head and meta name."""
         for left in reversed(range(LOOKS_MAX)):
             try:
                 check_meta(won.head.tail, won.meta)

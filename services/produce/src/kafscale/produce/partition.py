@@ -126,7 +126,7 @@ class Partition:
         self._spans = SegmentSpans()
         self._requests = Requests(self.key, tools.append_order, tools.budget, self._spans)
         self._held: deque[Request] = deque()
-        self._fills = SharedFills(tools.shared)
+        self._fills = SharedFills(tools.shared) if tools.shared is not None else None
         self._unread: deque[Request] = deque()  # in order; the first is being opened
         self._behind: list[Request] = []  # to be refused, in the next drive
         self.producers = ProducerTable()
@@ -297,7 +297,8 @@ class Partition:
         metrics = self._tools.metrics
         if isinstance(done, Published):
             metrics.committed(self.id.topic, done.segments, self._tools.clock.wall_ms())
-            self._fills.committed(done.segments)
+            if self._fills is not None:
+                self._fills.committed(done.segments)
             return
         metrics.checkpoints.inc()
         if done.old_snap_key:
@@ -314,7 +315,8 @@ class Partition:
     def _stepped_down(self, reason: StepDownReason) -> None:
         self.phase = Phase.GONE
         self.producers.leave()
-        self._fills.close()
+        if self._fills is not None:
+            self._fills.close()
         self._tools.pump.forget(self)
         self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
         if reason is not StepDownReason.RELEASED:
@@ -347,7 +349,8 @@ class Partition:
         else:
             now = tools.now()
             tools.metrics.put_seconds.observe((now.mono_ms - started_ms) / 1000)
-            self._fills.uploaded(action, etag)
+            if self._fills is not None:
+                self._fills.uploaded(action, etag)
             writer.upload_done(base, part, etag, now)
         tools.pump.touch(self)
 

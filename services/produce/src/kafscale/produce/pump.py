@@ -3,8 +3,8 @@
 The law: whatever arrived in one turn is seen together. Sixty-four requests that came in one frame,
 or four commits that one answer settled, cost one pass over their partition and share its flush.
 
-A drive that raises is our bug, and leaves actions that were taken and not performed: nobody would ever do them,
-nor drive the partitions behind it. It ends the process, as it would from a task; the log is what etcd says.
+A drive that raises is our bug. It leaves actions that were taken and will never be performed, and partitions that
+are not driven. So it ends the process, as it would from a task; the log is what etcd says.
 """
 
 from __future__ import annotations

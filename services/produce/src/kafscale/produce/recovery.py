@@ -58,7 +58,7 @@ class Recovery:
             snapshot = await self._decoded(head.snap_key, decode_snapshot)
         table = await asyncio.to_thread(ProducerTable.restore, snapshot, self._bounds)
         start = head.snap_offset
-        known_gone = meta.swept  # what stands under such a name now is nothing that was ever committed
+        known_gone = meta.swept  # an object with such a name now was never committed
         listed = await self._listed(head, meta, start)
         segments = [seg for seg in listed if seg.end > max(start, known_gone)]
         await self._replay(id_, segments, meta.log_start, table)

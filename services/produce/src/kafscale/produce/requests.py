@@ -41,7 +41,7 @@ class Caller(Protocol):
     def settle(self, slot: int, reply: Reply) -> None: ...
 
     @property
-    def abandoned(self) -> bool: ...  # nobody reads the answer any more
+    def abandoned(self) -> bool: ...  # no client reads the answer any more
 
 
 class Request(NamedTuple):
@@ -55,7 +55,7 @@ class Request(NamedTuple):
     zstd_allowed: bool
 
     def given_up(self, now_ms: int) -> bool:
-        """What nobody waits for any more must not be appended late."""
+        """A request whose client has stopped waiting must not be appended late."""
         return self.caller.abandoned or self.deadline_ms < now_ms
 
 
@@ -108,7 +108,7 @@ class Requests:
         self._budget = budget
         self._spans = spans
         self._open: dict[int, Request] = {}
-        self._grown: dict[int, int] = {}  # → bytes held beside those that came
+        self._grown: dict[int, int] = {}  # → bytes held in addition to those that came
         self._token = 0
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Requests:
         return request
 
     def hold(self, request: Request, contents: Contents) -> Contents:
-        """Batches that were compressed anew are held until the answer, beside those that came: if there is memory."""
+        """Batches that were compressed again are held until the answer, with those that came: if there is memory."""
         size = len(contents.recompressed or b"")
         if not self._budget.reserve(size):
             return NO_MEMORY

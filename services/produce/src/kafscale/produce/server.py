@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.gates import Admission, AppendOrder, LaneOrder, UnknownTopics
@@ -37,8 +38,7 @@ from kafscale.wire.apis import ApiKey
 ROLE = "produce"
 
 
-def fresh_id() -> bytes:
-    return os.urandom(16)
+fresh_id = partial(os.urandom, 16)
 
 
 @asynccontextmanager

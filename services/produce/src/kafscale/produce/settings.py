@@ -1,4 +1,4 @@
-"""The settings of the produce service, beside those that every service shares. Values only."""
+"""The settings of the produce service, in addition to those that every service shares. Values only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Committed segments on their way into the shared cache.
 
-A segment's bytes are kept from its PUT, which tells the etag, to its commit: only what is committed is put there, and
-no acknowledgement waits for it. A segment that was found in the store instead of being written is left to readers.
+A segment's bytes are kept from its PUT, which returns the etag, to its commit. Only committed segments are put into the
+cache, and no acknowledgement waits for that. A segment that was found in the store instead of being written is left to
+readers.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from kafscale.storage.heads import Seg
 
 
 class SharedFills:
-    """Of one partition in one epoch. `shared` None: nothing is kept."""
+    """Of one partition in one epoch."""
 
     __slots__ = ("_shared", "_written")
 
-    def __init__(self, shared: SharedCache | None) -> None:
-        self._shared = shared
+    def __init__(self, shared: SharedCache) -> None:
+        self._shared: SharedCache | None = shared  # None: the epoch is over
         self._written: dict[int, Fill] = {}  # by base offset; their bytes are reserved
 
     def uploaded(self, put: PutObject, etag: str) -> None:

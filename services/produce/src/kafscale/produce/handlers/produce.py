@@ -63,7 +63,7 @@ class OpenRequest:
         "_response",
         "_revision",
         "_status",
-        "_told",
+        "_replied",
         "deadline_ms",
         "lanes",
         "zstd_allowed",
@@ -81,7 +81,7 @@ class OpenRequest:
         self._revision = 0
         self._status = ReplyStatus.FINAL
         self._answered = message.acks != 0
-        self._told = False
+        self._replied = False
         self.lanes: list[tuple[TopicId, int] | None] = []
         self.deadline_ms = now_ms + min(max(message.timeout_ms, 0), TIMEOUT_MAX_MS)
         self.zstd_allowed = request.meta.api_version >= VERSION_ZSTD
@@ -103,12 +103,12 @@ class OpenRequest:
         self._reserved = size
 
     def placed(self) -> None:
-        """Every partition was found. With acks=0 only what its writer objects to in this turn can be told."""
+        """Every partition was found. With acks=0 only an error that its writer finds in this turn can be answered."""
         if not self._answered:
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._reply_unasked)
 
-    def _tell(self) -> None:
-        self._told = True
+    def _reply_unasked(self) -> None:
+        self._replied = True
         if any(part.error_code for part in self._parts):
             self._reply()
         else:
@@ -147,8 +147,8 @@ class OpenRequest:
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._status = ReplyStatus.NOT_OWNER
             lane = self.lanes[slot] if slot < len(self.lanes) else None
-            # A front door that is not told would never raise the lane's epoch.
-            if lane is not None and (self._answered or not self._told):
+            # A front door without an answer would never raise the lane's epoch.
+            if lane is not None and (self._answered or not self._replied):
                 self._handler.refused(self._request, lane)
 
     def _finish(self) -> None:

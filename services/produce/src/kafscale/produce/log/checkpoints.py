@@ -1,4 +1,4 @@
-"""When the head's tail is moved into a manifest, and what the producer snapshot beside it holds.
+"""When the head's tail is moved into a manifest, and what the producer snapshot that goes with it holds.
 
 A plan is made from the committed head alone. The shell uploads it while commits go on; the
 transaction takes its turn in the ledger like any commit. At most one plan is under way, and a plan
@@ -6,7 +6,7 @@ that failed is forgotten: the next one is made anew, because an object may only 
 transaction whose compared meta revision was read before its upload began.
 
 Compaction replaces only what manifests list. So in a compacted topic (`Limits.tail_rest_ms`) segments do not rest in
-the tail until there are many: all but the newest leave it as soon as nobody has written for a second, not more often
+the tail until there are many: all but the newest leave it as soon as no record was written for a second, not more often
 than every AGAIN_MS, and when writes never pause after `tail_rest_ms`. So they do at a hand-over.
 """
 

@@ -8,7 +8,7 @@ another one is decompressed and compressed, and no record in it is touched, so o
 producer's.
 
 All of it costs far more than an append, and a small batch may hold a great deal. So the work is in parts, for a caller
-that has an event loop to do beside it: `unpack` and `pack` are long calls into codecs, which let other threads run;
+that has an event loop: `unpack` and `pack` are long calls into codecs, which let other threads run;
 `steps` is Python, a portion at a time. There is no state: what is found is true of the bytes, whenever they are
 appended.
 """

@@ -12,7 +12,7 @@ wherever requests are small and CPU is short.
 
 A store that bills its requests has a budget of segments per second, which all partitions of an instance share
 (`FlushBudget`). Then the due time only asks for a place in the budget, once for each buffer. The buffer is sealed with
-the grant, or without one `budget_linger_max_ms` after its first batch. A buffer that is full asks nobody.
+the grant, or without one `budget_linger_max_ms` after its first batch. A full buffer needs no grant.
 
 `settings.limits_of` fills `FlushLimits` from the settings and the topic; services/produce/README.md lists the knobs.
 """
@@ -187,7 +187,7 @@ class FlushBudget(Generic[K]):
         return granted
 
     def next_due_ms(self, now_ms: int) -> int | None:
-        """When `due` will have somebody to name; None while nobody waits."""
+        """When `due` will name a partition; None while none waits."""
         if not self._waiting or self._rate is None:
             return None
         self._fill(now_ms)

@@ -7,9 +7,9 @@ next one compares.
 
 When etcd answers "the head is another", the head that refused the transaction shows whether an earlier send of it was
 applied (`judge_commit`). Evidence, in this order: the commit's attempt id; the epoch history, by which an offset
-inside my epoch was committed by me and nobody else. `Answers.acknowledge` is called for committed offsets only, and
-names the real offset. `Answers.fail` carries a code that means "certainly not appended", or REQUEST_TIMED_OUT, the
-only answer to an unknown outcome.
+inside my epoch was committed by me and by no other writer. `Answers.acknowledge` is called for committed offsets
+only, and names the real offset. `Answers.fail` carries a code that means "certainly not appended", or
+REQUEST_TIMED_OUT, the only answer to an unknown outcome.
 """
 
 from __future__ import annotations
@@ -19,8 +19,17 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from kafscale.produce.log.batches import Rejection
-from kafscale.produce.log.flight import Flight, Waiter, Waiters
-from kafscale.produce.log.model import Action, CommitHead, MetaWrite, PartitionId, Reply, Token
+from kafscale.produce.log.flight import Flight
+from kafscale.produce.log.model import (
+    Action,
+    CommitHead,
+    MetaWrite,
+    PartitionId,
+    Reply,
+    Token,
+    Waiter,
+    Waiters,
+)
 from kafscale.produce.log.producers import SnapshotWork
 from kafscale.storage.etcd.client import Compare, Put, Range, Txn
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, EpochStart, Head, Seg, encode_head
@@ -176,7 +185,7 @@ def head_txn(keyspace: Keyspace, id_: PartitionId, action: CommitHead) -> Txn:
 class Outcome(Enum):
     COMMITTED = auto()
     ABSENT = auto()  # definitely not committed, and no late copy can be
-    UNKNOWABLE = auto()  # the evidence is gone; the requests must not be told a failure
+    UNKNOWABLE = auto()  # the evidence is gone; the requests must not be answered with a failure
 
 
 def judge_commit(sent: Head, base: int, current: Head | None, *, ambiguous: bool) -> Outcome:
@@ -243,7 +252,7 @@ class Answers:
             self._actions.append(Reply(token=token, error=why.error, message=why.message, faults=why.faults))
 
     def decide(self, sent: Sent, outcome: Outcome, revision: int) -> None:
-        """The transaction that ended the epoch: what its requests are told."""
+        """Answers the requests of the transaction that ended the epoch."""
         self.fail(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for flight in sent.flights:
             waiters = flight.waiters.take_all()

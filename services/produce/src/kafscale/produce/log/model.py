@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
-from kafscale.produce.log.flush import FlushLimits
+from kafscale.produce.log.flush import NEVER, FlushLimits
 from kafscale.produce.log.producers import SnapshotWork
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, TopicId
@@ -57,6 +57,42 @@ class PartitionId:
     topic: str
     topic_id: TopicId
     partition: int
+
+
+class Waiter(NamedTuple):
+    """A request that this flight's commit will answer."""
+
+    token: Token
+    base_offset: int
+    log_append_time_ms: int
+    deadline_ms: int
+
+
+class Waiters:
+    """Requests of one buffer, with their earliest deadline at hand."""
+
+    __slots__ = ("deadline_ms", "items")
+
+    def __init__(self) -> None:
+        self.items: list[Waiter] = []
+        self.deadline_ms = NEVER
+
+    def add(self, waiter: Waiter) -> None:
+        self.items.append(waiter)
+        if waiter.deadline_ms < self.deadline_ms:
+            self.deadline_ms = waiter.deadline_ms
+
+    def take_expired(self, mono_ms: int) -> list[Waiter]:
+        if self.deadline_ms > mono_ms:
+            return []
+        expired = [waiter for waiter in self.items if waiter.deadline_ms <= mono_ms]
+        self.items = [waiter for waiter in self.items if waiter.deadline_ms > mono_ms]
+        self.deadline_ms = min((waiter.deadline_ms for waiter in self.items), default=NEVER)
+        return expired
+
+    def take_all(self) -> list[Waiter]:
+        taken, self.items, self.deadline_ms = self.items, [], NEVER
+        return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +161,13 @@ class StepDownReason(Enum):
 
     FENCED = auto()  # a newer epoch holds the head or an object name
     TOPIC_DELETED = auto()  # the head is gone
-    FOREIGN_OBJECT = auto()  # somebody else's object stands at our name: alarm, a person must look
+    FOREIGN_OBJECT = auto()  # an object of another program has our name: alarm, a person must look
     STORE_FULL = auto()
     STORE_REFUSED = auto()
     STORE_UNAVAILABLE = auto()  # for longer than upload_give_up_ms
     COMMIT_REJECTED = auto()  # etcd refused the request as such: our bug, or our rights
     DAMAGED = auto()  # what etcd keeps of the partition cannot be read: alarm, a person must look
-    ORDERED = auto()  # the shell said so: memory pressure, owner record changed, shutdown
+    ORDERED = auto()  # the shell asked for it: memory pressure, owner record changed, shutdown
     RELEASED = auto()  # handed over
 
     @property
@@ -280,7 +316,7 @@ class SealWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """These segments are committed at `revision`: tell the tail feed and the caches. No answer."""
+    """These segments are committed at `revision`: the caches may have them. No answer."""
 
     segments: tuple[Seg, ...]
     next: int

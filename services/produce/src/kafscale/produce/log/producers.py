@@ -11,12 +11,12 @@ sequence 0; sequences wrap after 2^31-1. An unknown producer may start anywhere:
 expired, and a fatal error to a client that did nothing wrong is worse than an unchecked first batch.
 
 A client makes as many producer ids as it likes, so the table is bounded, by itself and together with the others of
-the process (`producer_budget`). The producers are in the order of their last batches; who was silent longest is
-forgotten first, and is unknown from then on. A batch that is on its way to its commit is never forgotten: its repeat
-would be appended beside it. Where only such ones are left, a batch that needs room is refused instead. So is one of a
-producer that has IN_FLIGHT_MAX batches on their way to their commit: it would take the room of all others, and each
-repeat is looked for among them. Beside those a producer has its five newest, and while a snapshot is being stored what
-was committed meanwhile.
+the process (`producer_budget`). The producers are in the order of their last batches. The producer that was silent
+longest is forgotten first, and is unknown from then on. A batch that is on its way to its commit is never forgotten:
+its repeat would be appended a second time. If only such batches are left, a batch that needs room is refused. So is a
+batch of a producer that has IN_FLIGHT_MAX batches on their way to their commit: it would take the room of all others,
+and each repeat is looked for among them. A producer also has its five newest committed batches and, while a snapshot
+is being stored, the batches that were committed meanwhile.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from kafscale.wire.errors import ErrorCode
 
 _EVERYTHING = 1 << 63
 PRODUCER_BYTES = 400
-"""What a producer takes in memory beside its batches, its part of a snapshot included; measured."""
+"""Memory of a producer without its batches, with its part of a snapshot; measured."""
 BATCH_BYTES = 260
 IN_FLIGHT_MAX = 1_000
 """Batches of one producer in one partition without a commit. Clients with idempotence have five requests in flight."""
@@ -357,7 +357,7 @@ class ProducerTable:
 
 
 class SnapshotWork:
-    """A snapshot of a table at `offset`, made a step at a time so that nobody waits for the whole of it.
+    """A snapshot of a table at `offset`, made a step at a time, so that no request waits for the whole of it.
 
     `left_out` are the producers that expired.
     """
@@ -374,6 +374,6 @@ class SnapshotWork:
         return self._table.renew_parts(self.offset)
 
     def data(self) -> bytes | None:
-        """After the last step: the snapshot as it is stored, or None where it would hold nobody."""
+        """After the last step: the snapshot as it is stored, or None if it would hold no producer."""
         parts = self._table.parts()
         return encode_snapshot(self.offset, parts) if parts else None

@@ -22,7 +22,7 @@ from dataclasses import replace
 from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.checkpoints import Checkpoints
 from kafscale.produce.log.contents import Contents, Opening
-from kafscale.produce.log.flight import Flight, Waiter, Waiters
+from kafscale.produce.log.flight import Flight, Uploads
 from kafscale.produce.log.flush import NEVER, FlushPolicy
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import Answers, CheckpointPlan, Ledger, Outcome, Sent
@@ -46,10 +46,11 @@ from kafscale.produce.log.model import (
     StepDownReason,
     SteppedDown,
     Token,
+    Waiter,
+    Waiters,
 )
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.sequences import Repeat
-from kafscale.produce.log.uploading import Uploads
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
 
@@ -103,7 +104,7 @@ class PartitionWriter:
         return self._intake.open.bytes + self._uploads.bytes_held  # that one fills, those on their way
 
     def opens(self, record_set: memoryview | None, zstd_allowed: bool) -> Opening | None:
-        """What of a record set should be opened, beside the event loop, before it is appended."""
+        """What of a record set should be opened, outside the event loop, before it is appended."""
         if not self._limits.opens_records or self._state is not State.SERVING:
             return None
         return self._intake.opens(record_set, self._limits, self.bytes_held, zstd_allowed)
@@ -157,8 +158,7 @@ class PartitionWriter:
                 self._seal(now)
 
     def _doubt(self, token: Token, deadline_ms: int) -> None:
-        """A gap, if this writer is still the owner."""
-        self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms))
+        self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms))  # a gap, if still owned
 
     def _repeat(self, token: Token | None, known: Repeat, deadline_ms: int) -> None:
         """What has its offsets already shares the outcome of the original: that of its last batch."""
