@@ -1,6 +1,7 @@
 """Generates libs/wire/src/kafscale/wire/schema from tools/wire_schema: one module per API.
 
-To add an API, add its line to APIS; its definition file is there already (tools/extract_schema.py).
+An API has a module as soon as the front door has a file for it in `handlers`. The definitions of all of Kafka's APIs
+are there already (tools/extract_schema.py).
 """
 
 from __future__ import annotations
@@ -14,45 +15,12 @@ from tools.wiregen.module import module_source
 
 DEFINITIONS = ROOT / "tools/wire_schema"
 TARGET = ROOT / "libs/wire/src/kafscale/wire/schema"
-APIS = (
-    "produce",
-    "fetch",
-    "list_offsets",
-    "metadata",
-    "find_coordinator",
-    "api_versions",
-    "create_topics",
-    "delete_topics",
-    "init_producer_id",
-    "offset_for_leader_epoch",
-    "describe_configs",
-    "alter_configs",
-    "create_partitions",
-    "incremental_alter_configs",
-    "join_group",
-    "sync_group",
-    "heartbeat",
-    "leave_group",
-    "offset_commit",
-    "offset_fetch",
-    "offset_delete",
-    "describe_groups",
-    "list_groups",
-    "delete_groups",
-    "consumer_group_heartbeat",
-    "consumer_group_describe",
-    "delete_records",
-    "describe_cluster",
-    "describe_log_dirs",
-    "describe_producers",
-    "describe_topic_partitions",
-    "elect_leaders",
-    "list_config_resources",
-    "list_partition_reassignments",
-    "describe_acls",
-    "create_acls",
-    "delete_acls",
-)
+HANDLERS = ROOT / "services/frontdoor/src/kafscale/frontdoor/handlers"
+
+
+def served() -> list[str]:
+    """The APIs that the front door has a file for."""
+    return sorted(path.stem for path in HANDLERS.glob("*.py") if path.stem != "__init__")
 
 
 def index_source(apis: list[Api]) -> str:
@@ -78,7 +46,7 @@ def module_of(api_key: int) -> ModuleType:
 
 def sources() -> dict[Path, str]:
     """Every file of the package with the text it must have."""
-    apis = [load(DEFINITIONS / f"{name}.json") for name in APIS]
+    apis = [load(DEFINITIONS / f"{name}.json") for name in served()]
     files = {TARGET / f"{api.module}.py": module_source(api) for api in apis}
     files[TARGET / "__init__.py"] = index_source(apis)
     return files

@@ -346,6 +346,13 @@ ROWS: Mapping[int, Row] = {
     44: Row(configs, topic),
     46: Row(reassignments, topic),
     47: Row(lambda world, _: {"group_id": world.group, **on_partition(world)}, offsets),
+    48: Row(
+        lambda _, __: {
+            "components": [{"entity_type": "user", "match_type": 2, "match": None}],
+            "strict": False,
+        },
+        nothing,
+    ),
     60: Row(lambda _, __: {"include_cluster_authorized_operations": True, "endpoint_type": 1}, nothing),
     61: Row(lambda world, _: {"topics": [{"name": world.topic, "partition_indexes": [0]}]}, topic),
     68: Row(beat, topic),

@@ -223,7 +223,7 @@ def test_log_dirs_tell_each_partitions_bytes(stage: Stage, topic: str) -> None:
 
 
 NOT_SERVED = {
-    "kafka-configs --describe --entity-type users": "DESCRIBE_CLIENT_QUOTAS",
+    "kafka-configs --describe --entity-type users": "DESCRIBE_USER_SCRAM_CREDENTIALS",
     "kafka-metadata-quorum describe --status": "DESCRIBE_QUORUM",
     "kafka-features upgrade --feature metadata.version=7": "UPDATE_FEATURES",
     "kafka-transactions list": "LIST_TRANSACTIONS",

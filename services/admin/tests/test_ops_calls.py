@@ -9,6 +9,7 @@ from kafscale.admin.handlers import (
     create_acls,
     delete_acls,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_log_dirs,
     describe_topic_partitions,
@@ -25,6 +26,7 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_acls as create_acls_schema
 from kafscale.wire.schema import delete_acls as delete_acls_schema
 from kafscale.wire.schema import describe_acls as acls_schema
+from kafscale.wire.schema import describe_client_quotas as quotas_schema
 from kafscale.wire.schema import describe_cluster as cluster_schema
 from kafscale.wire.schema import describe_log_dirs as dirs_schema
 from kafscale.wire.schema import describe_topic_partitions as pages_schema
@@ -312,3 +314,47 @@ async def test_without_an_authorizer_security_is_disabled(admin: Admin, version:
     gone = (await admin.ask(delete_acls, delete_acls_schema, filters, version)).filter_results
     assert [(each.error_code, each.matching_acls) for each in gone] == [(disabled, [])]
     assert {each.error_message for each in (*made, *gone)} == {"No Authorizer is configured."}
+
+
+# --- DescribeClientQuotas ----------------------------------------------------------------------
+
+
+def matching(*components: tuple[str, int, str | None]) -> quotas_schema.DescribeClientQuotasRequest:
+    """A filter: for each component its entity type, match type and match."""
+    return quotas_schema.DescribeClientQuotasRequest(
+        components=[quotas_schema.DescribeClientQuotasRequestComponent(*each) for each in components]
+    )
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize(
+    "components", [(), (("user", 0, "alice"), ("client-id", 1, None)), (("ip", 2, None),)], ids=len
+)
+async def test_no_quota_is_set(
+    admin: Admin, version: int, components: tuple[tuple[str, int, str | None], ...]
+) -> None:
+    answer = await admin.ask(describe_client_quotas, quotas_schema, matching(*components), version)
+    assert (answer.error_code, answer.error_message, answer.entries) == (0, None, [])
+
+
+@pytest.mark.parametrize(
+    ("components", "why"),
+    [
+        ([("", 2, None)], "Invalid empty entity type."),
+        (
+            [("user", 0, "a"), ("user", 0, "b")],
+            "Entity type user cannot appear more than once in the filter.",
+        ),
+        ([("user", 0, None)], "Request specified MATCH_TYPE_EXACT, but set match string to null."),
+        ([("user", 1, "a")], "Request specified MATCH_TYPE_DEFAULT, but also specified a match string."),
+        ([("user", 2, "a")], "Request specified MATCH_TYPE_SPECIFIED, but also specified a match string."),
+        ([("user", 3, None)], "Unknown match type 3"),
+        ([("ip", 2, None), ("client-id", 2, None)], "Invalid entity filter component combination; "),
+    ],
+)
+async def test_a_filter_of_quotas_that_kafka_refuses_is_refused_in_its_words(
+    admin: Admin, components: list[tuple[str, int, str | None]], why: str
+) -> None:
+    answer = await admin.ask(describe_client_quotas, quotas_schema, matching(*components), 1)
+    assert (answer.error_code, answer.entries) == (ErrorCode.INVALID_REQUEST, None)
+    assert answer.error_message.startswith(why)

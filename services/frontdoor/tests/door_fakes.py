@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.lanes import LaneKey
-from kafscale.frontdoor.routes import Backend
 from kafscale.runtime.stream.frame import Reply, ReplyStatus, RequestMeta
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
@@ -23,12 +23,14 @@ def topic_id(number: int) -> TopicId:
     return TopicId(number.to_bytes(16, "big"))
 
 
-def instance(role: Backend, node_id: int, boot: str = "a", *, ready: bool = True) -> Instance:
+def instance(
+    role: Backend, node_id: int, boot: str = "a", *, ready: bool = True, address: str = ""
+) -> Instance:
     return Instance(
         role=role.value,
         node_id=node_id,
         boot_id=boot,
-        address=f"{role.value}-{node_id}-{boot}",
+        address=address or f"{role.value}-{node_id}-{boot}",
         state=InstanceState.READY if ready else InstanceState.DRAINING,
     )
 

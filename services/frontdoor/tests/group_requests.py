@@ -6,7 +6,7 @@ from typing import Any
 
 from door_fakes import Sent
 from door_harness import Cluster, FakeClient
-from kafscale.frontdoor.routes import Backend
+from kafscale.frontdoor.api import Backend
 from kafscale.storage.slots import slot_of
 from kafscale.wire.schema import (
     consumer_group_heartbeat,

@@ -9,11 +9,12 @@ import pytest
 from door_harness import Cluster, FakeClient, settled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kafscale.frontdoor.routes import ROWS, Backend, Status
+from kafscale.frontdoor.api import Backend
+from kafscale.frontdoor.apis import SERVED
 from kafscale.wire.headers import encode_request_header
 from kafscale.wire.schema import fetch, produce
 
-KEYS = [int(row.key) for row in ROWS if row.status is Status.SERVED]
+KEYS = list(SERVED)
 
 
 def served(cluster: Cluster) -> None:
@@ -87,8 +88,7 @@ def test_bodies_of_any_bytes_do_no_harm(data: st.DataObject) -> None:
     requests = []
     for _ in range(8):
         key = data.draw(st.sampled_from([0, 0, 1, 1, *KEYS]))
-        low, high = next((row.version_min, row.version_max) for row in ROWS if int(row.key) == key)
-        version = data.draw(st.integers(low, high))
+        version = data.draw(st.integers(*SERVED[key].versions))
         requests.append((key, version, mangled(data, real_body(key, version))))
     asyncio.run(survives(requests))
 

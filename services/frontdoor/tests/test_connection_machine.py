@@ -243,7 +243,7 @@ def test_a_closed_connection_names_what_to_abandon() -> None:
 
 
 def test_after_a_request_with_a_large_answer_nothing_is_parsed_until_the_answer_has_gone() -> None:
-    connection = Connection(Limits(), alone=lambda header: header.api_key == MUCH)
+    connection = Connection(Limits(), alone=(MUCH,))
     first, much = connection.receive(frame(3, 1, 1) + frame(MUCH, 1, 2) + frame(3, 1, 3), 0)
     assert isinstance(first, Request)
     assert isinstance(much, Request)
@@ -278,7 +278,7 @@ class Pipelined(RuleBasedStateMachine):
                 unsent_bytes_max=self.UNSENT_MAX,
             ),
             silent=lambda header, _: header.api_key == 0,
-            alone=lambda header: header.api_key == MUCH,
+            alone=(MUCH,),
         )
         self.sent = 0
         self.much: list[int] = []

@@ -6,8 +6,8 @@ from struct import pack
 
 import pytest
 from door_harness import Cluster, FakeClient, settled, until
+from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.pace import PaceLimits
-from kafscale.frontdoor.routes import Backend
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import (
     describe_cluster,

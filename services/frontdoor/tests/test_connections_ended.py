@@ -5,11 +5,12 @@ import weakref
 
 import pytest
 from door_harness import Cluster, settled
-from kafscale.frontdoor.routes import BY_KEY, Backend, Status
+from kafscale.frontdoor.api import Backend
+from kafscale.frontdoor.apis import SERVED
 from kafscale.runtime.stream.frame import ReplyStatus
 
 
-@pytest.mark.parametrize("key", sorted(key for key, row in BY_KEY.items() if row.status is Status.SERVED))
+@pytest.mark.parametrize("key", list(SERVED))
 async def test_a_connection_that_has_ended_is_gone_at_once_without_the_collector(key: int) -> None:
     """Who sends rubbish on ten thousand connections must not fill memory until the next collection."""
     async with Cluster.running() as cluster:
@@ -18,7 +19,7 @@ async def test_a_connection_that_has_ended_is_gone_at_once_without_the_collector
         gc.disable()
         try:
             client = cluster.client()
-            client.ask(key, BY_KEY[key].version_max, b"\xff")
+            client.ask(key, SERVED[key].versions[1], b"\xff")
             await settled()
             for stream in cluster.streams.values():
                 for sent in stream.sent:

@@ -1,13 +1,13 @@
 """Everything but records: ApiVersions, forwarded calls, and what clients get when a service is away."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
 from door_fakes import FakeStream
 from door_harness import Cluster, FakeClient, settled, until
+from kafscale.frontdoor.api import Backend, NotServed
+from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED
 from kafscale.frontdoor.forwarding import LOSSES_MAX
-from kafscale.frontdoor.routes import BY_KEY, ROWS, Backend, Status
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
@@ -61,10 +61,8 @@ async def test_what_is_not_served_is_listed_as_not_offered(cluster: Cluster) -> 
     await settled()
     response = api_versions.decode_response(client.answers[0].body, 4)
     shown = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
-    assert shown == {
-        int(row.key): (row.version_min, row.version_max) if row.status is Status.SERVED else (-1, -1)
-        for row in ROWS
-    }
+    offered = {key: api.versions for key, api in SERVED.items()}
+    assert shown == offered | {int(api.key): (-1, -1) for api in (*DEFERRED, *REFUSED)}
     assert shown[ApiKey.PRODUCE] == (0, 13)
     assert shown[ApiKey.ADD_PARTITIONS_TO_TXN] == (-1, -1)
 
@@ -79,10 +77,10 @@ async def test_a_software_name_that_kafka_would_refuse_is_refused(
     assert api_versions.decode_response(client.answers[0].body, 3).error_code == code
 
 
-@pytest.mark.parametrize("key", [int(row.key) for row in ROWS if row.status is not Status.SERVED])
-async def test_an_api_that_is_not_served_ends_the_connection(cluster: Cluster, key: int) -> None:
+@pytest.mark.parametrize("api", [*DEFERRED, *REFUSED], ids=lambda api: api.name)
+async def test_an_api_that_is_not_served_ends_the_connection(cluster: Cluster, api: NotServed) -> None:
     client = cluster.client()
-    client.ask(key, BY_KEY[key].version_max, b"\0" * 8)
+    client.ask(int(api.key), api.versions[1], b"\0" * 8)
     assert client.hung_up
 
 
@@ -90,7 +88,8 @@ async def test_a_version_below_ours_gets_the_error_in_its_own_shape(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of ours has such a version left, so one is taken from it."""
-    monkeypatch.setitem(BY_KEY, 2, replace(BY_KEY[2], version_min=1))
+    served = cluster.door.gateway._served
+    monkeypatch.setitem(served, 2, served[2]._replace(version_min=1))  # type: ignore[arg-type]
     topics = [list_offsets.ListOffsetsRequestTopic("t", [list_offsets.ListOffsetsRequestPartition(7)])]
     client = cluster.client()
     client.ask(2, 0, joined(list_offsets.encode_request(list_offsets.ListOffsetsRequest(topics=topics), 0)))
@@ -235,7 +234,7 @@ async def test_without_the_service_the_client_gets_an_error_on_which_it_tries_ag
 ) -> None:
     monkeypatch.setattr("kafscale.frontdoor.forwarding.WAIT_MS_MAX", 10)
     message, code = EMPTY_ANSWERS[key]
-    version = 3 if key == 10 else BY_KEY[key].version_max
+    version = 3 if key == 10 else SERVED[key].versions[1]
     client = cluster.client()
     client.ask(key, version, joined(SCHEMAS[key].encode_request(message, version)))  # type: ignore[attr-defined]
     await until(lambda: bool(client.answers))

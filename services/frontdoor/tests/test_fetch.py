@@ -3,8 +3,8 @@
 import pytest
 from door_fakes import Sent
 from door_harness import NODES, Cluster, FakeClient, settled, split_over_two, until
+from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.handlers.fetch import max_wait_ms
-from kafscale.frontdoor.routes import Backend
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import fetch

@@ -7,7 +7,7 @@ import pytest
 from door_fakes import Sent
 from door_harness import Cluster, settled, until
 from group_requests import ONE, THREE, TWO, answered, ask, coordinators, sent_to
-from kafscale.frontdoor.routes import BY_KEY
+from kafscale.frontdoor.apis import SERVED
 from kafscale.wire.schema import (
     consumer_group_describe,
     delete_groups,
@@ -18,7 +18,7 @@ from kafscale.wire.schema import (
 
 KEYS = (9, 15, 42, 69)
 BATCHED = [(9, v) for v in (8, 9, 10)] + [
-    (key, version) for key in KEYS[1:] for version in range(BY_KEY[key].version_max + 1)
+    (key, version) for key in KEYS[1:] for version in range(SERVED[key].versions[1] + 1)
 ]
 UNAVAILABLE, NOT_COORDINATOR = 15, 16
 
@@ -102,7 +102,7 @@ async def test_each_coordinator_is_asked_for_its_groups_and_the_answer_is_in_the
 @pytest.mark.parametrize("key", KEYS)
 async def test_what_else_a_request_says_is_in_every_share(cluster: Cluster, key: int) -> None:
     coordinators(cluster, g1=1, g2=2)
-    version = BY_KEY[key].version_max
+    version = SERVED[key].versions[1]
     ask(cluster.client(), key, version, request_of(key, [ONE, TWO]))
     for sent in (*sent_to(cluster, 1), *sent_to(cluster, 2)):
         share = module_of(key).decode_request(sent.body, version)
@@ -113,7 +113,7 @@ async def test_what_else_a_request_says_is_in_every_share(cluster: Cluster, key:
 async def test_groups_of_one_coordinator_pass_unread(cluster: Cluster, key: int) -> None:
     coordinators(cluster, g1=2, g2=2)
     client = cluster.client()
-    version = BY_KEY[key].version_max
+    version = SERVED[key].versions[1]
     body = ask(client, key, version, request_of(key, [ONE, TWO]))
     (sent,) = sent_to(cluster, 2)
     assert sent.body == body
@@ -128,7 +128,7 @@ async def test_a_group_without_coordinator_has_the_error_and_the_others_their_an
 ) -> None:
     coordinators(cluster, g1=1, g3=2)
     client = cluster.client()
-    ask(client, key, BY_KEY[key].version_max, request_of(key, [TWO, ONE, THREE]))
+    ask(client, key, SERVED[key].versions[1], request_of(key, [TWO, ONE, THREE]))
     tell(sent_to(cluster, 1)[0], 0)
     tell(sent_to(cluster, 2)[0], 0)
     await settled()
@@ -153,7 +153,7 @@ async def test_a_lost_share_costs_its_own_groups_alone_and_is_not_sent_again(
 ) -> None:
     coordinators(cluster, g1=1, g2=2)
     client = cluster.client()
-    ask(client, key, BY_KEY[key].version_max, request_of(key, [ONE, TWO]))
+    ask(client, key, SERVED[key].versions[1], request_of(key, [ONE, TWO]))
     sent_to(cluster, 1)[0].lose(sent=True)
     cluster.slots.set(ONE, "2/a")
     tell(sent_to(cluster, 2)[0], 0)
@@ -166,7 +166,7 @@ async def test_a_lost_share_costs_its_own_groups_alone_and_is_not_sent_again(
 async def test_a_share_that_was_not_sent_is_told_from_one_that_was_lost(cluster: Cluster, key: int) -> None:
     coordinators(cluster, g1=1, g2=2)
     client = cluster.client()
-    ask(client, key, BY_KEY[key].version_max, request_of(key, [ONE, TWO]))
+    ask(client, key, SERVED[key].versions[1], request_of(key, [ONE, TWO]))
     sent_to(cluster, 1)[0].lose(sent=False)
     sent_to(cluster, 2)[0].lose(sent=True)
     await settled()
@@ -197,7 +197,7 @@ async def test_a_client_that_leaves_withdraws_every_share(cluster: Cluster) -> N
 async def test_a_group_named_twice_is_answered_once(cluster: Cluster, key: int) -> None:
     coordinators(cluster, g1=1, g2=2)
     client = cluster.client()
-    ask(client, key, BY_KEY[key].version_max, request_of(key, [ONE, TWO, ONE, TWO]))
+    ask(client, key, SERVED[key].versions[1], request_of(key, [ONE, TWO, ONE, TWO]))
     tell(sent_to(cluster, 1)[0], 3, groups=[ONE])
     sent_to(cluster, 2)[0].reply(b"\xff")
     await settled()
@@ -231,7 +231,7 @@ async def test_nonsense_from_one_coordinator_costs_its_own_groups_alone(cluster:
 async def test_no_groups_are_no_entries(cluster: Cluster, key: int) -> None:
     coordinators(cluster, g1=1)
     client = cluster.client()
-    ask(client, key, BY_KEY[key].version_max, request_of(key, []))
+    ask(client, key, SERVED[key].versions[1], request_of(key, []))
     await settled()
     assert entries_of(key, answered(client)) == []
 
@@ -239,5 +239,5 @@ async def test_no_groups_are_no_entries(cluster: Cluster, key: int) -> None:
 @pytest.mark.parametrize("key", KEYS)
 async def test_a_batch_that_cannot_be_read_ends_the_connection(cluster: Cluster, key: int) -> None:
     client = cluster.client()
-    client.ask(key, BY_KEY[key].version_max, b"\xff\xff")
+    client.ask(key, SERVED[key].versions[1], b"\xff\xff")
     assert client.hung_up

@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 from door_fakes import FakeStream
 from door_harness import Cluster, FakeClient, settled
+from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.outlets import FRESH_MS
 from kafscale.frontdoor.refusals import REQUEST_BYTES_MAX
-from kafscale.frontdoor.routes import BY_KEY, LARGE, Backend
 from kafscale.wire.schema import describe_groups, metadata, offset_for_leader_epoch
 
 MIB = 1 << 20
@@ -45,10 +45,6 @@ def held_bytes(cluster: Cluster) -> int:
 def topic_errors(client: FakeClient) -> list[int]:
     (answer,) = client.answers
     return [topic.error_code for topic in metadata.decode_response(answer.body, 9).topics]
-
-
-def test_every_large_answer_is_of_an_api_that_is_served() -> None:
-    assert set(BY_KEY) >= LARGE
 
 
 async def test_a_connection_has_one_large_answer_at_a_time(small: Cluster) -> None:

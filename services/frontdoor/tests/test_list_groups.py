@@ -7,7 +7,7 @@ import pytest
 from door_fakes import Sent
 from door_harness import Cluster, settled, until
 from group_requests import ONE, answered, ask, coordinators, sent_to
-from kafscale.frontdoor.routes import Backend
+from kafscale.frontdoor.api import Backend
 from kafscale.storage.brokers import brokers_on, coordinator_of
 from kafscale.storage.membership.members import Instance, InstanceState, Listener
 from kafscale.wire.schema import list_groups

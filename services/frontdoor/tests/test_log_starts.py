@@ -1,7 +1,7 @@
 """Who has deleted records through this front door does not see them again through it."""
 
 from door_harness import NODES, Cluster, settled, split_over_two
-from kafscale.frontdoor.routes import Backend
+from kafscale.frontdoor.api import Backend
 from kafscale.wire.schema import delete_records, list_offsets
 
 DELETE_RECORDS, LIST_OFFSETS = 21, 2

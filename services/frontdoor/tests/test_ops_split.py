@@ -9,7 +9,7 @@ import pytest
 from door_fakes import Sent
 from door_harness import Cluster, FakeClient, settled, until
 from group_requests import answered, ask
-from kafscale.frontdoor.routes import Backend
+from kafscale.frontdoor.api import Backend
 from kafscale.storage.brokers import brokers_on, leader_of
 from kafscale.storage.etcd.client import EtcdUnknown, UnknownKind
 from kafscale.storage.membership.members import Instance, InstanceState, Listener

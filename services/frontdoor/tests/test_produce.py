@@ -1,7 +1,7 @@
 """Produce through the front door: what is forwarded, split, joined and refused."""
 
 from door_harness import Cluster, settled
-from kafscale.frontdoor.routes import Backend
+from kafscale.frontdoor.api import Backend
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.etcd.client import EtcdUnknown
 from kafscale.storage.etcd.errors import UnknownKind

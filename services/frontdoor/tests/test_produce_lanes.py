@@ -2,9 +2,9 @@
 
 import pytest
 from door_harness import Cluster, settled, until
+from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.lanes import LaneKey
 from kafscale.frontdoor.produce_lanes import Producer
-from kafscale.frontdoor.routes import Backend
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.errors import ErrorCode
 

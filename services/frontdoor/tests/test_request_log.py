@@ -4,7 +4,7 @@ from typing import Any
 
 import structlog
 from door_harness import Cluster, FakeClient, settled
-from kafscale.frontdoor.routes import Backend
+from kafscale.frontdoor.api import Backend
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import metadata
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeStream, instance
+from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.backends import Pool
-from kafscale.frontdoor.routes import Backend
 from kafscale.frontdoor.routing import Routing
 from kafscale.frontdoor.slot_table import SlotsView
 from kafscale.runtime.etcd_binary import EtcdProcess

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import FunctionType
 
+from kafscale.admin import handlers
 from kafscale.admin.cluster_view import cluster_id
 from kafscale.admin.context import assembled
 from kafscale.admin.deletion import Deletions
-from kafscale.admin.handlers import handlers
 from kafscale.admin.settings import AdminSettings
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
+from kafscale.runtime.stream.handlers import exported
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.heads import decode_owner
 from kafscale.storage.membership.members import LiveView
@@ -50,7 +52,10 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         await front_doors.loaded()
         await owners.ready()
 
-    control = {key: task_handler(fn, runtime.task_group) for key, fn in handlers(context).items()}
+    control = {
+        key: task_handler(make(context), runtime.task_group)
+        for key, make in exported(handlers, "handler", FunctionType).items()
+    }
     try:
         yield ServiceParts(control=control, before_ready=before_ready)
     finally:

@@ -7,7 +7,9 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from types import FunctionType
 
+from kafscale.coordinator import handlers
 from kafscale.coordinator.consumer.model import TopicInfo, Topics
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.classic_type import ClassicGroupType
@@ -17,7 +19,6 @@ from kafscale.coordinator.groups.group_configs import GroupConfigView
 from kafscale.coordinator.groups.offset_expiration import OffsetExpiration
 from kafscale.coordinator.groups.registry import GROUP_STATES, Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
-from kafscale.coordinator.handlers import handlers
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Slots, World, slot_table
@@ -26,6 +27,7 @@ from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
+from kafscale.runtime.stream.handlers import exported
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.slots import ROLE
@@ -182,8 +184,10 @@ async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceP
         await coordination.start()
 
     control = {
-        key: task_handler(fn, runtime.task_group, concurrent_max=GROUP_CALLS_MAX, prompt=key in HEARTBEATS)
-        for key, fn in handlers(context).items()
+        key: task_handler(
+            make(context), runtime.task_group, concurrent_max=GROUP_CALLS_MAX, prompt=key in HEARTBEATS
+        )
+        for key, make in exported(handlers, "handler", FunctionType).items()
     }
     try:
         yield ServiceParts(control=control, before_ready=ready, drain=coordination.drain)

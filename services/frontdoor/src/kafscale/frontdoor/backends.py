@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
-from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.api import Backend, Stream
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Buffer, RequestMeta
 from kafscale.runtime.tracing import Tracer

@@ -16,7 +16,6 @@ from kafscale.frontdoor.handlers.produce import is_silent
 from kafscale.frontdoor.memory import Holder
 from kafscale.frontdoor.outlets import SMALL_ANSWER_BYTES, Outlet, nobody
 from kafscale.frontdoor.pace import FramePace
-from kafscale.frontdoor.routes import is_large
 from kafscale.wire.buffers import Buffer
 
 LINGER_MS_MAX: Final = 5_000
@@ -28,7 +27,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._gateway = gateway
         self._listener = listener
         self._machine = Connection(
-            gateway.bounds.connection, scratch=gateway.scratch, silent=is_silent, alone=is_large
+            gateway.bounds.connection,
+            scratch=gateway.scratch,
+            silent=is_silent,
+            alone=gateway.has_large_answer,
         )
         self._transport: asyncio.Transport | None = None
         self._reading = True

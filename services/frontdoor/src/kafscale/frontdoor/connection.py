@@ -12,7 +12,7 @@ The machine raises for our own bugs only; what a client does wrong is an event, 
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NewType
@@ -112,10 +112,6 @@ def never_silent(_header: RequestHeader, _body: memoryview) -> bool:
     return False
 
 
-def never_alone(_header: RequestHeader) -> bool:
-    return False
-
-
 class Connection:
     def __init__(
         self,
@@ -123,14 +119,14 @@ class Connection:
         *,
         scratch: memoryview | None = None,
         silent: Callable[[RequestHeader, memoryview], bool] = never_silent,
-        alone: Callable[[RequestHeader], bool] = never_alone,
+        alone: Container[int] = (),
     ) -> None:
         """`scratch` may be shared by all connections of one event loop: nothing stays in it between calls.
         `alone`: whose answer may be large."""
         self._limits = limits
         self._scratch = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
         self._silent = silent
-        self._is_alone = alone
+        self._alone_keys = alone
         self._alone: _Open | None = None
         self._head = b""  # the first bytes of a frame whose size is not known yet
         self._frame: bytearray | None = None
@@ -312,7 +308,7 @@ class Connection:
         self._open[slot] = opened
         if not silent:
             self._order.append(opened)
-            if self._is_alone(header):
+            if header.api_key in self._alone_keys:
                 self._alone = opened
         self._request_bytes += len(frame)
         return Request(slot, header, body, silent, now_ms, len(frame))

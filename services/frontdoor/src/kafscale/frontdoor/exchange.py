@@ -8,10 +8,10 @@ it is told through `call`, and must let go of everything it still has open at a 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.connection import Request
+from kafscale.frontdoor.connection import Request, Slot
 from kafscale.frontdoor.outlets import Outlet
-from kafscale.frontdoor.routes import Backend, Row
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer
@@ -32,8 +32,13 @@ class Call(Protocol):
         ...
 
 
-class Door(Protocol):
-    """The connection as an exchange sees it."""
+class Client(Protocol):
+    """A connection as its exchanges and the gateway see it; client.py is the shell around its socket."""
+
+    caller: "Caller"
+    exchanges: "dict[Slot, Exchange]"
+
+    def __hash__(self) -> int: ...
 
     def answered(self, exchange: "Exchange", body: Sequence[Buffer]) -> None: ...
 
@@ -44,6 +49,16 @@ class Door(Protocol):
     def admits(self, exchange: "Exchange", size: int) -> bool: ...
 
     def pause_for(self, channel: Channel) -> None: ...
+
+    def cut_off(self, kind: str, label: str) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def sweep(self, now_ms: int) -> None: ...
+
+    def end_soon(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class Caller:
@@ -75,7 +90,8 @@ class Caller:
 
 class Exchange:
     __slots__ = (
-        "_door",
+        "_client",
+        "api",
         "arriving_bytes",
         "call",
         "caller",
@@ -83,17 +99,16 @@ class Exchange:
         "error",
         "out_bytes",
         "request",
-        "row",
         "span",
         "traceparent",
         "unanswered",
     )
 
-    def __init__(self, door: Door, caller: Caller, request: Request, row: Row, deadline_ms: int) -> None:
-        self._door = door
-        self.caller = caller
+    def __init__(self, client: Client, request: Request, api: Api, deadline_ms: int) -> None:
+        self._client = client
+        self.caller = client.caller
         self.request = request
-        self.row = row
+        self.api = api
         self.deadline_ms = deadline_ms
         self.call: Call | None = None
         self.unanswered = True
@@ -111,26 +126,26 @@ class Exchange:
         if self.unanswered:
             self.unanswered = False
             self.call = None
-            self._door.answered(self, body)
+            self._client.answered(self, body)
 
     def silence(self) -> None:
         """acks=0: dealt with, and nothing to say."""
         if self.unanswered:
             self.unanswered = False
             self.call = None
-            self._door.silenced(self)
+            self._client.silenced(self)
 
     def hang_up(self, reason: str) -> None:
         if self.unanswered:
-            self._door.hang_up(reason)
+            self._client.hang_up(reason)
 
     def admits(self, size: int) -> bool:
         """Whether so much more of a large answer may be kept."""
-        return self.unanswered and self._door.admits(self, size)
+        return self.unanswered and self._client.admits(self, size)
 
     def pause_for(self, channel: Channel) -> None:
         """The instance has more waiting than it takes: the client is not read until that has changed."""
-        self._door.pause_for(channel)
+        self._client.pause_for(channel)
 
     def meta(
         self, *, now_ms: int, revision: int = 0, log_start_revision: int = 0, lane_epoch: int = 0

@@ -13,7 +13,6 @@ from typing import Final
 
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.routes import Stream
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Reply, ReplyStatus
@@ -54,7 +53,7 @@ class FanOut:
     def start(self, now_ms: int) -> None:
         meta = self._exchange.meta(now_ms=now_ms)
         for place, share in enumerate(self._shares):
-            pending = self._open[place] = share.channel.send(Stream.CONTROL, meta, share.body)
+            pending = self._open[place] = share.channel.send(self._exchange.api.stream, meta, share.body)
             pending.admits = self._exchange.admits
         for place, pending in self._open.items():
             pending.future.add_done_callback(partial(self._replied, place))

@@ -17,7 +17,6 @@ import structlog
 from kafscale.frontdoor.backends import Channel, Pool
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.forwarding import Forwarder
-from kafscale.frontdoor.routes import Stream
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus
 from kafscale.wire.errors import ErrorCode, WireError
@@ -113,7 +112,7 @@ class SplitFetch:
             revision=forwarder.acked.value,
             log_start_revision=forwarder.acked.log_starts,
         )
-        pending = part.pending = part.channel.send(Stream.BULK, meta, body)
+        pending = part.pending = part.channel.send(exchange.api.stream, meta, body)
         pending.future.add_done_callback(partial(self._replied, part, pending))
 
     def _share(self, part: FetchPart, max_wait_ms: int, min_bytes: int) -> FetchRequest:

@@ -9,15 +9,14 @@ ends them. What is too large for a stream, as a request or as its answer, is ref
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, assert_never
 
+from kafscale.frontdoor.api import Forward, Refuse, Stream
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.refusals import Refuse, refuse_all
+from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.revisions import AckedRevision
-from kafscale.frontdoor.routes import Backend, Stream
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.client import PendingReply
@@ -31,23 +30,6 @@ LOSSES_MAX: Final = 2
 OnReply = Callable[[Exchange, Reply, Channel], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How one API is forwarded. `unavailable`: nothing was executed, and clients try again on it.
-
-    `moves_log_starts`: its replies say as of which revision the log starts that they name are known.
-    """
-
-    backend: Backend
-    stream: Stream
-    refuse: Refuse
-    unavailable: ErrorCode
-    unknown: ErrorCode = ErrorCode.REQUEST_TIMED_OUT
-    repeatable: bool = True
-    carries_revision: bool = False
-    moves_log_starts: bool = False
-
-
 class Forwarder:
     """What all forwarded requests share."""
 
@@ -59,22 +41,20 @@ class Forwarder:
     def forward(
         self,
         exchange: Exchange,
-        policy: Policy,
+        how: Forward,
         *,
         choose: Callable[[], Channel | None] | None = None,
         on_reply: OnReply | None = None,
         body: Sequence[Buffer] | None = None,
+        refuse: Refuse | None = None,
     ) -> None:
-        """`body`: what the service is asked instead of the client's own bytes."""
+        """`body`: what the service gets instead of the client's own bytes. `refuse`: in place of the API's own."""
         if choose is None:
-            choose = partial(self.routing.control, exchange.caller, policy.backend)
-        call = Forwarded(self, exchange, policy, choose, on_reply, body or [exchange.request.body])
-        exchange.call = call
+            choose = partial(self.routing.control, exchange.caller, exchange.api.backend)
+        call = exchange.call = Forwarded(
+            self, exchange, how, choose, on_reply, body or [exchange.request.body], refuse
+        )
         call.attempt()
-
-    def handler(self, policy: Policy) -> Callable[[Exchange], None]:
-        """For an API that needs nothing but forwarding."""
-        return partial(self.forward, policy=policy)
 
 
 class Forwarded:
@@ -89,7 +69,8 @@ class Forwarded:
         "_from",
         "_on_reply",
         "_pending",
-        "_policy",
+        "_how",
+        "_refuse_with",
         "_timer",
         "_tried",
     )
@@ -98,15 +79,17 @@ class Forwarded:
         self,
         forwarder: Forwarder,
         exchange: Exchange,
-        policy: Policy,
+        how: Forward,
         choose: Callable[[], Channel | None],
         on_reply: OnReply | None,
         body: Sequence[Buffer],
+        refuse: Refuse | None,
     ) -> None:
         self._from = forwarder
         self._body = body
         self._exchange = exchange
-        self._policy = policy
+        self._how = how
+        self._refuse_with = refuse
         self._choose = choose
         self._on_reply = on_reply
         self._losses = 0
@@ -117,19 +100,19 @@ class Forwarded:
 
     def attempt(self) -> None:
         self._timer = None
-        exchange, policy = self._exchange, self._policy
+        exchange, how, api = self._exchange, self._how, self._exchange.api
         channel = self._choose()
         if channel in self._failed:
-            channel = self._from.routing.pool(policy.backend).another(self._failed) or channel
+            channel = self._from.routing.pool(api.backend).another(self._failed) or channel
         if channel is None or self._losses >= LOSSES_MAX:
             self._wait()
             return
-        revision = self._from.acked.value if policy.carries_revision else 0
-        starts = self._from.acked.log_starts if policy.carries_revision else 0
+        revision = self._from.acked.value if how.carries_revision else 0
+        starts = self._from.acked.log_starts if how.carries_revision else 0
         meta = exchange.meta(now_ms=self._from.clock.now_ms(), revision=revision, log_start_revision=starts)
         self._tried = channel
-        pending = self._pending = channel.send(policy.stream, meta, self._body)
-        if policy.stream is Stream.CONTROL:
+        pending = self._pending = channel.send(api.stream, meta, self._body)
+        if api.stream is Stream.CONTROL:
             pending.admits = exchange.admits
         future = pending.future
         if future.done():
@@ -142,7 +125,7 @@ class Forwarded:
         exchange = self._exchange
         until_ms = min(exchange.request.arrived_ms + WAIT_MS_MAX, exchange.deadline_ms)
         if self._from.clock.now_ms() >= until_ms or self._losses >= LOSSES_MAX:
-            self._refuse(self._policy.unavailable)
+            self._refuse(self._how.unavailable)
             return
         self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.attempt)
 
@@ -150,46 +133,46 @@ class Forwarded:
         self._pending = None
         if future.cancelled() or not self._exchange.unanswered:
             return
-        reply, policy = future.result(), self._policy
+        reply, how = future.result(), self._how
         match reply.status.outcome:
             case Outcome.ANSWERED:
-                self._answer(reply)
+                if how.moves_log_starts:
+                    self._from.acked.saw_log_starts(reply.revision)
+                if self._on_reply is not None and self._tried is not None:
+                    self._on_reply(self._exchange, reply, self._tried)
+                self._exchange.answer([reply.body])
             case Outcome.NOT_EXECUTED if reply.status is ReplyStatus.EXPIRED:
-                self._refuse(policy.unavailable)
+                self._refuse(how.unavailable)
             case Outcome.NOT_EXECUTED:
                 self._try_another()
-            case Outcome.UNKNOWN if not policy.repeatable:
-                self._refuse(policy.unknown)
-            case Outcome.UNKNOWN if reply.status is ReplyStatus.LOST:
-                self._losses += 1
-                self._try_another()
             case Outcome.UNKNOWN:
-                self._refuse(policy.unavailable)
+                self._unknown(reply.status)
             case Outcome.TOO_LARGE:
                 self._refuse(ErrorCode.INVALID_REQUEST)
             case _ as never:
                 assert_never(never)
 
-    def _answer(self, reply: Reply) -> None:
-        assert self._tried is not None, "a reply comes from an instance"
-        if self._policy.moves_log_starts:
-            self._from.acked.saw_log_starts(reply.revision)
-        if self._on_reply is not None:
-            self._on_reply(self._exchange, reply, self._tried)
-        self._exchange.answer([reply.body])
+    def _unknown(self, status: ReplyStatus) -> None:
+        if not self._how.repeatable:
+            self._refuse(self._how.unknown)
+        elif status is ReplyStatus.LOST:
+            self._losses += 1
+            self._try_another()
+        else:
+            self._refuse(self._how.unavailable)
 
     def _try_another(self) -> None:
         """At once if there is one that has not failed us yet, else after a while."""
         assert self._tried is not None, "something was tried"
         self._failed.append(self._tried)
-        self._exchange.caller.controls.pop(self._policy.backend, None)
-        if self._from.routing.pool(self._policy.backend).another(self._failed) is not None:
+        self._exchange.caller.controls.pop(self._exchange.api.backend, None)
+        if self._from.routing.pool(self._exchange.api.backend).another(self._failed) is not None:
             self.attempt()
         else:
             self._wait()
 
     def _refuse(self, code: ErrorCode) -> None:
-        refuse_all(self._exchange, self._policy.refuse, code)
+        refuse_exchange(self._exchange, code, self._refuse_with)
 
     def abandon(self) -> None:
         if self._timer is not None:
@@ -200,6 +183,5 @@ class Forwarded:
     def expire(self) -> None:
         sent = self._pending is not None
         self.abandon()
-        self._refuse(
-            self._policy.unknown if sent and not self._policy.repeatable else self._policy.unavailable
-        )
+        how = self._how
+        self._refuse(how.unknown if sent and not how.repeatable else how.unavailable)

@@ -9,20 +9,20 @@ logged once in a while, however often they do it.
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, NamedTuple
 
 import structlog
+from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
-from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.exchange import Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.memory import Holder, RequestMemory, Tide
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.outlets import Outlet
 from kafscale.frontdoor.pace import PaceLimits
 from kafscale.frontdoor.places import Places
-from kafscale.frontdoor.refusals import Refuse, refuse_all
+from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.request_log import end_span, log_request, start_span
-from kafscale.frontdoor.routes import BY_KEY, Status
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.memory_tuning import give_back
@@ -30,9 +30,6 @@ from kafscale.runtime.tracing import Tracer
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.error_names import error_name
 from kafscale.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from kafscale.frontdoor.client import ClientConnection
 
 log = structlog.get_logger("kafscale.frontdoor")
 
@@ -42,6 +39,7 @@ IDLE_ROUNDS: Final = 4
 COMPLAINT_EVERY_MS: Final = 10_000
 REQUESTS_SHARE: Final = 0.5
 FETCH: Final = int(ApiKey.FETCH)
+API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +59,13 @@ def request_memory(budget: MemoryBudget, bounds: Bounds) -> RequestMemory:
     return RequestMemory(int(budget.bytes_max * REQUESTS_SHARE), address_share=bounds.address_memory_share)
 
 
-class Leaver(Protocol):
-    """Who keeps something for a connection and must hear that it ended."""
+class Served(NamedTuple):
+    """An API and the handler of its requests."""
 
-    def left(self, caller: Caller) -> None: ...
+    api: Api
+    handler: Handler
+    version_min: int
+    version_max: int
 
 
 class Complaints:
@@ -89,9 +90,8 @@ class Gateway:
     def __init__(
         self,
         *,
-        handlers: Mapping[int, Handler],
-        refusals: Mapping[int, Refuse],
-        leavers: tuple[Leaver, ...],
+        served: Mapping[int, Served],
+        left: Callable[[Caller], None],
         bounds: Bounds,
         clock: Clock,
         budget: MemoryBudget,
@@ -101,21 +101,19 @@ class Gateway:
         connection_base: int,
         log_requests: bool = False,
     ) -> None:
-        """`log_requests`: a line for each, at debug level; else nothing is made for it."""
-        assert set(handlers) == {key for key, row in BY_KEY.items() if row.status is Status.SERVED}
-        self._handlers = handlers
-        self._refusals = refusals
-        self._leavers = leavers
+        """`served`: by API key. `left` is called when a connection has ended. `log_requests`: a line at debug level for
+        each request; otherwise nothing is built for it."""
+        self._served = served
+        self._left = left
         self._budget = budget
         self._tracer = tracer
         self._log_requests = log_requests
         self._next_connection = connection_base
-        self._dirty: list[ClientConnection] = []
+        self._dirty: list[Client] = []
         self._turns = turns
         self._answers = turns.memory
-        self._places: Places[ClientConnection] = Places(
-            bounds.connections_max, bounds.address_connections_max
-        )
+        self._places: Places[Client] = Places(bounds.connections_max, bounds.address_connections_max)
+        self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
         self.bounds = bounds
         self.pace = PaceLimits(frame_ms_max=bounds.idle_ms_max)
         self.clock = clock
@@ -123,13 +121,13 @@ class Gateway:
         self.complaints = Complaints(clock)
         self.requests = request_memory(budget, bounds)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.connections: set[ClientConnection] = set()
+        self.connections: set[Client] = set()
         self.draining = False
         self._empty: asyncio.Event | None = None
 
     # ---- connections
 
-    def enter(self, connection: "ClientConnection", address: str) -> int | None:
+    def enter(self, connection: Client, address: str) -> int | None:
         """A number for the connection that no other of this cluster has; None: there are too many."""
         if self.draining:
             self.metrics.hung_up.labels("too_many").inc()
@@ -146,45 +144,44 @@ class Gateway:
         self._next_connection += 1
         return self._next_connection
 
-    def has_asked(self, connection: "ClientConnection") -> None:
+    def has_asked(self, connection: Client) -> None:
         """Its first whole request is here: its place is its own."""
         self._places.settled(connection)
 
-    def leave(self, connection: "ClientConnection", caller: Caller) -> None:
+    def leave(self, connection: Client, caller: Caller) -> None:
         self.connections.discard(connection)
         self._places.leave(connection)
         self._turns.left(caller)
         self.metrics.connections.set(len(self.connections))
-        for leaver in self._leavers:
-            leaver.left(caller)
+        self._left(caller)
         if self._empty is not None and not self.connections:
             self._empty.set()
 
     # ---- requests
 
-    def dispatch(self, connection: "ClientConnection", request: Request) -> None:
+    def dispatch(self, connection: Client, request: Request) -> None:
         header = request.header
-        row, handler = BY_KEY.get(header.api_key), self._handlers.get(header.api_key)
-        if row is None or handler is None:
+        served = self._served.get(header.api_key)
+        if served is None:
             connection.hang_up(f"API key {header.api_key} is not served")
             return
+        api, handler, version_min, version_max = served
         deadline_ms = request.arrived_ms + self.bounds.request_timeout_ms
-        exchange = Exchange(connection, connection.caller, request, row, deadline_ms)
+        exchange = Exchange(connection, request, api, deadline_ms)
         connection.exchanges[request.slot] = exchange
         if self._tracer is not None:
             start_span(self._tracer, exchange)
-        if row.answers(header.api_version) or header.api_key == ApiKey.API_VERSIONS:
+        if version_min <= header.api_version <= version_max or header.api_key == API_VERSIONS:
             handler(exchange)
         else:
             self._refuse_version(exchange)
 
     def _refuse_version(self, exchange: Exchange) -> None:
         """An API we know in a version we lack: the error in a body of that version, if we can write one."""
-        key, version = exchange.request.header.api_key, exchange.version
         if exchange.request.silent:
-            exchange.hang_up(f"{exchange.row.name} v{version} with acks=0")
+            exchange.hang_up(f"{exchange.api.name} v{exchange.version} with acks=0")
             return
-        refuse_all(exchange, self._refusals[key], ErrorCode.UNSUPPORTED_VERSION)
+        refuse_exchange(exchange, ErrorCode.UNSUPPORTED_VERSION)
 
     def count(self, exchange: Exchange, out_bytes: int) -> None:
         """An exchange has ended with an answer or with silence."""
@@ -199,7 +196,7 @@ class Gateway:
         duration_ms = self.clock.now_ms() - request.arrived_ms
         stats.seconds.observe(duration_ms / 1000)
         if exchange.error:
-            self.metrics.errors.labels(exchange.row.name, error_name(exchange.error)).inc()
+            self.metrics.errors.labels(exchange.api.name, error_name(exchange.error)).inc()
         if exchange.span is not None:
             end_span(exchange, "silent" if request.silent else "answered", out_bytes)
         if self._log_requests:
@@ -215,7 +212,7 @@ class Gateway:
 
     # ---- writing
 
-    def has_answers(self, connection: "ClientConnection") -> None:
+    def has_answers(self, connection: Client) -> None:
         if not self._dirty:
             asyncio.get_running_loop().call_soon(self._flush)
         self._dirty.append(connection)

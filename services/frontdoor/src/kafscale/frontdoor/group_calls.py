@@ -11,16 +11,17 @@ A call that names several groups is cut by coordinator, and its answer joined in
 group once; groups whose coordinator did not answer have the error in their own entry.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar, assert_never
+from typing import Any, Final
 
+import msgspec
 import structlog
+from kafscale.frontdoor.api import Codes, Refuse, ToGroup, ToGroups
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
-from kafscale.frontdoor.refusals import Refuse, refuse_all
+from kafscale.frontdoor.refusals import failed, refuse_exchange
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.loop_watchdog import LoopWatch
@@ -34,69 +35,6 @@ log = structlog.get_logger("kafscale.frontdoor.groups")
 GRACE_MS: Final = 10_000
 """Longer than the 5 s that clients add to the rebalance timeout: they give up before we do."""
 
-Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Codes:
-    """The error code of each outcome. Clients retry on the first two, and not on INVALID_REQUEST."""
-
-    not_executed: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    unknown: ErrorCode = ErrorCode.NOT_COORDINATOR
-
-    def of(self, outcome: Outcome) -> ErrorCode:
-        match outcome:
-            case Outcome.ANSWERED:
-                return ErrorCode.NONE
-            case Outcome.NOT_EXECUTED:
-                return self.not_executed
-            case Outcome.UNKNOWN:
-                return self.unknown
-            case Outcome.TOO_LARGE:
-                return ErrorCode.INVALID_REQUEST
-            case _ as never:
-                assert_never(never)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPolicy:
-    """An API about one group, whose id is the first field. `wait_ms`: how long it is answered late by design.
-    `age_ms_max`: past that age it must not take effect any more."""
-
-    refuse: Refuse
-    flexible_from: int
-    codes: Codes = Codes()
-    wait_ms: Callable[[memoryview, int], int] | None = None
-    age_ms_max: int | None = None
-
-
-class Batch(Protocol[Found]):
-    """A request about several groups, read; entries are known by their place in it."""
-
-    @property
-    def groups(self) -> Sequence[str]: ...
-
-    def share(self, places: Sequence[int]) -> Sequence[Buffer]:
-        """The request for these entries alone."""
-        ...
-
-    def read(self, body: memoryview) -> Sequence[tuple[str, Found]]:
-        """The entries of an answer with their groups. Raises WireError."""
-        ...
-
-    def unserved(self, place: int, code: ErrorCode) -> Found: ...
-
-    def join(self, found: Sequence[Found]) -> Sequence[Buffer]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPolicy(Generic[Found]):
-    """An API about several groups."""
-
-    open: Callable[[memoryview, int], Batch[Found]]
-    refuse: Refuse
-    codes: Codes = Codes()
-
 
 class GroupCaller:
     """What all group calls share."""
@@ -107,23 +45,23 @@ class GroupCaller:
         self._watch = watch
         self._wait_ms_max = wait_ms_max
 
-    def call(self, exchange: Exchange, policy: GroupPolicy) -> None:
+    def call(self, exchange: Exchange, how: ToGroup) -> None:
         body, version = exchange.request.body, exchange.version
         try:
-            group = group_of(body, flexible=version >= policy.flexible_from)
-            if policy.wait_ms is not None:
-                self._wait(exchange, policy.wait_ms(body, version))
+            group = group_of(body, flexible=version >= exchange.api.key.flexible_from)
+            if how.wait_ms is not None:
+                self._wait(exchange, how.wait_ms(body, version))
         except WireError as error:
             exchange.hang_up(str(error))
             return
-        if policy.age_ms_max is not None and not self._in_time(exchange, policy.age_ms_max):
-            refuse_all(exchange, policy.refuse, policy.codes.not_executed)
+        if how.age_ms_max is not None and not self._in_time(exchange, how.age_ms_max):
+            refuse_exchange(exchange, how.codes.not_executed)
             return
-        self._pass_on(exchange, self._routing.coordinator(group), policy.refuse, policy.codes)
+        self._pass_on(exchange, self._routing.coordinator(group), how.codes)
 
-    def call_batch(self, exchange: Exchange, policy: BatchPolicy[Found]) -> None:
+    def call_several(self, exchange: Exchange, how: ToGroups) -> None:
         try:
-            batch = policy.open(exchange.request.body, exchange.version)
+            batch = GroupBatch(how, exchange.request.body, exchange.version)
         except WireError as error:
             exchange.hang_up(str(error))
             return
@@ -131,15 +69,22 @@ class GroupCaller:
         for place, group in enumerate(batch.groups):
             places.setdefault(self._routing.coordinator(group), []).append(place)
         if len(places) == 1:
-            self._pass_on(exchange, next(iter(places)), policy.refuse, policy.codes)
+            self._pass_on(exchange, next(iter(places)), how.codes)
             return
         places.pop(None, None)
         shares = [Share(channel, batch.share(own)) for channel, own in places.items() if channel is not None]
-        joining = Joining(exchange, batch, list(places.values()), policy.codes)
+        join = partial(self._join, exchange, batch, list(places.values()))
         if shares:
-            fan_out(exchange, self._clock, shares, joining.answer)
+            fan_out(exchange, self._clock, shares, join)
         else:
-            joining.answer(())
+            join(())
+
+    @staticmethod
+    def _join(
+        exchange: Exchange, batch: "GroupBatch", places: Sequence[Sequence[int]], replies: Sequence[Reply]
+    ) -> None:
+        body, exchange.error = batch.join(places, replies)
+        exchange.answer(body)
 
     def _wait(self, exchange: Exchange, wait_ms: int) -> None:
         """A rebalance may keep the call for that long; it never has less time than any other call."""
@@ -155,12 +100,12 @@ class GroupCaller:
         exchange.deadline_ms = min(exchange.deadline_ms, came_ms + age_ms_max)
         return exchange.deadline_ms > now_ms
 
-    def _pass_on(self, exchange: Exchange, channel: Channel | None, refuse: Refuse, codes: Codes) -> None:
+    def _pass_on(self, exchange: Exchange, channel: Channel | None, codes: Codes) -> None:
         if channel is None:
-            refuse_all(exchange, refuse, codes.not_executed)
+            refuse_exchange(exchange, codes.not_executed)
             return
         share = Share(channel, [exchange.request.body])
-        fan_out(exchange, self._clock, [share], partial(pass_back, exchange, refuse, codes))
+        fan_out(exchange, self._clock, [share], partial(pass_back, exchange, codes))
 
 
 def group_of(body: memoryview, *, flexible: bool) -> str:
@@ -179,51 +124,79 @@ def group_of(body: memoryview, *, flexible: bool) -> str:
         raise WireError("group id", f"cut short or not text ({error})") from error
 
 
-def pass_back(exchange: Exchange, refuse: Refuse, codes: Codes, replies: Sequence[Reply]) -> None:
+def pass_back(exchange: Exchange, codes: Codes, replies: Sequence[Reply]) -> None:
     """The coordinator's answer as it came."""
     (reply,) = replies
     outcome = reply.status.outcome
     if outcome is Outcome.ANSWERED:
         exchange.answer([reply.body])
     else:
-        refuse_all(exchange, refuse, codes.of(outcome))
+        refuse_exchange(exchange, codes.of(outcome))
 
 
-class Joining(Generic[Found]):
-    """The answers of several coordinators, and the one answer that comes of them."""
+def name_of(entry: Any) -> str:
+    """The group of an entry of a request or of an answer."""
+    return entry if isinstance(entry, str) else str(entry.group_id)
 
-    def __init__(
-        self, exchange: Exchange, batch: Batch[Found], places: Sequence[Sequence[int]], codes: Codes
-    ) -> None:
-        """`places`: of each coordinator that is asked, the entries it is asked about."""
-        self._exchange = exchange
-        self._batch = batch
-        self._places = places
-        self._codes = codes
 
-    def answer(self, replies: Sequence[Reply]) -> None:
-        """Each group once, where the request names it first."""
-        groups = self._batch.groups
-        codes = dict.fromkeys(groups, self._codes.not_executed)
-        found: dict[str, Found] = {}
-        for places, reply in zip(self._places, replies, strict=True):
-            asked, outcome = [groups[place] for place in places], reply.status.outcome
+def refuse_groups(how: ToGroups) -> Refuse:
+    """An answer with the error for each group of the request."""
+
+    def refuse(body: memoryview, version: int, code: ErrorCode) -> Sequence[Buffer]:
+        asked = getattr(how.schema.decode_request(body, version), how.asked)
+        entries = [failed(how.entry, code, group_id=name_of(each)) for each in asked]
+        return how.schema.encode_response(how.response(**{how.results: entries}), version)
+
+    return refuse
+
+
+class GroupBatch:
+    """A request about several groups, and the one answer that several coordinators give together."""
+
+    def __init__(self, how: ToGroups, body: memoryview, version: int) -> None:
+        self._how = how
+        self._version = version
+        self._request = how.schema.decode_request(body, version)
+        self._asked = getattr(self._request, how.asked)
+        self.groups = [name_of(each) for each in self._asked]
+
+    def share(self, places: Sequence[int]) -> Sequence[Buffer]:
+        """The request for these entries alone."""
+        asked = [self._asked[place] for place in places]
+        share = msgspec.structs.replace(self._request, **{self._how.asked: asked})
+        return self._how.schema.encode_request(share, self._version)
+
+    def join(self, places: Sequence[Sequence[int]], replies: Sequence[Reply]) -> tuple[Sequence[Buffer], int]:
+        """The answer, with each group once, where the request names it first; and an error code in it, or 0.
+
+        `places`: for each reply the entries that its coordinator was asked about.
+        """
+        how, throttle_time_ms = self._how, 0
+        codes = dict.fromkeys(self.groups, how.codes.not_executed)
+        found: dict[str, Any] = {}
+        for own, reply in zip(places, replies, strict=True):
+            asked, outcome = [self.groups[place] for place in own], reply.status.outcome
             if outcome is not Outcome.ANSWERED:
-                codes.update(dict.fromkeys(asked, self._codes.of(outcome)))
+                codes.update(dict.fromkeys(asked, how.codes.of(outcome)))
                 continue
-            codes.update(dict.fromkeys(asked, self._codes.unknown))
-            entries = self._read(reply.body)
+            codes.update(dict.fromkeys(asked, how.codes.unknown))
+            entries, waited_ms = self._read(reply.body)
+            throttle_time_ms = max(throttle_time_ms, waited_ms)
             found.update((group, entries[group]) for group in asked if group in entries)
-        firsts = {group: place for place, group in reversed(list(enumerate(groups)))}
-        for group, code in codes.items():
-            if group not in found:
-                self._exchange.error = int(code)
-                found[group] = self._batch.unserved(firsts[group], code)
-        self._exchange.answer(self._batch.join([found[group] for group in codes]))
+        missing = [group for group in codes if group not in found]
+        found.update((group, failed(how.entry, codes[group], group_id=group)) for group in missing)
+        answer = how.response(
+            throttle_time_ms=throttle_time_ms, **{how.results: [found[group] for group in codes]}
+        )
+        error = int(codes[missing[-1]]) if missing else 0
+        return how.schema.encode_response(answer, self._version), error
 
-    def _read(self, body: memoryview) -> dict[str, Found]:
+    def _read(self, body: memoryview) -> tuple[dict[str, Any], int]:
+        """The entries of a coordinator's answer by group, and its throttle time."""
         try:
-            return dict(self._batch.read(body))
+            response = self._how.schema.decode_response(body, self._version)
         except WireError as error:
-            log.error("a coordinator answered nonsense", reason=str(error))
-            return {}
+            log.error("invalid answer of a coordinator", reason=str(error))
+            return {}, 0
+        entries = getattr(response, self._how.results)
+        return {name_of(each): each for each in entries}, response.throttle_time_ms

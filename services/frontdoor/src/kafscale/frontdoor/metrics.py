@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kafscale.frontdoor.routes import ROWS, Status
+from kafscale.frontdoor.apis import SERVED
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
 
 
@@ -23,14 +23,13 @@ class FrontdoorMetrics:
         in_bytes = metrics.counters("request_bytes_total")
         out_bytes = metrics.counters("response_bytes_total")
         self.by_key: dict[int, ApiStats] = {
-            int(row.key): ApiStats(
-                requests=requests.labels(row.name),
-                seconds=seconds.labels(row.name),
-                in_bytes=in_bytes.labels(row.name),
-                out_bytes=out_bytes.labels(row.name),
+            key: ApiStats(
+                requests=requests.labels(api.name),
+                seconds=seconds.labels(api.name),
+                in_bytes=in_bytes.labels(api.name),
+                out_bytes=out_bytes.labels(api.name),
             )
-            for row in ROWS
-            if row.status is Status.SERVED
+            for key, api in SERVED.items()
         }
         self.errors = metrics.counters("errors_total")
         self.connections = metrics.gauge("connections")

@@ -5,7 +5,7 @@ its owner said or with a code of ours. Of a partition that stands twice in one r
 counts, as in Kafka. Records are never touched: an answer or a share is built around the same bytes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
@@ -72,6 +72,7 @@ class Share:
 
 class ProduceCall:
     __slots__ = (
+        "_expired",
         "as_received",
         "exchange",
         "message",
@@ -83,7 +84,15 @@ class ProduceCall:
         "waiting",
     )
 
-    def __init__(self, exchange: Exchange, message: ProduceRequest, number: int) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        message: ProduceRequest,
+        number: int,
+        expired: Callable[["ProduceCall"], None],
+    ) -> None:
+        """`expired`: called when the deadline of the exchange has passed."""
+        self._expired = expired
         self.exchange = exchange
         self.message = message
         self.number = number
@@ -161,6 +170,16 @@ class ProduceCall:
         else:
             exchange.silence()
         self.ended()
+
+    def abandon(self) -> None:
+        """The client has left."""
+        for share in self.shares:
+            if share.pending is not None:
+                share.pending.cancel()
+        self.ended()
+
+    def expire(self) -> None:
+        self._expired(self)
 
     def ended(self) -> None:
         """Lets go of the parts, which hold this call: else only the collector frees them, and the connection."""

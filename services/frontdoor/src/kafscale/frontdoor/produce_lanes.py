@@ -17,7 +17,6 @@ from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.lanes import LaneEpoch, LaneKey, LaneLimits, Lanes, Resend
 from kafscale.frontdoor.produce_call import ProduceCall, ProducePart, Share
 from kafscale.frontdoor.revisions import AckedRevision
-from kafscale.frontdoor.routes import Stream
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus
@@ -40,28 +39,6 @@ class Producer:
         self.numbers = 0
         self.unplaced: list[ProduceCall] = []
         self.timer: asyncio.TimerHandle | None = None
-
-
-class SentCall(ProduceCall):
-    """A call that knows who sends it, for the exchange to end it by."""
-
-    __slots__ = ("_producer", "_sender")
-
-    def __init__(
-        self, sender: "LaneSender", producer: Producer, exchange: Exchange, message: produce.ProduceRequest
-    ) -> None:
-        super().__init__(exchange, message, producer.numbers)
-        self._sender = sender
-        self._producer = producer
-
-    def abandon(self) -> None:
-        for share in self.shares:
-            if share.pending is not None:
-                share.pending.cancel()
-        self.ended()
-
-    def expire(self) -> None:
-        self._sender.expire(self._producer, self)
 
 
 class LaneSender:
@@ -124,6 +101,10 @@ class LaneSender:
 
     # ---- out
 
+    def call(self, producer: Producer, exchange: Exchange, message: produce.ProduceRequest) -> ProduceCall:
+        producer.numbers += 1
+        return ProduceCall(exchange, message, producer.numbers, partial(self._expire, producer))
+
     def start(self, producer: Producer, call: ProduceCall, now_ms: int) -> None:
         """Sends the parts that have a lane; the others already have their result."""
         if len(call.parts) == 1:
@@ -165,7 +146,7 @@ class LaneSender:
     def _send(self, producer: Producer, share: Share, now_ms: int) -> None:
         call = share.call
         meta = call.exchange.meta(now_ms=now_ms, lane_epoch=share.epoch)
-        share.pending = share.channel.send(Stream.BULK, meta, call.body(share))
+        share.pending = share.channel.send(call.exchange.api.stream, meta, call.body(share))
         call.shares.append(share)
         if share.channel.congested:
             call.exchange.pause_for(share.channel)
@@ -334,7 +315,7 @@ class LaneSender:
 
     # ---- the end of a call
 
-    def expire(self, producer: Producer, call: ProduceCall) -> None:
+    def _expire(self, producer: Producer, call: ProduceCall) -> None:
         """The deadline has passed: what is at a service has an unknown outcome, what is held has not."""
         shares, call.shares = call.shares, []
         for share in shares:

@@ -34,7 +34,7 @@ def log_request(exchange: Exchange, outcome: Outcome, duration_ms: int, out_byte
 
 def start_span(tracer: Tracer, exchange: Exchange) -> None:
     """The root, from the last byte in to the answer; nothing for a request that is not sampled."""
-    span = tracer.start_root(f"{exchange.row.name} v{exchange.version}")
+    span = tracer.start_root(f"{exchange.api.name} v{exchange.version}")
     if span is None:
         return
     exchange.span = span

@@ -10,10 +10,10 @@ with one READY instance per connection while it is there.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.backends import Channel, Pool
 from kafscale.frontdoor.exchange import Caller
 from kafscale.frontdoor.lanes import LaneKey
-from kafscale.frontdoor.routes import Backend
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.slots import Slot, slot_of

@@ -38,6 +38,7 @@ MODULES: Final = {
     44: "incremental_alter_configs",
     46: "list_partition_reassignments",
     47: "offset_delete",
+    48: "describe_client_quotas",
     60: "describe_cluster",
     61: "describe_producers",
     68: "consumer_group_heartbeat",

@@ -1,1 +1,1 @@
-"""One module for each API: what a request of it needs from the front door, and how it is refused."""
+"""One module for each API, named after it: its registration `API`, and what only this API needs."""

@@ -1,5 +1,5 @@
 """ApiVersions (18): v0-4.   v1 throttle · v3 client software, flexible · v4 as v3
-Answered here, from the table of routes. A version that this server does not know gets UNSUPPORTED_VERSION
+The front door answers from the collection of APIs. A version that this server does not know gets UNSUPPORTED_VERSION
 in a body of version 0, which every client can read, and the connection stays open. The response header is
 version 0 in every version. Returns INVALID_REQUEST for a client software name that Kafka would refuse.
 """
@@ -7,8 +7,10 @@ version 0 in every version. Returns INVALID_REQUEST for a client software name t
 import re
 from typing import Final
 
+from kafscale.frontdoor.api import Api, Backend, Own
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.routes import BY_KEY, ROWS, advertised
+from kafscale.frontdoor.parts import Parts
+from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
@@ -16,14 +18,12 @@ from kafscale.wire.schema import api_versions as schema
 
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 SOFTWARE_FROM: Final = 3
-ROW: Final = BY_KEY[ApiKey.API_VERSIONS]
 
 
-def _body(version: int, code: ErrorCode) -> bytes:
+def _body(parts: Parts, version: int, code: ErrorCode) -> bytes:
     keys = [
-        schema.ApiVersionsResponseVersion(api_key=int(row.key), min_version=low, max_version=high)
-        for row in ROWS
-        for low, high in [advertised(row)]
+        schema.ApiVersionsResponseVersion(api_key=key, min_version=low, max_version=high)
+        for key, (low, high) in parts.advertised.items()
     ]
     response = schema.ApiVersionsResponse(error_code=int(code), api_keys=keys)
     return b"".join(bytes(part) for part in schema.encode_response(response, version))
@@ -32,15 +32,15 @@ def _body(version: int, code: ErrorCode) -> bytes:
 class ApiVersionsHandler:
     """The answers never change, so they are made once."""
 
-    def __init__(self) -> None:
-        versions = range(ROW.version_min, ROW.version_max + 1)
-        self._bodies = [_body(version, ErrorCode.NONE) for version in versions]
-        self._invalid = [_body(version, ErrorCode.INVALID_REQUEST) for version in versions]
-        self._unsupported = _body(0, ErrorCode.UNSUPPORTED_VERSION)
+    def __init__(self, parts: Parts) -> None:
+        versions = range(API.versions[1] + 1)
+        self._bodies = [_body(parts, version, ErrorCode.NONE) for version in versions]
+        self._invalid = [_body(parts, version, ErrorCode.INVALID_REQUEST) for version in versions]
+        self._unsupported = _body(parts, 0, ErrorCode.UNSUPPORTED_VERSION)
 
     def __call__(self, exchange: Exchange) -> None:
         version = exchange.version
-        if not ROW.answers(version):
+        if not 0 <= version < len(self._bodies):
             exchange.error = int(ErrorCode.UNSUPPORTED_VERSION)
             exchange.answer([self._unsupported])
             return
@@ -56,3 +56,12 @@ class ApiVersionsHandler:
             return self._bodies[version]
         legal = SOFTWARE_NAME.fullmatch(name) and SOFTWARE_NAME.fullmatch(software_version)
         return self._bodies[version] if legal else self._invalid[version]
+
+
+API: Final = Api(
+    key=ApiKey.API_VERSIONS,
+    versions=(0, 4),
+    backend=Backend.FRONTDOOR,
+    dispatch=Own(ApiVersionsHandler),
+    refuse=whole(schema, schema.ApiVersionsResponse),
+)

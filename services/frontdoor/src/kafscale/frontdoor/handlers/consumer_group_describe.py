@@ -3,54 +3,25 @@ Cut by coordinator and joined in the order of the request (see group_calls.py). 
 have COORDINATOR_NOT_AVAILABLE, those whose answer was lost NOT_COORDINATOR; tools try both again, group by group.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
-from kafscale.frontdoor.group_calls import BatchPolicy
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode
+from kafscale.frontdoor.api import Api, Backend, ToGroups
+from kafscale.frontdoor.group_calls import refuse_groups
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import consumer_group_describe as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    request = schema.decode_request(body, version)
-    groups = [unserved(group, code) for group in request.group_ids]
-    return schema.encode_response(schema.ConsumerGroupDescribeResponse(groups=groups), version)
-
-
-def unserved(group: str, code: ErrorCode) -> schema.ConsumerGroupDescribeResponseDescribed:
-    return schema.ConsumerGroupDescribeResponseDescribed(
-        error_code=int(code), error_message=code.message, group_id=group
-    )
-
-
-class ConsumerGroupDescribeBatch:
-    def __init__(self, body: memoryview, version: int) -> None:
-        self._version = version
-        self._request = schema.decode_request(body, version)
-        self._throttle_time_ms = 0
-        self.groups = self._request.group_ids
-
-    def share(self, places: Sequence[int]) -> list[Buffer]:
-        share = schema.ConsumerGroupDescribeRequest(
-            group_ids=[self.groups[place] for place in places],
-            include_authorized_operations=self._request.include_authorized_operations,
-        )
-        return schema.encode_request(share, self._version)
-
-    def read(self, body: memoryview) -> list[tuple[str, schema.ConsumerGroupDescribeResponseDescribed]]:
-        response = schema.decode_response(body, self._version)
-        self._throttle_time_ms = max(self._throttle_time_ms, response.throttle_time_ms)
-        return [(group.group_id, group) for group in response.groups]
-
-    def unserved(self, place: int, code: ErrorCode) -> schema.ConsumerGroupDescribeResponseDescribed:
-        return unserved(self.groups[place], code)
-
-    def join(self, found: Sequence[schema.ConsumerGroupDescribeResponseDescribed]) -> list[Buffer]:
-        response = schema.ConsumerGroupDescribeResponse(
-            throttle_time_ms=self._throttle_time_ms, groups=list(found)
-        )
-        return schema.encode_response(response, self._version)
-
-
-POLICY: Final = BatchPolicy(open=ConsumerGroupDescribeBatch, refuse=refuse)
+GROUPS: Final = ToGroups(
+    schema=schema,
+    asked="group_ids",
+    response=schema.ConsumerGroupDescribeResponse,
+    results="groups",
+    entry=schema.ConsumerGroupDescribeResponseDescribed,
+)
+API: Final = Api(
+    key=ApiKey.CONSUMER_GROUP_DESCRIBE,
+    versions=(0, 1),
+    backend=Backend.COORDINATOR,
+    dispatch=GROUPS,
+    refuse=refuse_groups(GROUPS),
+    large_answer=True,
+)

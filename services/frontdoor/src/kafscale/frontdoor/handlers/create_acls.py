@@ -4,23 +4,21 @@ Admin answers. While none is there: NOT_CONTROLLER, for each creation, since the
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.wire.buffers import Buffer
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.refusals import each
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_acls as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    request = schema.decode_request(body, version)
-    refused = schema.CreateAclsResponseAclCreationResult(error_code=int(code), error_message=code.message)
-    answer = schema.CreateAclsResponse(results=[refused] * len(request.creations))
-    return schema.encode_response(answer, version)
-
-
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.CREATE_ACLS,
+    versions=(1, 3),
     backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.NOT_CONTROLLER,
+    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER),
+    refuse=each(
+        schema,
+        schema.CreateAclsResponse,
+        ("creations", "results"),
+        schema.CreateAclsResponseAclCreationResult,
+    ),
 )

@@ -4,28 +4,22 @@ Admin decides. Certainly not executed: NOT_CONTROLLER; outcome unknown: REQUEST_
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.wire.buffers import Buffer
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.refusals import each
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_partitions as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    request = schema.decode_request(body, version)
-    results = [
-        schema.CreatePartitionsResponseTopicResult(
-            name=topic.name, error_code=int(code), error_message=code.message
-        )
-        for topic in request.topics
-    ]
-    return schema.encode_response(schema.CreatePartitionsResponse(results=results), version)
-
-
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.CREATE_PARTITIONS,
+    versions=(0, 3),
     backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.NOT_CONTROLLER,
-    repeatable=False,
+    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER, repeatable=False),
+    refuse=each(
+        schema,
+        schema.CreatePartitionsResponse,
+        ("topics", "results"),
+        schema.CreatePartitionsResponseTopicResult,
+        "name",
+    ),
 )

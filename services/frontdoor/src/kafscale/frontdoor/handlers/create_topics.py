@@ -5,28 +5,24 @@ outcome unknown: REQUEST_TIMED_OUT.
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.wire.buffers import Buffer
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.refusals import each
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_topics as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    request = schema.decode_request(body, version)
-    topics = [
-        schema.CreateTopicsResponseTopicResult(
-            name=topic.name, error_code=int(code), error_message=code.message, configs=None
-        )
-        for topic in request.topics
-    ]
-    return schema.encode_response(schema.CreateTopicsResponse(topics=topics), version)
-
-
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.CREATE_TOPICS,
+    versions=(0, 7),
     backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.NOT_CONTROLLER,
-    repeatable=False,
+    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER, repeatable=False),
+    refuse=each(
+        schema,
+        schema.CreateTopicsResponse,
+        ("topics", "topics"),
+        schema.CreateTopicsResponseTopicResult,
+        "name",
+        configs=None,
+    ),
+    large_answer=True,
 )

@@ -6,37 +6,24 @@ REQUEST_TIMED_OUT, and nothing is repeated here, since -1 would mean another off
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.wire.buffers import Buffer
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.refusals import each_partition
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_records as schema
 
-NO_LOW_WATERMARK: Final = -1
-
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    request = schema.decode_request(body, version)
-    topics = [
-        schema.DeleteRecordsResponseTopicResult(
-            name=topic.name,
-            partitions=[
-                schema.DeleteRecordsResponsePartitionResult(
-                    partition_index=part.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=int(code)
-                )
-                for part in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return schema.encode_response(schema.DeleteRecordsResponse(topics=topics), version)
-
-
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.DELETE_RECORDS,
+    versions=(0, 2),
     backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    repeatable=False,
-    moves_log_starts=True,
+    dispatch=Forward(unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER, repeatable=False, moves_log_starts=True),
+    refuse=each_partition(
+        schema,
+        schema.DeleteRecordsResponse,
+        schema.DeleteRecordsResponseTopicResult,
+        schema.DeleteRecordsResponsePartitionResult,
+        names=("name",),
+        number="partition_index",
+        low_watermark=-1,
+    ),
 )

@@ -4,8 +4,8 @@ Admin decides. Certainly not executed: NOT_CONTROLLER; outcome unknown: REQUEST_
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_topics as schema
@@ -28,10 +28,10 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
     return schema.encode_response(schema.DeleteTopicsResponse(responses=results), version)
 
 
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.DELETE_TOPICS,
+    versions=(0, 6),
     backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
+    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER, repeatable=False),
     refuse=refuse,
-    unavailable=ErrorCode.NOT_CONTROLLER,
-    repeatable=False,
 )

@@ -4,31 +4,24 @@ Admin answers; reading twice does no harm. While none is there: NOT_CONTROLLER.
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.wire.buffers import Buffer
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.refusals import each
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_configs as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    request = schema.decode_request(body, version)
-    results = [
-        schema.DescribeConfigsResponseResult(
-            error_code=int(code),
-            error_message=code.message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-            configs=[],
-        )
-        for resource in request.resources
-    ]
-    return schema.encode_response(schema.DescribeConfigsResponse(results=results), version)
-
-
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.DESCRIBE_CONFIGS,
+    versions=(0, 4),
     backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.NOT_CONTROLLER,
+    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER),
+    refuse=each(
+        schema,
+        schema.DescribeConfigsResponse,
+        ("resources", "results"),
+        schema.DescribeConfigsResponseResult,
+        "resource_type",
+        "resource_name",
+    ),
+    large_answer=True,
 )

@@ -8,21 +8,20 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from kafscale.frontdoor.backends import Live
+from kafscale.frontdoor.api import Api, Backend, Forward, Own
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.forwarding import Forwarder, Policy
-from kafscale.frontdoor.lookups import TopicLookups
-from kafscale.frontdoor.refusals import refuse_all
-from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.parts import Parts
+from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.virtual_brokers import cast_on
 from kafscale.storage.brokers import leader_of
-from kafscale.storage.topics import Topic, TopicsView
+from kafscale.storage.topics import Topic
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import describe_log_dirs as schema
 
 ERROR_OF_ALL_FROM: Final = 3
-UNAVAILABLE: Final = ErrorCode.NOT_CONTROLLER
+FORWARD: Final = Forward(unavailable=ErrorCode.NOT_CONTROLLER)
 
 
 def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
@@ -34,24 +33,13 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
     return schema.encode_response(response, version)
 
 
-POLICY: Final = Policy(backend=Backend.ADMIN, stream=Stream.CONTROL, refuse=refuse, unavailable=UNAVAILABLE)
-
-
 class DescribeLogDirsHandler:
-    def __init__(
-        self,
-        *,
-        forwarder: Forwarder,
-        topics: TopicsView,
-        lookups: TopicLookups,
-        front_doors: Live,
-        node_id: int,
-    ) -> None:
-        self._forwarder = forwarder
-        self._topics = topics
-        self._lookups = lookups
-        self._front_doors = front_doors
-        self._node_id = node_id
+    def __init__(self, parts: Parts) -> None:
+        self._forwarder = parts.forwarder
+        self._topics = parts.topics
+        self._lookups = parts.lookups
+        self._front_doors = parts.front_doors
+        self._node_id = parts.node_id
 
     def __call__(self, exchange: Exchange) -> None:
         try:
@@ -70,7 +58,7 @@ class DescribeLogDirsHandler:
             return
         cast = cast_on(exchange.caller.listener, self._front_doors, self._node_id)
         if cast.here is None or not believe:
-            refuse_all(exchange, refuse, UNAVAILABLE)
+            refuse_exchange(exchange, FORWARD.unavailable)
             return
         here, brokers = cast.here.node_id, cast.brokers
         share = [
@@ -82,10 +70,20 @@ class DescribeLogDirsHandler:
         ]
         led = schema.DescribeLogDirsRequest(topics=[topic for topic in share if topic.partitions])
         body = schema.encode_request(led, exchange.version)
-        self._forwarder.forward(exchange, POLICY, body=body)
+        self._forwarder.forward(exchange, FORWARD, body=body)
 
     def _asked(self, request: schema.DescribeLogDirsRequest) -> Iterable[tuple[Topic, Iterable[int]]]:
         if request.topics is None:
             return [(topic, range(topic.partitions)) for topic in self._topics.all()]
         found = [(self._topics.by_name(asked.topic), asked.partitions) for asked in request.topics]
         return [(topic, numbers) for topic, numbers in found if topic is not None]
+
+
+API: Final = Api(
+    key=ApiKey.DESCRIBE_LOG_DIRS,
+    versions=(0, 5),
+    backend=Backend.ADMIN,
+    dispatch=Own(DescribeLogDirsHandler),
+    refuse=refuse,
+    large_answer=True,
+)

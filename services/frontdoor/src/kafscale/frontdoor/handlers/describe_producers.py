@@ -9,14 +9,14 @@ from functools import partial
 from typing import Final
 
 import structlog
+from kafscale.frontdoor.api import Api, Backend, Own
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
-from kafscale.frontdoor.lookups import TopicLookups
-from kafscale.frontdoor.routing import Routing
-from kafscale.runtime.clock import Clock
+from kafscale.frontdoor.parts import Parts
 from kafscale.runtime.stream.frame import Outcome, Reply
-from kafscale.storage.topics import Topic, TopicState, TopicsView
+from kafscale.storage.topics import Topic, TopicState
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import describe_producers as schema
@@ -57,11 +57,11 @@ def _failed(index: int, code: ErrorCode) -> schema.DescribeProducersResponsePart
 
 
 class DescribeProducersHandler:
-    def __init__(self, *, routing: Routing, clock: Clock, topics: TopicsView, lookups: TopicLookups) -> None:
-        self._routing = routing
-        self._clock = clock
-        self._topics = topics
-        self._lookups = lookups
+    def __init__(self, parts: Parts) -> None:
+        self._routing = parts.routing
+        self._clock = parts.clock
+        self._topics = parts.topics
+        self._lookups = parts.lookups
 
     def __call__(self, exchange: Exchange) -> None:
         try:
@@ -134,3 +134,13 @@ def _read(body: memoryview, version: int) -> Found:
     return {
         (topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions
     }
+
+
+API: Final = Api(
+    key=ApiKey.DESCRIBE_PRODUCERS,
+    versions=(0, 0),
+    backend=Backend.PRODUCE,
+    dispatch=Own(DescribeProducersHandler),
+    refuse=refuse,
+    large_answer=True,
+)

@@ -5,8 +5,8 @@ Admin answers. While none is there, the topics named are LEADER_NOT_AVAILABLE, w
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import describe_topic_partitions as schema
@@ -29,9 +29,11 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
     return schema.encode_response(schema.DescribeTopicPartitionsResponse(topics=topics), version)
 
 
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    versions=(0, 0),
     backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
+    dispatch=Forward(unavailable=ErrorCode.LEADER_NOT_AVAILABLE),
     refuse=refuse,
-    unavailable=ErrorCode.LEADER_NOT_AVAILABLE,
+    large_answer=True,
 )

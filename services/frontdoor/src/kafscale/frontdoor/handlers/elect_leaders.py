@@ -4,8 +4,8 @@ Admin answers; nothing is ever changed, so it may be asked twice. While none is 
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import elect_leaders as schema
@@ -30,9 +30,11 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
     return schema.encode_response(response, version)
 
 
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.ELECT_LEADERS,
+    versions=(0, 2),
     backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
+    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER),
     refuse=refuse,
-    unavailable=ErrorCode.NOT_CONTROLLER,
+    large_answer=True,
 )

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from kafscale.frontdoor.api import Api, Backend, Forward, Own, Stream
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fetch_split import SplitFetch, Splitter, Wanted
-from kafscale.frontdoor.fetch_turns import FetchTurns
-from kafscale.frontdoor.forwarding import Forwarder, Policy
-from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.parts import Parts
 from kafscale.runtime.stream.frame import Reply
-from kafscale.storage.topics import TopicsView
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import fetch as schema
@@ -59,13 +58,7 @@ def unserved(partition: int, code: ErrorCode) -> schema.FetchResponsePartition:
     )
 
 
-POLICY: Final = Policy(
-    backend=Backend.FETCH,
-    stream=Stream.BULK,
-    refuse=refuse,
-    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    carries_revision=True,
-)
+FORWARD: Final = Forward(unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER, carries_revision=True)
 
 
 def max_wait_ms(body: memoryview, version: int) -> int:
@@ -101,13 +94,13 @@ def session_of(body: memoryview) -> int:
 
 
 class FetchHandler:
-    def __init__(self, *, forwarder: Forwarder, turns: FetchTurns, topics: TopicsView) -> None:
-        self._forwarder = forwarder
-        self._turns = turns
-        self._routing = forwarder.routing
-        self._topics = topics
+    def __init__(self, parts: Parts) -> None:
+        self._forwarder = parts.forwarder
+        self._turns = parts.turns
+        self._routing = parts.routing
+        self._topics = parts.topics
         self._pool = self._routing.pool(Backend.FETCH)
-        self._splitter = Splitter(forwarder=forwarder, unserved=unserved, pool=self._pool)
+        self._splitter = Splitter(forwarder=parts.forwarder, unserved=unserved, pool=self._pool)
 
     def __call__(self, exchange: Exchange) -> None:
         self._turns.begin(exchange, max_bytes(exchange.request.body, exchange.version), self._start)
@@ -140,7 +133,7 @@ class FetchHandler:
 
     def _forward(self, exchange: Exchange, choose: Callable[[], Channel | None], granted_bytes: int) -> None:
         body = limited(exchange.request.body, exchange.version, granted_bytes)
-        self._forwarder.forward(exchange, POLICY, choose=choose, on_reply=self._remember_session, body=body)
+        self._forwarder.forward(exchange, FORWARD, choose=choose, on_reply=self._remember_session, body=body)
 
     def _any(self) -> Channel | None:
         ready = self._pool.ready
@@ -184,3 +177,13 @@ class FetchHandler:
                 if channel is not None:
                     wanted.setdefault(channel, []).append((topic, entry))
         return wanted
+
+
+API: Final = Api(
+    key=ApiKey.FETCH,
+    versions=(0, 18),
+    backend=Backend.FETCH,
+    dispatch=Own(FetchHandler),
+    refuse=refuse,
+    stream=Stream.BULK,
+)

@@ -4,8 +4,8 @@ The coordinator names a front door. While none is there: COORDINATOR_NOT_AVAILAB
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import find_coordinator as schema
@@ -28,9 +28,10 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
     return schema.encode_response(response, version)
 
 
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.FIND_COORDINATOR,
+    versions=(0, 6),
     backend=Backend.COORDINATOR,
-    stream=Stream.CONTROL,
+    dispatch=Forward(unavailable=ErrorCode.COORDINATOR_NOT_AVAILABLE),
     refuse=refuse,
-    unavailable=ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )

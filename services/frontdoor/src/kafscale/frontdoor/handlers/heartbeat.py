@@ -5,15 +5,15 @@ COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost. On both clients ask 
 
 from typing import Final
 
-from kafscale.frontdoor.group_calls import GroupPolicy
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode
+from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.frontdoor.refusals import whole
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import heartbeat as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    schema.decode_request(body, version)
-    return schema.encode_response(schema.HeartbeatResponse(error_code=int(code)), version)
-
-
-POLICY: Final = GroupPolicy(refuse=refuse, flexible_from=schema.FLEXIBLE_FROM)
+API: Final = Api(
+    key=ApiKey.HEARTBEAT,
+    versions=(0, 4),
+    backend=Backend.COORDINATOR,
+    dispatch=ToGroup(),
+    refuse=whole(schema, schema.HeartbeatResponse),
+)

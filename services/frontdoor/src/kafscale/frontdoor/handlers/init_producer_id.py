@@ -5,22 +5,16 @@ producers without a transactional id simply try again. An id that nobody receive
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.wire.buffers import Buffer
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.refusals import whole
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import init_producer_id as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    schema.decode_request(body, version)
-    response = schema.InitProducerIdResponse(error_code=int(code), producer_id=-1, producer_epoch=-1)
-    return schema.encode_response(response, version)
-
-
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.INIT_PRODUCER_ID,
+    versions=(0, 5),
     backend=Backend.COORDINATOR,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    dispatch=Forward(unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    refuse=whole(schema, schema.InitProducerIdResponse, producer_id=-1, producer_epoch=-1),
 )

@@ -6,7 +6,8 @@ COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost. On both clients ask 
 
 from typing import Final
 
-from kafscale.frontdoor.group_calls import GroupPolicy
+from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import join_group as schema
@@ -30,4 +31,10 @@ def wait_ms(body: memoryview, version: int) -> int:
     return request.rebalance_timeout_ms if version >= REBALANCE_TIMEOUT_FROM else request.session_timeout_ms
 
 
-POLICY: Final = GroupPolicy(refuse=refuse, flexible_from=schema.FLEXIBLE_FROM, wait_ms=wait_ms)
+API: Final = Api(
+    key=ApiKey.JOIN_GROUP,
+    versions=(0, 9),
+    backend=Backend.COORDINATOR,
+    dispatch=ToGroup(wait_ms=wait_ms),
+    refuse=refuse,
+)

@@ -4,21 +4,17 @@ Admin answers. While none is there: NOT_CONTROLLER.
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.wire.buffers import Buffer
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.refusals import whole
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import list_config_resources as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    schema.decode_request(body, version)
-    return schema.encode_response(schema.ListConfigResourcesResponse(error_code=int(code)), version)
-
-
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.LIST_CONFIG_RESOURCES,
+    versions=(0, 1),
     backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.NOT_CONTROLLER,
+    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER),
+    refuse=whole(schema, schema.ListConfigResourcesResponse),
+    large_answer=True,
 )

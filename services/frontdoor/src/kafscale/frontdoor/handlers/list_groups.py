@@ -11,16 +11,16 @@ from functools import partial
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.backends import Channel, Live
+from kafscale.frontdoor.api import Api, Backend, Own
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
-from kafscale.frontdoor.refusals import refuse_all
-from kafscale.frontdoor.routing import Routing
+from kafscale.frontdoor.parts import Parts
+from kafscale.frontdoor.refusals import refuse_exchange, whole
 from kafscale.frontdoor.virtual_brokers import cast_on
-from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.storage.brokers import coordinator_of
-from kafscale.wire.buffers import Buffer
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import list_groups as schema
 
@@ -29,22 +29,17 @@ log = structlog.get_logger("kafscale.frontdoor.groups")
 UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    schema.decode_request(body, version)
-    return schema.encode_response(schema.ListGroupsResponse(error_code=int(code)), version)
-
-
 class ListGroupsHandler:
-    def __init__(self, *, routing: Routing, clock: Clock, front_doors: Live, node_id: int) -> None:
-        self._routing = routing
-        self._clock = clock
-        self._front_doors = front_doors
-        self._node_id = node_id
+    def __init__(self, parts: Parts) -> None:
+        self._routing = parts.routing
+        self._clock = parts.clock
+        self._front_doors = parts.front_doors
+        self._node_id = parts.node_id
 
     def __call__(self, exchange: Exchange) -> None:
         channels = self._routing.coordinators()
         if not channels:
-            refuse_all(exchange, refuse, UNAVAILABLE)
+            refuse_exchange(exchange, UNAVAILABLE)
             return
         shares = [Share(channel, [exchange.request.body]) for channel in channels]
         fan_out(exchange, self._clock, shares, partial(self._join, exchange, channels))
@@ -54,7 +49,7 @@ class ListGroupsHandler:
         answers = [self._read(exchange, reply) for reply in replies]
         refused = next((answer.error_code for answer in answers if answer.error_code), 0)
         if refused or cast.here is None:
-            refuse_all(exchange, refuse, ErrorCode(refused or UNAVAILABLE))
+            refuse_exchange(exchange, ErrorCode(refused or UNAVAILABLE))
             return
         groups: dict[str, schema.ListGroupsResponseListedGroup] = {}
         for channel, answer in zip(channels, answers, strict=True):
@@ -79,3 +74,13 @@ class ListGroupsHandler:
         except WireError as error:
             log.error("a coordinator answered nonsense", reason=str(error))
             return schema.ListGroupsResponse(error_code=int(UNAVAILABLE))
+
+
+API: Final = Api(
+    key=ApiKey.LIST_GROUPS,
+    versions=(0, 5),
+    backend=Backend.COORDINATOR,
+    dispatch=Own(ListGroupsHandler),
+    refuse=whole(schema, schema.ListGroupsResponse),
+    large_answer=True,
+)

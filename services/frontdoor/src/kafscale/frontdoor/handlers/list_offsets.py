@@ -6,34 +6,23 @@ clients read the metadata again and come back.
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.wire.buffers import Buffer
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.refusals import each_partition
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import list_offsets as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    request = schema.decode_request(body, version)
-    topics = [
-        schema.ListOffsetsResponseTopic(
-            name=topic.name,
-            partitions=[
-                schema.ListOffsetsResponsePartition(
-                    partition_index=entry.partition_index, error_code=int(code)
-                )
-                for entry in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return schema.encode_response(schema.ListOffsetsResponse(topics=topics), version)
-
-
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.LIST_OFFSETS,
+    versions=(0, 11),
     backend=Backend.FETCH,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    carries_revision=True,
+    dispatch=Forward(unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER, carries_revision=True),
+    refuse=each_partition(
+        schema,
+        schema.ListOffsetsResponse,
+        schema.ListOffsetsResponseTopic,
+        schema.ListOffsetsResponsePartition,
+        names=("name",),
+        number="partition_index",
+    ),
 )

@@ -4,22 +4,16 @@ Admin answers. While none is there: NOT_CONTROLLER.
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.wire.buffers import Buffer
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.refusals import whole
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import list_partition_reassignments as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    schema.decode_request(body, version)
-    answer = schema.ListPartitionReassignmentsResponse(error_code=int(code), error_message=code.message)
-    return schema.encode_response(answer, version)
-
-
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    versions=(0, 0),
     backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.NOT_CONTROLLER,
+    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER),
+    refuse=whole(schema, schema.ListPartitionReassignmentsResponse),
 )

@@ -5,14 +5,13 @@ empty list would be a false statement, so the connection is closed, and the clie
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from kafscale.frontdoor.backends import Live
+from kafscale.frontdoor.api import Api, Backend, Forward, Own
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.forwarding import Forwarder, Policy
-from kafscale.frontdoor.routes import Backend, Stream
+from kafscale.frontdoor.parts import Parts
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import metadata as schema
@@ -42,22 +41,17 @@ def refuse(
     return schema.encode_response(response, version)
 
 
-POLICY: Final = Policy(
-    backend=Backend.ADMIN,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.LEADER_NOT_AVAILABLE,
-)
+FORWARD: Final = Forward(unavailable=ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class MetadataHandler:
-    def __init__(self, *, forwarder: Forwarder, front_doors: Live) -> None:
-        self._forwarder = forwarder
-        self._front_doors = front_doors
+    def __init__(self, parts: Parts) -> None:
+        self._forwarder = parts.forwarder
+        self._front_doors = parts.front_doors
 
     def __call__(self, exchange: Exchange) -> None:
         brokers = self.brokers(exchange.caller.listener)
-        self._forwarder.forward(exchange, replace(POLICY, refuse=partial(refuse, brokers=brokers)))
+        self._forwarder.forward(exchange, FORWARD, refuse=partial(refuse, brokers=brokers))
 
     def brokers(self, listener: str) -> list[schema.MetadataResponseBroker]:
         """The front doors that clients of this listener can reach."""
@@ -69,3 +63,13 @@ class MetadataHandler:
             for each, where in found
             if where is not None
         ]
+
+
+API: Final = Api(
+    key=ApiKey.METADATA,
+    versions=(0, 13),
+    backend=Backend.ADMIN,
+    dispatch=Own(MetadataHandler),
+    refuse=refuse,
+    large_answer=True,
+)

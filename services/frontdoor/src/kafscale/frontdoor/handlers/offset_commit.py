@@ -8,31 +8,28 @@ Versions 0 and 1, which Kafka 4 has dropped, go to the same store.
 
 from typing import Final
 
-from kafscale.frontdoor.group_calls import GroupPolicy
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode
+from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.frontdoor.refusals import each_partition
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import offset_commit as schema
-
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    request = schema.decode_request(body, version)
-    topics = [
-        schema.OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                schema.OffsetCommitResponsePartition(
-                    partition_index=entry.partition_index, error_code=int(code)
-                )
-                for entry in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return schema.encode_response(schema.OffsetCommitResponse(topics=topics), version)
-
 
 AGE_MS_MAX: Final = 5_000
 """Kafka's offsets.commit.timeout.ms."""
 
-POLICY: Final = GroupPolicy(refuse=refuse, flexible_from=schema.FLEXIBLE_FROM, age_ms_max=AGE_MS_MAX)
+API: Final = Api(
+    key=ApiKey.OFFSET_COMMIT,
+    versions=(0, 10),
+    backend=Backend.COORDINATOR,
+    dispatch=ToGroup(age_ms_max=AGE_MS_MAX),
+    refuse=each_partition(
+        schema,
+        schema.OffsetCommitResponse,
+        schema.OffsetCommitResponseTopic,
+        schema.OffsetCommitResponsePartition,
+        names=(
+            "name",
+            "topic_id",
+        ),
+        number="partition_index",
+    ),
+)

@@ -4,11 +4,13 @@ NOT_COORDINATOR whether it was lost or not even sent: Java's consumer asks for t
 throws on COORDINATOR_NOT_AVAILABLE. The error stands at the top, in v0-1 with each partition, from v8 with each group.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
+from kafscale.frontdoor.api import Api, Backend, Codes, Own, ToGroup, ToGroups
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.group_calls import BatchPolicy, Codes, GroupCaller, GroupPolicy
+from kafscale.frontdoor.parts import Parts
+from kafscale.frontdoor.refusals import failed
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_fetch as schema
@@ -22,14 +24,11 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
     request = schema.decode_request(body, version)
     response = schema.OffsetFetchResponse(error_code=int(code))
     if version >= BATCHES_FROM:
-        response.groups = [unserved(group.group_id, code) for group in request.groups]
+        entry = schema.OffsetFetchResponseGroup
+        response.groups = [failed(entry, code, group_id=group.group_id) for group in request.groups]
     elif version < TOP_ERROR_FROM:
         response.topics = [_unserved_topic(topic, code) for topic in request.topics or ()]
     return schema.encode_response(response, version)
-
-
-def unserved(group: str, code: ErrorCode) -> schema.OffsetFetchResponseGroup:
-    return schema.OffsetFetchResponseGroup(group_id=group, error_code=int(code))
 
 
 def _unserved_topic(
@@ -44,44 +43,34 @@ def _unserved_topic(
     return schema.OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
 
-class OffsetFetchBatch:
-    def __init__(self, body: memoryview, version: int) -> None:
-        self._version = version
-        self._request = schema.decode_request(body, version)
-        self._throttle_time_ms = 0
-        self.groups = [group.group_id for group in self._request.groups]
-
-    def share(self, places: Sequence[int]) -> list[Buffer]:
-        share = schema.OffsetFetchRequest(
-            groups=[self._request.groups[place] for place in places],
-            require_stable=self._request.require_stable,
-        )
-        return schema.encode_request(share, self._version)
-
-    def read(self, body: memoryview) -> list[tuple[str, schema.OffsetFetchResponseGroup]]:
-        response = schema.decode_response(body, self._version)
-        self._throttle_time_ms = max(self._throttle_time_ms, response.throttle_time_ms)
-        return [(group.group_id, group) for group in response.groups]
-
-    def unserved(self, place: int, code: ErrorCode) -> schema.OffsetFetchResponseGroup:
-        return unserved(self.groups[place], code)
-
-    def join(self, found: Sequence[schema.OffsetFetchResponseGroup]) -> list[Buffer]:
-        response = schema.OffsetFetchResponse(throttle_time_ms=self._throttle_time_ms, groups=list(found))
-        return schema.encode_response(response, self._version)
-
-
 CODES: Final = Codes(not_executed=ErrorCode.NOT_COORDINATOR)
-POLICY: Final = GroupPolicy(refuse=refuse, flexible_from=schema.FLEXIBLE_FROM, codes=CODES)
-BATCH_POLICY: Final = BatchPolicy(open=OffsetFetchBatch, refuse=refuse, codes=CODES)
+GROUP: Final = ToGroup(codes=CODES)
+GROUPS: Final = ToGroups(
+    schema=schema,
+    asked="groups",
+    response=schema.OffsetFetchResponse,
+    results="groups",
+    entry=schema.OffsetFetchResponseGroup,
+    codes=CODES,
+)
 
 
 class OffsetFetchHandler:
-    def __init__(self, caller: GroupCaller) -> None:
-        self._caller = caller
+    def __init__(self, parts: Parts) -> None:
+        self._groups = parts.groups
 
     def __call__(self, exchange: Exchange) -> None:
         if exchange.version >= BATCHES_FROM:
-            self._caller.call_batch(exchange, BATCH_POLICY)
+            self._groups.call_several(exchange, GROUPS)
         else:
-            self._caller.call(exchange, POLICY)
+            self._groups.call(exchange, GROUP)
+
+
+API: Final = Api(
+    key=ApiKey.OFFSET_FETCH,
+    versions=(0, 10),
+    backend=Backend.COORDINATOR,
+    dispatch=Own(OffsetFetchHandler),
+    refuse=refuse,
+    large_answer=True,
+)

@@ -4,32 +4,23 @@ Any fetch instance answers for every partition. While none is there: NOT_LEADER_
 
 from typing import Final
 
-from kafscale.frontdoor.forwarding import Policy
-from kafscale.frontdoor.routes import Backend, Stream
-from kafscale.wire.buffers import Buffer
+from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.refusals import each_partition
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_for_leader_epoch as schema
 
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    request = schema.decode_request(body, version)
-    topics = [
-        schema.OffsetForLeaderEpochResponseTopicResult(
-            topic=topic.topic,
-            partitions=[
-                schema.OffsetForLeaderEpochResponseEnd(error_code=int(code), partition=entry.partition)
-                for entry in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    return schema.encode_response(schema.OffsetForLeaderEpochResponse(topics=topics), version)
-
-
-POLICY: Final = Policy(
+API: Final = Api(
+    key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    versions=(0, 4),
     backend=Backend.FETCH,
-    stream=Stream.CONTROL,
-    refuse=refuse,
-    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    carries_revision=True,
+    dispatch=Forward(unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER, carries_revision=True),
+    refuse=each_partition(
+        schema,
+        schema.OffsetForLeaderEpochResponse,
+        schema.OffsetForLeaderEpochResponseTopicResult,
+        schema.OffsetForLeaderEpochResponseEnd,
+        names=("topic",),
+        number="partition",
+    ),
 )

@@ -7,13 +7,12 @@ can know); all else is the produce service's, message sets of v0-2 too.
 from functools import partial
 from typing import Final
 
-from kafscale.frontdoor.exchange import Caller, Exchange
-from kafscale.frontdoor.lookups import TopicLookups
+from kafscale.frontdoor.api import Api, Backend, Own, Stream
+from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_call import ProduceCall
-from kafscale.frontdoor.produce_lanes import LaneSender, Producer, SentCall
-from kafscale.frontdoor.routes import BY_KEY
-from kafscale.runtime.clock import Clock
-from kafscale.storage.topics import Topic, TopicState, TopicsView
+from kafscale.frontdoor.produce_lanes import Producer
+from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
@@ -27,7 +26,6 @@ TOPIC_IDS_FROM: Final = 13
 TRANSACTIONAL_ID_FROM: Final = 3
 TIMEOUT_MS_MIN: Final = 1_500
 TIMEOUT_MS_MAX: Final = 300_000
-PRODUCE: Final = BY_KEY[ApiKey.PRODUCE]
 PRODUCE_KEY: Final = int(ApiKey.PRODUCE)
 
 
@@ -75,13 +73,11 @@ def refuse_message(message: ProduceRequest, version: int, code: ErrorCode) -> li
 
 
 class ProduceHandler:
-    def __init__(
-        self, *, sender: LaneSender, topics: TopicsView, lookups: TopicLookups, clock: Clock
-    ) -> None:
-        self._clock = clock
-        self._sender = sender
-        self._topics = topics
-        self._lookups = lookups
+    def __init__(self, parts: Parts) -> None:
+        self._clock = parts.clock
+        self._sender = parts.sender
+        self._topics = parts.topics
+        self._lookups = parts.lookups
 
     def __call__(self, exchange: Exchange) -> None:
         try:
@@ -96,8 +92,7 @@ class ProduceHandler:
         timeout_ms = min(max(message.timeout_ms, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
         exchange.deadline_ms = exchange.request.arrived_ms + timeout_ms
         producer = self._sender.producer(exchange.caller)
-        producer.numbers += 1
-        call = exchange.call = SentCall(self._sender, producer, exchange, message)
+        call = exchange.call = self._sender.call(producer, exchange, message)
         if exchange.span is not None:
             exchange.span.set("kafka.topics", len(message.topic_data))
             exchange.span.set("kafka.partitions", len(call.parts))
@@ -107,9 +102,6 @@ class ProduceHandler:
                 self._lookups.ask(partial(self._looked_up, producer))
             return
         self._sender.start(producer, call, exchange.request.arrived_ms)
-
-    def left(self, caller: Caller) -> None:
-        self._sender.left(caller)
 
     def _looked_up(self, producer: Producer, believe: bool) -> None:
         """Requests behind one with an unknown topic waited too, or they would overtake it."""
@@ -151,3 +143,13 @@ class ProduceHandler:
         if version >= TOPIC_IDS_FROM:
             return self._topics.by_id(topic.topic_id)
         return self._topics.by_name(topic.name)
+
+
+API: Final = Api(
+    key=ApiKey.PRODUCE,
+    versions=(0, 13),
+    backend=Backend.PRODUCE,
+    dispatch=Own(ProduceHandler),
+    refuse=refuse,
+    stream=Stream.BULK,
+)

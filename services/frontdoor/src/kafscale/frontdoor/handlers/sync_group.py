@@ -6,21 +6,22 @@ COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost. On both clients ask 
 
 from typing import Final
 
-from kafscale.frontdoor.group_calls import GroupPolicy
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode
+from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.frontdoor.refusals import whole
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import sync_group as schema
 
 WAIT_MS: Final = 300_000
-
-
-def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    schema.decode_request(body, version)
-    return schema.encode_response(schema.SyncGroupResponse(error_code=int(code)), version)
 
 
 def wait_ms(_body: memoryview, _version: int) -> int:
     return WAIT_MS
 
 
-POLICY: Final = GroupPolicy(refuse=refuse, flexible_from=schema.FLEXIBLE_FROM, wait_ms=wait_ms)
+API: Final = Api(
+    key=ApiKey.SYNC_GROUP,
+    versions=(0, 5),
+    backend=Backend.COORDINATOR,
+    dispatch=ToGroup(wait_ms=wait_ms),
+    refuse=whole(schema, schema.SyncGroupResponse),
+)

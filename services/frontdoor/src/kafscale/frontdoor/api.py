@@ -1,0 +1,151 @@
+"""The registration of one Kafka API: the value `API` of its module in `handlers`. Pure data.
+
+apis.py collects these values. Version checks, routing, ApiVersions, metrics, docs/protocol/apis.md and the tests
+read them, and nothing else says which service answers an API or on which stream its requests travel.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, assert_never
+
+from kafscale.runtime.stream.frame import Outcome
+from kafscale.wire.apis import ApiKey, api_label
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode
+
+
+class Backend(Enum):
+    """The service that answers. All values except FRONTDOOR are roles in the live view."""
+
+    FRONTDOOR = "frontdoor"
+    PRODUCE = "produce"
+    FETCH = "fetch"
+    COORDINATOR = "coordinator"
+    ADMIN = "admin"
+
+
+class Stream(Enum):
+    """Records and small calls have separate streams, so that a large frame never delays a heartbeat."""
+
+    BULK = "bulk"
+    CONTROL = "control"
+
+
+class Codec(Protocol):
+    """A module of `kafscale.wire.schema`. Its functions raise WireError."""
+
+    def decode_request(self, buf: Buffer, version: int, /) -> Any: ...
+
+    def encode_request(self, msg: Any, version: int, /) -> list[Buffer]: ...
+
+    def decode_response(self, buf: Buffer, version: int, /) -> Any: ...
+
+    def encode_response(self, msg: Any, version: int, /) -> list[Buffer]: ...
+
+
+Refuse = Callable[[memoryview, int, ErrorCode], Sequence[Buffer]]
+"""Request body, version, error → the body of the answer. Raises WireError if there is no such answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codes:
+    """The error code of each outcome of a group call. Clients retry on the first two, and not on INVALID_REQUEST."""
+
+    not_executed: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    unknown: ErrorCode = ErrorCode.NOT_COORDINATOR
+
+    def of(self, outcome: Outcome) -> ErrorCode:
+        match outcome:
+            case Outcome.ANSWERED:
+                return ErrorCode.NONE
+            case Outcome.NOT_EXECUTED:
+                return self.not_executed
+            case Outcome.UNKNOWN:
+                return self.unknown
+            case Outcome.TOO_LARGE:
+                return ErrorCode.INVALID_REQUEST
+            case _ as never:
+                assert_never(never)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """The whole request goes to one instance of the service (forwarding.py).
+
+    `unavailable`: nothing was executed, and clients retry on this code. `unknown`: perhaps executed.
+    `repeatable`: a request whose instance was lost may go to another one.
+    `moves_log_starts`: the revision of the reply is the one at which the log starts that it names are known.
+    """
+
+    unavailable: ErrorCode
+    unknown: ErrorCode = ErrorCode.REQUEST_TIMED_OUT
+    repeatable: bool = True
+    carries_revision: bool = False
+    moves_log_starts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToGroup:
+    """A call about one group, whose id is the first field: at most once, in order, to its coordinator (group_calls.py).
+
+    `wait_ms`: how long the answer may take by design. `age_ms_max`: an older call must not take effect.
+    """
+
+    codes: Codes = Codes()
+    wait_ms: Callable[[memoryview, int], int] | None = None
+    age_ms_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToGroups:
+    """A call about several groups: split by coordinator, and the answers joined (group_calls.py).
+
+    `asked` and `results` are the lists of groups in the request and in the answer, `entry` makes an entry of the
+    latter. Both kinds of entries are a group id, or have it as `group_id`.
+    """
+
+    schema: Codec
+    asked: str
+    response: Callable[..., Any]
+    results: str
+    entry: Callable[..., Any]
+    codes: Codes = Codes()
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The API has a handler of its own. `make` builds it from the front door's parts (parts.py)."""
+
+    make: Callable[..., Callable[..., None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """`refuse` writes the front door's own answer for an error. `large_answer`: the answer may be much larger than the
+    request, so a connection has one such request at a time; Fetch has its own turns (fetch_turns.py)."""
+
+    key: ApiKey
+    versions: tuple[int, int]
+    backend: Backend
+    dispatch: Forward | ToGroup | ToGroups | Own
+    refuse: Refuse
+    stream: Stream = Stream.CONTROL
+    large_answer: bool = False
+
+    @property
+    def name(self) -> str:
+        return api_label(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class NotServed:
+    """An API of Kafka that ApiVersions shows as -1/-1. `versions` are Kafka's."""
+
+    key: ApiKey
+    versions: tuple[int, int]
+    why: str
+
+    @property
+    def name(self) -> str:
+        return api_label(self.key)

@@ -1,0 +1,31 @@
+"""What the handlers of one front door work with; assembly.py builds it once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafscale.frontdoor.backends import Live
+from kafscale.frontdoor.fetch_turns import FetchTurns
+from kafscale.frontdoor.forwarding import Forwarder
+from kafscale.frontdoor.group_calls import GroupCaller
+from kafscale.frontdoor.lookups import TopicLookups
+from kafscale.frontdoor.produce_lanes import LaneSender
+from kafscale.frontdoor.routing import Routing
+from kafscale.runtime.clock import Clock
+from kafscale.storage.topics import TopicsView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """`advertised`: the versions that ApiVersions shows, by API key. `front_doors`: the brokers that clients see."""
+
+    node_id: int
+    clock: Clock
+    topics: TopicsView
+    lookups: TopicLookups
+    front_doors: Live
+    routing: Routing
+    forwarder: Forwarder
+    groups: GroupCaller
+    sender: LaneSender
+    turns: FetchTurns
+    advertised: Mapping[int, tuple[int, int]]
