@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from kafscale.cli import clusters
 from kafscale.cli.__main__ import app
 from kafscale.cli.clusters import NoCluster, opened_etcd
 from kafscale.cli.datadir import DataDir, Endpoints
+from kafscale.cli.options import StoreKind
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.ports import free_port
 from kafscale.runtime.settings import ServiceSettings
+from kafscale.storage import objects
 from kafscale.storage.etcd.client import EtcdUnknown
 from kafscale.storage.etcd.errors import UnknownKind
 from typer.testing import CliRunner
@@ -114,7 +117,7 @@ async def test_the_option_names_the_cluster_whatever_else_does(
             Endpoints(bootstrap_servers="x:1", etcd=url, namespace="running", object_dir=str(objects), pid=1)
         )
         folder = tmp_path if by == "directory" else None
-        async with clusters.opened(folder, asked, "dir", lambda _: None) as cluster:
+        async with clusters.opened(folder, asked, StoreKind.DIR, lambda _: None) as cluster:
             assert cluster.settings.namespace == opens
     finally:
         data.release()
@@ -144,3 +147,7 @@ async def test_other_trouble_of_tasks_is_left_as_it_is(etcd_server: EtcdProcess)
     with pytest.raises(ExceptionGroup) as group:
         await lose(etcd_server.endpoint, ValueError("ours"), in_a_task=True)
     assert group.value.subgroup(ValueError) is not None
+
+
+def test_the_command_offers_every_store_that_outlives_a_process() -> None:
+    assert {*StoreKind} == {*get_args(objects.StoreKind)} - {"memory"}

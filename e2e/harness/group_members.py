@@ -43,6 +43,7 @@ class Classic:
     group: str
     metadata: bytes = b""
     session_timeout_ms: int = SESSION_TIMEOUT_MS
+    protocol_type: str = PROTOCOL_TYPE
     member_id: str = ""
     generation: int = -1
     members: list[str] = field(default_factory=list)
@@ -54,7 +55,7 @@ class Classic:
             session_timeout_ms=self.session_timeout_ms,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=self.protocol_type,
             protocols=[join_group.JoinGroupRequestProtocol(name=PROTOCOL, metadata=self.metadata)],
         )
         answer: join_group.JoinGroupResponse = await ask(self.wire, join_group, request)
@@ -70,7 +71,7 @@ class Classic:
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=self.protocol_type,
             protocol_name=PROTOCOL,
             assignments=[
                 sync_group.SyncGroupRequestAssignment(member_id=member, assignment=part)

@@ -6,6 +6,7 @@ what was asked for wrongly is exit code 2.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -20,9 +21,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kafscale.cli.options import ROLES
 from kafscale.runtime.ports import free_port
+from kafscale.wire.errors import ErrorCode
 
 from e2e.harness.cluster import KAFSCALE, Cluster
+from e2e.harness.group_members import Classic, commit
 from e2e.harness.inside import get
+from e2e.harness.raw import Wire
 from e2e.harness.services import until
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command.md"
@@ -189,6 +193,31 @@ def test_a_group_of_the_new_protocol_is_described_too(cluster: Cluster, kafscale
         assert listed["modern"] == "consumer"
     finally:
         consumer.close()
+
+
+def test_a_group_that_is_not_of_consumers_is_listed_and_described(
+    cluster: Cluster, kafscale: Commands
+) -> None:
+    fill(kafscale, "configured", partitions=1)
+
+    async def shown() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        wire = await Wire.open(cluster.bootstrap)
+        member = Classic(wire, "workers", protocol_type="connect")
+        assert await member.join() == ErrorCode.MEMBER_ID_REQUIRED
+        assert await member.join() == ErrorCode.NONE
+        assert await member.sync({member.member_id: b"tasks"}) == (ErrorCode.NONE, b"tasks")
+        assert await commit(member, "configured", 10) == ErrorCode.NONE
+        try:
+            return (
+                await asyncio.to_thread(kafscale.rows, "groups list"),
+                await asyncio.to_thread(kafscale.rows, "groups describe workers"),
+            )
+        finally:
+            wire.close()
+
+    listed, described = asyncio.run(shown())
+    assert {"group": "workers", "type": "classic", "state": "Stable", "protocol": "connect"} in listed
+    assert [(row["committed"], row["lag"], row["client"]) for row in described] == [(10, RECORDS - 10, None)]
 
 
 def test_a_segment_that_a_cluster_wrote_and_the_same_damaged(

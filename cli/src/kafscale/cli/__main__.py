@@ -23,20 +23,13 @@ from kafscale.cli.dump.command import dump
 from kafscale.cli.etcd_repair import etcd_repair
 from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
-from kafscale.cli.kafka.run import bootstrap_of
 from kafscale.cli.options import ROLES, Codec, StoreKind
 from kafscale.cli.serve import app as serve_app
 from kafscale.cli.spark.app import app as spark_app
 from kafscale.cli.spark.lag import lag
 from kafscale.cli.status.command import status
-from kafscale.cli.terminal import (
-    BootstrapOption,
-    DataDirOption,
-    checked_namespace,
-    fail,
-    record_line,
-    report,
-)
+from kafscale.cli.targets import BootstrapOption, DataDirOption, bootstrap_of, checked_namespace
+from kafscale.cli.terminal import fail, record_line, report
 from kafscale.cli.topics import app as topics_app
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir
+from kafscale.cli.options import StoreKind
 from kafscale.runtime.dependencies import connect_etcd, etcd_need, open_object_store
 from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd, socket_folder
 from kafscale.runtime.settings import ServiceSettings
@@ -38,7 +39,7 @@ class Cluster:
 
 
 def opened(
-    data_dir: Path | None, namespace: str | None, store: Literal["dir", "s3"], report: Callable[[str], None]
+    data_dir: Path | None, namespace: str | None, store: StoreKind, report: Callable[[str], None]
 ) -> AbstractAsyncContextManager[Cluster]:
     """The cluster on `data_dir`, running or stopped, or the one of the environment's settings.
 
@@ -67,7 +68,7 @@ async def _settings_cluster(namespace: str | None) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def _data_dir_cluster(
-    root: Path, namespace: str | None, store: Literal["dir", "s3"], report: Callable[[str], None]
+    root: Path, namespace: str | None, store: StoreKind, report: Callable[[str], None]
 ) -> AsyncIterator[Cluster]:
     data = DataDir(root)
     if not data.etcd.is_dir():
@@ -92,14 +93,12 @@ async def _data_dir_cluster(
         data.release()
 
 
-def _settings(
-    data: DataDir, endpoint: str, namespace: str | None, store: Literal["dir", "s3"]
-) -> ServiceSettings:
+def _settings(data: DataDir, endpoint: str, namespace: str | None, store: StoreKind) -> ServiceSettings:
     given = {
         **named(namespace),
         "etcd_endpoints": (endpoint,),
         "object_store": store,
-        "object_dir": data.objects if store == "dir" else None,
+        "object_dir": data.objects if store is StoreKind.DIR else None,
     }
     return read_settings(ServiceSettings, given)
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
-from kafscale.cli.kafka.run import on_kafka
-from kafscale.cli.terminal import BootstrapOption, DataDirOption, Output, OutputOption, notice, show_rows
+from kafscale.cli.targets import BootstrapOption, DataDirOption, kafka
+from kafscale.cli.terminal import Output, OutputOption, notice, show_rows
 from kafscale.cli.topics import TopicArgument, pairs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kafscale.cli.kafka.client import Client
 
 app = typer.Typer(name="configs", help="Show and change the settings of a topic.", no_args_is_help=True)
 
@@ -27,13 +23,10 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the configs that are set on a topic. Example: kafscale configs describe orders --all"""
+    from kafscale.cli.kafka.topics import describe_topic_configs
 
-    def work(client: Client) -> list[dict[str, object]]:
-        from kafscale.cli.kafka.topics import describe_topic_configs
-
-        return describe_topic_configs(client, topic)
-
-    found = on_kafka(work, bootstrap_server, data_dir)
+    with kafka(bootstrap_server, data_dir) as client:
+        found = describe_topic_configs(client, topic)
     rows = [row for row in found if every or row["source"] == "topic"]
     show_rows(["key", "value", "source", "read_only"], rows, output)
     if not rows:
@@ -66,12 +59,10 @@ def unset(
 def _alter(
     topic: str, values: Mapping[str, str | None], bootstrap: str | None, data_dir: Path | None
 ) -> None:
-    def work(client: Client) -> None:
-        from kafscale.cli.kafka.topics import alter_topic_configs
+    from kafscale.cli.kafka.topics import alter_topic_configs
 
+    with kafka(bootstrap, data_dir) as client:
         alter_topic_configs(client, topic, values)
-
-    on_kafka(work, bootstrap, data_dir)
     done = ", ".join(
         f"{key}={value}" if value is not None else f"{key} unset" for key, value in values.items()
     )

@@ -1,12 +1,11 @@
-"""`kafscale etcd-repair`; what it does is `kafscale.runtime.etcd_repair`."""
+"""`kafscale etcd-repair`. The repair itself is `kafscale.runtime.etcd_repair`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafscale.cli.options import StoreKind
-from kafscale.cli.running import Trouble, on_cluster
-from kafscale.cli.terminal import DataDirOption, NamespaceOption, report
+from kafscale.cli.targets import DataDirOption, NamespaceOption, Target, Trouble, on_cluster
+from kafscale.cli.terminal import report
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
@@ -27,4 +26,4 @@ def etcd_repair(data_dir: DataDirOption = None, namespace: NamespaceOption = Non
         except StillFull as full:
             raise Trouble(str(full)) from full
 
-    on_cluster(work, data_dir, namespace, StoreKind.DIR)
+    on_cluster(work, Target(data_dir, namespace))

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from kafscale.cli.kafka.run import on_kafka
-from kafscale.cli.terminal import (
-    BootstrapOption,
-    DataDirOption,
-    Output,
-    OutputOption,
-    fail,
-    fail_usage,
-    notice,
-    show_rows,
-)
-
-if TYPE_CHECKING:
-    from kafscale.cli.kafka.client import Client
+from kafscale.cli.targets import BootstrapOption, DataDirOption, kafka
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
 
 EARLIEST, LATEST = -2, -1
 GroupArgument = Annotated[str, typer.Argument(help="Name of the group.")]
@@ -41,7 +29,8 @@ def list_(
     """Show all consumer groups. Example: kafscale groups list"""
     from kafscale.cli.kafka.groups import list_all_groups
 
-    rows = on_kafka(list_all_groups, bootstrap_server, data_dir)
+    with kafka(bootstrap_server, data_dir) as client:
+        rows = list_all_groups(client)
     show_rows(["group", "type", "state", "protocol"], rows, output)
     if not rows:
         notice("no groups: `kafscale consume TOPIC --group NAME` creates one")
@@ -58,13 +47,10 @@ def describe(
 
     `kafscale lag` shows more: lag in bytes and time, rates, and records that will expire unread.
     """
+    from kafscale.cli.kafka.groups import describe_group
 
-    def work(client: Client) -> list[dict[str, object]]:
-        from kafscale.cli.kafka.groups import describe_group
-
-        return describe_group(client, group)
-
-    rows = on_kafka(work, bootstrap_server, data_dir)
+    with kafka(bootstrap_server, data_dir) as client:
+        rows = describe_group(client, group)
     columns = ["topic", "partition", "committed", "end", "lag", "client", "host"]
     if output is not Output.TABLE:
         columns = ["group", "state", *columns, "member"]
@@ -80,15 +66,12 @@ def delete(
     data_dir: DataDirOption = None,
 ) -> None:
     """Delete groups without members, with their committed offsets. Example: kafscale groups delete billing"""
+    from kafscale.cli.kafka.groups import delete_group
 
-    def work(client: Client) -> None:
-        from kafscale.cli.kafka.groups import delete_group
-
+    with kafka(bootstrap_server, data_dir) as client:
         for each in group:
             delete_group(client, each)
             notice(f"deleted group '{each}'")
-
-    on_kafka(work, bootstrap_server, data_dir)
 
 
 @app.command("reset-offsets")
@@ -108,17 +91,13 @@ def reset_offsets(
 
     A time selects the first record of that time or later, else the end. A time without zone is UTC.
     """
+    from kafscale.cli.kafka.groups import commit_offsets, planned_offsets
+
     target = target_of(to)
-
-    def work(client: Client) -> list[dict[str, object]]:
-        from kafscale.cli.kafka.groups import commit_offsets, planned_offsets
-
+    with kafka(bootstrap_server, data_dir) as client:
         rows = planned_offsets(client, group, topic, partition, target.value, is_time=target.is_time)
         if rows and not dry_run:
-            commit_offsets(client, group, {(row["topic"], row["partition"]): row["after"] for row in rows})
-        return rows
-
-    rows = on_kafka(work, bootstrap_server, data_dir)
+            commit_offsets(client, group, {(topic, row["partition"]): row["after"] for row in rows})
     if not rows:
         raise fail(f"topic '{topic}' has no partition {partition}")
     show_rows(["topic", "partition", "before", "after"], rows, output)

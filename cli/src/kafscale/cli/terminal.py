@@ -7,35 +7,20 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
-from kafscale.cli.options import StoreKind
 from kafscale.runtime.redaction import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 UNFOLDED: Final = 10_000
-
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option("--data-dir", envvar="KAFSCALE_DATA_DIR", help="Data directory of `kafscale up`."),
-]
-BootstrapOption = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-server", "-b", envvar="KAFSCALE_BOOTSTRAP_SERVERS", help="host:port of a front door."
-    ),
-]
-StoreOption = Annotated[
-    StoreKind, typer.Option(help="The --store value of `kafscale up` for this data directory.")
-]
 
 
 class Output(StrEnum):
@@ -65,26 +50,6 @@ def fail_usage(message: str) -> typer.Exit:
     return fail(message, USAGE_EXIT_CODE)
 
 
-def checked_namespace(context: typer.Context, name: str | None) -> str | None:
-    """The callback of every --namespace: a bad one is refused before anything is opened or started."""
-    from kafscale.storage.keys import check_namespace
-
-    if name is None or context.resilient_parsing:  # the second: a shell completes the line
-        return name
-    try:
-        return check_namespace(name)
-    except ValueError as wrong:
-        raise fail_usage(str(wrong)) from wrong
-
-
-NamespaceOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Name of the cluster. Default: the running cluster, or the settings.", callback=checked_namespace
-    ),
-]
-
-
 def report(line: str) -> None:
     typer.echo(line)
 
@@ -92,6 +57,26 @@ def report(line: str) -> None:
 def notice(line: str) -> None:
     """To the error stream, so that what a program reads stays clean."""
     typer.echo(line, err=True)
+
+
+Progress = Callable[[str, int, int], None]
+"""Of what is being done: its name, how much is done, and the total, which is 0 if it is not known."""
+
+
+@contextmanager
+def progressing() -> Iterator[Progress]:
+    """A progress bar on the error stream, if it is a terminal. It disappears at the end."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    with Bar(transient=True, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield show
 
 
 def show_rows(columns: Sequence[str], rows: Sequence[dict[str, Any]], output: Output) -> None:

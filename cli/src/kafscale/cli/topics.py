@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from kafscale.cli.kafka.run import on_kafka
-from kafscale.cli.terminal import (
-    BootstrapOption,
-    DataDirOption,
-    Output,
-    OutputOption,
-    fail_usage,
-    notice,
-    show_rows,
-)
-
-if TYPE_CHECKING:
-    from kafscale.cli.kafka.client import Client
+from kafscale.cli.targets import BootstrapOption, DataDirOption, kafka
+from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
 
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 
@@ -37,7 +26,8 @@ def list_(
     """Show all topics. Example: kafscale topics list --output json"""
     from kafscale.cli.kafka.topics import list_topics
 
-    rows = on_kafka(list_topics, bootstrap_server, data_dir)
+    with kafka(bootstrap_server, data_dir) as client:
+        rows = list_topics(client)
     columns = ["topic", "partitions"] if output is Output.TABLE else ["topic", "partitions", "topic_id"]
     show_rows(columns, rows, output)
     if not rows:
@@ -52,13 +42,10 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the partitions of topics: leader, epoch, first offset, end. Example: kafscale topics describe orders"""
+    from kafscale.cli.kafka.topics import describe_topics
 
-    def work(client: Client) -> list[dict[str, object]]:
-        from kafscale.cli.kafka.topics import describe_topics
-
-        return describe_topics(client, topic)
-
-    rows = on_kafka(work, bootstrap_server, data_dir)
+    with kafka(bootstrap_server, data_dir) as client:
+        rows = describe_topics(client, topic)
     show_rows(["topic", "partition", "leader", "leader_epoch", "start", "end"], rows, output)
 
 
@@ -76,14 +63,11 @@ def create(
     data_dir: DataDirOption = None,
 ) -> None:
     """Create a topic. Example: kafscale topics create orders -p 12 -c retention.ms=86400000"""
+    from kafscale.cli.kafka.topics import create_topic
+
     configs = pairs(config or [], "--config")
-
-    def work(client: Client) -> int | None:
-        from kafscale.cli.kafka.topics import create_topic
-
-        return create_topic(client, topic, partitions, configs)
-
-    count = on_kafka(work, bootstrap_server, data_dir)
+    with kafka(bootstrap_server, data_dir) as client:
+        count = create_topic(client, topic, partitions, configs)
     size = "" if count is None else f" with {count} partition{'s' * (count != 1)}"
     notice(f"created topic '{topic}'{size}")
 
@@ -96,13 +80,10 @@ def alter(
     data_dir: DataDirOption = None,
 ) -> None:
     """Add partitions to a topic. Partitions cannot be removed. Example: kafscale topics alter orders -p 24"""
+    from kafscale.cli.kafka.topics import add_partitions
 
-    def work(client: Client) -> None:
-        from kafscale.cli.kafka.topics import add_partitions
-
+    with kafka(bootstrap_server, data_dir) as client:
         add_partitions(client, topic, partitions)
-
-    on_kafka(work, bootstrap_server, data_dir)
     notice(f"topic '{topic}' now has {partitions} partitions")
 
 
@@ -113,15 +94,12 @@ def delete(
     data_dir: DataDirOption = None,
 ) -> None:
     """Delete topics with all their records. This cannot be undone. Example: kafscale topics delete orders"""
+    from kafscale.cli.kafka.topics import delete_topic
 
-    def work(client: Client) -> None:
-        from kafscale.cli.kafka.topics import delete_topic
-
+    with kafka(bootstrap_server, data_dir) as client:
         for each in topic:
             delete_topic(client, each)
             notice(f"deleted topic '{each}'")
-
-    on_kafka(work, bootstrap_server, data_dir)
 
 
 def pairs(words: list[str], what: str) -> dict[str, str]:

@@ -7,49 +7,40 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.options import StoreKind
-from kafscale.cli.running import on_cluster
-from kafscale.cli.terminal import DataDirOption, NamespaceOption, StoreOption, fail, report
+from kafscale.cli.targets import FROM_OPTIONS, Target, on_cluster, targeted
+from kafscale.cli.terminal import fail, progressing, report
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
     from kafscale.cli.fsck.run import Verdict
 
 
+@targeted
 def fsck(
-    data_dir: DataDirOption = None,
-    namespace: NamespaceOption = None,
-    store: StoreOption = StoreKind.DIR,
+    target: Target = FROM_OPTIONS,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Check that etcd and the object store agree; exits 1 when they do not.
 
     Example: kafscale fsck --data-dir data. A stopped cluster can be checked as well as one that runs.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(transient=True, console=Console(stderr=True)) as bar:
-        task = bar.add_task("reading", total=None)
-
-        def show(partition: str, done: int, total: int) -> None:
-            bar.update(task, description=partition, completed=done, total=total)
+    with progressing() as show:
 
         async def check(cluster: Cluster) -> Verdict:
             from kafscale.cli.fsck.run import Fsck
 
             return await Fsck(cluster.etcd, cluster.keys, cluster.store, show).run()
 
-        verdict = on_cluster(check, data_dir, namespace, store)
+        verdict = on_cluster(check, target)
     if as_json:
         typer.echo(json.dumps(asdict(verdict) | {"clean": verdict.clean}, indent=1))
     else:
-        _tell(verdict)
+        _print(verdict)
     if not verdict.clean:
         raise fail(f"{len(verdict.problems)} problems: etcd and the object store do not agree")
 
 
-def _tell(verdict: Verdict) -> None:
+def _print(verdict: Verdict) -> None:
     report(
         f"{verdict.topics} topics, {verdict.partitions} partitions, {verdict.segments} segments, "
         f"{verdict.records} records, {verdict.bytes} bytes, {len(verdict.orphans)} orphans (legal)"

@@ -130,7 +130,7 @@ def committed_offsets(client: Client, name: str) -> dict[TopicPart, int]:
 def _check(name: str, answered: ConsumerGroupTopicPartitions) -> None:
     for part in answered.topic_partitions or ():
         if part.error is not None:
-            raise failure(f"{of_group(name)} in {part.topic}/{part.partition}", part.error.code())
+            raise failure(of_group(name), part.error.code())
 
 
 def delete_group(client: Client, name: str) -> None:

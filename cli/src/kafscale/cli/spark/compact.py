@@ -7,20 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kafscale.cli.options import StoreKind
-from kafscale.cli.spark.durations import seconds
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
-from kafscale.cli.spark.progress import progressing
-from kafscale.cli.spark.retention import DryRunOption, GraceOption, TopicOption
-from kafscale.cli.spark.running import on_lake
+from kafscale.cli.spark.options import DryRunOption, GraceOption, TopicOption, job_arguments, seconds
+from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
 from kafscale.cli.terminal import (
-    DataDirOption,
-    NamespaceOption,
     Output,
     OutputOption,
-    StoreOption,
     fail,
     notice,
+    progressing,
     show_rows,
 )
 
@@ -30,6 +25,7 @@ if TYPE_CHECKING:
     from kafscale.lake.compaction.report import Summary, Tally
 
 
+@targeted
 def compact(
     dry_run: DryRunOption = False,
     topic: TopicOption = None,
@@ -37,31 +33,30 @@ def compact(
         int | None, typer.Option(min=1, help="Limit of bytes read and written per second. Default: no limit.")
     ] = None,
     grace: GraceOption = "5m",
-    data_dir: DataDirOption = None,
-    namespace: NamespaceOption = None,
-    store: StoreOption = StoreKind.DIR,
+    target: Target = FROM_OPTIONS,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Compact topics with cleanup.policy=compact that are due; the dirtiest log first."""
     from kafscale.lake.compaction.report import DONE, DUE, Summary
 
-    words = [*(f"--topic={name}" for name in topic or ()), f"--grace-s={seconds(grace)}"]
+    words = job_arguments(topic, grace, dry_run=dry_run)
     words += [f"--io-bytes-per-s={io_bytes_per_s}"] * (io_bytes_per_s is not None)
     by_spark = engine is Engine.SPARK
     if dry_run:
-        if by_spark:
-            rows = json.loads(run_job("compaction", [*words, "--dry-run"], data_dir, namespace, store))
-        else:
-            rows = on_lake(partial(_plan, topic), data_dir, namespace, store)
+        rows = (
+            json.loads(run_job("compaction", words, target))
+            if by_spark
+            else on_lake(partial(_plan, topic), target)
+        )
         show_rows(DUE.names, rows, output)
         notice(f"{len(rows)} logs are due; nothing was changed")
         return
     if by_spark:
-        done = Summary(**json.loads(run_job("compaction", words, data_dir, namespace, store)))
+        done = Summary(**json.loads(run_job("compaction", words, target)))
     else:
         work = partial(_compact, topic, io_bytes_per_s, seconds(grace))
-        done = on_lake(work, data_dir, namespace, store)
+        done = on_lake(work, target)
     show_rows(DONE.names, done.rows, output)
     if done.objects_left:
         notice(

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.datadir import DataDir
-from kafscale.cli.options import StoreKind
-from kafscale.cli.running import on_cluster
+from kafscale.cli.targets import Target, on_cluster
 from kafscale.cli.terminal import fail
 
 if TYPE_CHECKING:
@@ -57,16 +56,14 @@ def spark_python() -> Path:
     return found
 
 
-def run_job(
-    job: str, args: Sequence[str], data_dir: Path | None, namespace: str | None, store: StoreKind
-) -> bytes:
+def run_job(job: str, args: Sequence[str], target: Target) -> bytes:
     """What the job answers; trouble is said, and raised as typer's Exit."""
     python = str(spark_python())
     with TemporaryDirectory(prefix="kafscale-") as folder:
         answer = Path(folder) / "answer"
         command = [python, "-m", f"kafscale_spark.jobs.{job}", "--answer", str(answer), *args]
-        more = {} if data_dir is None else {TOOLS: str(DataDir(data_dir).tools.absolute())}
-        code = on_cluster(partial(_run, command, more), data_dir, namespace, store)
+        more = {} if target.data_dir is None else {TOOLS: str(DataDir(target.data_dir).tools.absolute())}
+        code = on_cluster(partial(_run, command, more), target)
         if code == SAID:
             raise typer.Exit(SAID)
         if code:

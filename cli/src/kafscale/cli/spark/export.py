@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from kafscale.cli.options import StoreKind
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
-from kafscale.cli.spark.running import on_lake
+from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
 from kafscale.cli.terminal import (
-    DataDirOption,
-    NamespaceOption,
     Output,
     OutputOption,
-    StoreOption,
     fail,
     notice,
+    progressing,
     show_rows,
 )
 
@@ -34,6 +31,7 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
+@targeted
 def export(
     topics: Annotated[list[str], typer.Argument(help="Names of topics.")],
     to: Annotated[Path, typer.Option(help="A new folder, or the folder of an earlier export to continue.")],
@@ -41,31 +39,27 @@ def export(
     where: Annotated[
         str | None, typer.Option(help="SQL condition that selects records, over the columns of `records`.")
     ] = None,
-    data_dir: DataDirOption = None,
-    namespace: NamespaceOption = None,
-    store: StoreOption = StoreKind.DIR,
+    target: Target = FROM_OPTIONS,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Export topics to Parquet files, one folder per partition. If run again, it writes only new records."""
     match engine:
         case Engine.LOCAL:
-            done = on_lake(partial(_export, topics, to, where), data_dir, namespace, store)
+            done = on_lake(partial(_export, topics, to, where), target)
         case Engine.SPARK:
             if where is not None:
                 raise fail("--where is for the local engine")
-            done = _by_spark(topics, to, data_dir, namespace, store)
+            done = _by_spark(topics, to, target)
     show_rows(COLUMNS, [{name: getattr(each, name) for name in COLUMNS} for each in done], output)
     rows, size = sum(each.rows for each in done), sum(each.bytes for each in done)
     notice(f"{rows:,} records in {sum(each.files for each in done):,} new files of {size:,} bytes")
 
 
-def _by_spark(
-    topics: list[str], to: Path, data_dir: Path | None, namespace: str | None, store: StoreKind
-) -> list[Done]:
+def _by_spark(topics: list[str], to: Path, target: Target) -> list[Done]:
     from kafscale.lake.export.run import Done
 
-    answer = run_job("export", [*topics, "--to", str(to.absolute())], data_dir, namespace, store)
+    answer = run_job("export", [*topics, "--to", str(to.absolute())], target)
     return [Done(**row) for row in json.loads(answer)]
 
 
@@ -73,18 +67,20 @@ async def _export(topics: list[str], to: Path, where: str | None, lake: Lake) ->
     from kafscale.lake.catalog import read_lake
     from kafscale.lake.export.plan import ExportRefused
     from kafscale.lake.export.run import export as run
-    from rich.console import Console
-    from rich.progress import Progress
 
     logs = await read_lake(lake, topics)
     missing = sorted(set(topics) - {log.topic.name for log in logs})
     if missing:
         raise fail(f"there is no topic {', '.join(missing)}")
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        offsets = progress.add_task("records", total=sum(log.stable_end - log.start for log in logs))
+    total, done = sum(log.stable_end - log.start for log in logs), 0
+    with progressing() as progress:
+
+        def report(seen: int) -> None:
+            nonlocal done
+            done += seen
+            progress("records", done, total)
+
         try:
-            return await run(
-                lake, logs, to, where=where, report=lambda seen: progress.update(offsets, advance=seen)
-            )
+            return await run(lake, logs, to, where=where, report=report)
         except (ExportRefused, OSError) as trouble:
             raise fail(str(trouble)) from trouble

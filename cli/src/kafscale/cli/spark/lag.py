@@ -11,14 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kafscale.cli.options import StoreKind
-from kafscale.cli.spark.running import on_lake
+from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
 from kafscale.cli.terminal import (
-    DataDirOption,
-    NamespaceOption,
     Output,
     OutputOption,
-    StoreOption,
     fail,
     notice,
     show_rows,
@@ -47,10 +43,9 @@ class _Files:
     html: Path | None
 
 
+@targeted
 def lag(
-    data_dir: DataDirOption = None,
-    namespace: NamespaceOption = None,
-    store: StoreOption = StoreKind.DIR,
+    target: Target = FROM_OPTIONS,
     output: OutputOption = Output.TABLE,
     by: Annotated[By, typer.Option(help="One row per partition, group or topic.")] = By.PARTITION,
     group: Annotated[list[str] | None, typer.Option(help="Only this group; can be repeated.")] = None,
@@ -74,7 +69,7 @@ def lag(
     except NoCheckpoint as trouble:
         raise fail(str(trouble)) from trouble
     chosen = frozenset(group) if group else None
-    report, facts = on_lake(partial(_report, read, chosen), data_dir, namespace, store)
+    report, facts = on_lake(partial(_report, read, chosen), target)
     _write(report, facts, _Files(parquet=parquet, prometheus=prometheus, html=html))
     if prometheus == STDOUT:
         return

@@ -6,20 +6,15 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafscale.cli.options import StoreKind
-from kafscale.cli.spark.durations import seconds
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
-from kafscale.cli.spark.progress import progressing
-from kafscale.cli.spark.retention import DryRunOption, GraceOption, TopicOption
-from kafscale.cli.spark.running import on_lake
+from kafscale.cli.spark.options import DryRunOption, GraceOption, TopicOption, job_arguments, seconds
+from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
 from kafscale.cli.terminal import (
-    DataDirOption,
-    NamespaceOption,
     Output,
     OutputOption,
-    StoreOption,
     fail,
     notice,
+    progressing,
     show_rows,
 )
 
@@ -30,27 +25,24 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("topic", "object", "bytes")
 
 
+@targeted
 def orphans(
     dry_run: DryRunOption = False,
     topic: TopicOption = None,
     grace: GraceOption = "5m",
-    data_dir: DataDirOption = None,
-    namespace: NamespaceOption = None,
-    store: StoreOption = StoreKind.DIR,
+    target: Target = FROM_OPTIONS,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Delete orphaned objects: objects that crashes left and that no commit can ever name."""
     from kafscale.lake.retention.summary import OrphanSummary
 
-    grace_s = seconds(grace)
     match engine:
         case Engine.LOCAL:
-            found = on_lake(partial(_collect, topic, grace_s, dry_run), data_dir, namespace, store)
+            found = on_lake(partial(_collect, topic, seconds(grace), dry_run), target)
         case Engine.SPARK:
-            words = [*(f"--topic={name}" for name in topic or ()), f"--grace-s={grace_s}"]
-            words += ["--dry-run"] * dry_run
-            found = OrphanSummary(**json.loads(run_job("orphans", words, data_dir, namespace, store)))
+            words = job_arguments(topic, grace, dry_run=dry_run)
+            found = OrphanSummary(**json.loads(run_job("orphans", words, target)))
     _show(found, dry_run, output)
 
 

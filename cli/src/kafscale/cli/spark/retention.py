@@ -9,19 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from kafscale.cli.options import StoreKind
-from kafscale.cli.spark.durations import seconds
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
-from kafscale.cli.spark.progress import progressing
-from kafscale.cli.spark.running import on_lake
+from kafscale.cli.spark.options import DryRunOption, GraceOption, TopicOption, job_arguments, seconds
+from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
 from kafscale.cli.terminal import (
-    DataDirOption,
-    NamespaceOption,
     Output,
     OutputOption,
-    StoreOption,
     fail,
     notice,
+    progressing,
     show_rows,
 )
 
@@ -34,12 +30,6 @@ PLAN_COLUMNS: Final = ("topic", "partition", "segment", "rule", "age_ms", "bytes
 PARTITION_COLUMNS: Final = ("topic", "partition", "segments", "bytes", "start", "start_after")
 LOSS_COLUMNS: Final = ("group", "topic", "partition", "committed", "start", "records")
 
-TopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; can be repeated.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the deletions; change nothing.")]
-GraceOption = Annotated[
-    str, typer.Option(help="Wait for reads in progress before objects are deleted: 5m, 90s, 0s.")
-]
-
 
 class By(StrEnum):
     SEGMENT = "segment"
@@ -50,7 +40,7 @@ class By(StrEnum):
 class Asked:
     topics: list[str] | None
     by: By
-    grace_s: float
+    grace: str
     dry_run: bool
     retention_ms: int | None
     retention_bytes: int | None
@@ -61,15 +51,16 @@ class Asked:
 
     @property
     def words(self) -> list[str]:
-        """As the job of Spark is told it."""
-        words = [f"--topic={name}" for name in self.topics or ()]
+        """The same for the job of Spark."""
+        words = job_arguments(self.topics, self.grace, dry_run=self.dry_run)
         if self.retention_ms is not None:
             words.append(f"--retention-ms={self.retention_ms}")
         if self.retention_bytes is not None:
             words.append(f"--retention-bytes={self.retention_bytes}")
-        return [*words, f"--grace-s={self.grace_s}", *(["--dry-run"] if self.dry_run else [])]
+        return words
 
 
+@targeted
 def retention(
     dry_run: DryRunOption = False,
     retention_ms: Annotated[
@@ -80,9 +71,7 @@ def retention(
     topic: TopicOption = None,
     by: Annotated[By, typer.Option(help="One row per segment or per partition.")] = By.SEGMENT,
     grace: GraceOption = "5m",
-    data_dir: DataDirOption = None,
-    namespace: NamespaceOption = None,
-    store: StoreOption = StoreKind.DIR,
+    target: Target = FROM_OPTIONS,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
@@ -93,7 +82,7 @@ def retention(
     asked = Asked(
         topics=topic,
         by=by,
-        grace_s=seconds(grace),
+        grace=grace,
         dry_run=dry_run,
         retention_ms=retention_ms,
         retention_bytes=retention_bytes,
@@ -101,22 +90,22 @@ def retention(
     plans = dry_run or asked.what_if
     match engine:
         case Engine.SPARK:
-            told = json.loads(run_job("retention", asked.words, data_dir, namespace, store))
+            told = json.loads(run_job("retention", asked.words, target))
             if plans:
                 _show(Planned(**told), asked, output)
             else:
                 _show_done(report_from_json(told), output)
         case Engine.LOCAL if plans:
-            _show(on_lake(partial(_plan, asked), data_dir, namespace, store), asked, output)
+            _show(on_lake(partial(_plan, asked), target), asked, output)
         case Engine.LOCAL:
-            _show_done(on_lake(partial(_apply, asked), data_dir, namespace, store), output)
+            _show_done(on_lake(partial(_apply, asked), target), output)
 
 
 async def _apply(asked: Asked, lake: Lake) -> Report:
     from kafscale.lake.retention.apply import Retention
 
     with progressing() as progress:
-        return await Retention(lake, grace_s=asked.grace_s, progress=progress).run(asked.topics)
+        return await Retention(lake, grace_s=seconds(asked.grace), progress=progress).run(asked.topics)
 
 
 async def _plan(asked: Asked, lake: Lake) -> Planned:

@@ -8,32 +8,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from kafscale.cli.options import StoreKind
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
-from kafscale.cli.spark.progress import Progress, progressing
-from kafscale.cli.spark.running import on_lake
+from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
 from kafscale.cli.terminal import (
-    DataDirOption,
-    NamespaceOption,
     Output,
     OutputOption,
+    Progress,
     Rows,
-    StoreOption,
     fail,
     notice,
+    progressing,
     rows_of,
     show_rows,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
     from kafscale.lake.catalog import Lake
 
 TABLE_ROWS_MAX: Final = 1_000
 
 
+@targeted
 def sql(
     text: Annotated[
         str | None,
@@ -45,9 +41,7 @@ def sql(
         typer.FileText | None,
         typer.Option("--file", "-f", help="Read the query from this file; - is standard input."),
     ] = None,
-    data_dir: DataDirOption = None,
-    namespace: NamespaceOption = None,
-    store: StoreOption = StoreKind.DIR,
+    target: Target = FROM_OPTIONS,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
@@ -57,16 +51,16 @@ def sql(
     query = text or (file.read() if file else "")
     match engine:
         case Engine.LOCAL:
-            on_lake(partial(_query, query, output), data_dir, namespace, store)
+            on_lake(partial(_query, query, output), target)
         case Engine.SPARK:
-            found = _by_spark(query, data_dir, namespace, store)
+            found = _by_spark(query, target)
             show_rows(found.column_names, found.to_pylist(), output)
 
 
-def _by_spark(query: str, data_dir: Path | None, namespace: str | None, store: StoreKind) -> pa.Table:
+def _by_spark(query: str, target: Target) -> pa.Table:
     import pyarrow as pa
 
-    return pa.ipc.open_file(run_job("sql", ["--", query], data_dir, namespace, store)).read_all()
+    return pa.ipc.open_file(run_job("sql", ["--", query], target)).read_all()
 
 
 async def _query(text: str, output: Output, lake: Lake) -> None:

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir
-from kafscale.cli.running import Trouble, telling
+from kafscale.cli.targets import DataDirOption, NamespaceOption, Trouble, finished
 from kafscale.cli.terminal import (
     FAILED_EXIT_CODE,
-    DataDirOption,
-    NamespaceOption,
     Output,
     OutputOption,
     fail_usage,
@@ -51,7 +49,7 @@ def status(
     if watch and output is not Output.TABLE:
         raise fail_usage("--watch draws tables: ask again and again for --output json")
     try:
-        shown = telling(_look(data_dir, etcd, namespace, interval, watch=watch, output=output))
+        shown = finished(_look(data_dir, etcd, namespace, interval, watch=watch, output=output))
     except KeyboardInterrupt:
         raise typer.Exit(0) from None  # the way to end --watch
     if not shown.serves:

@@ -1,0 +1,174 @@
+"""The cluster that a command's options name: the options, and how the work of a command runs on it.
+
+Libraries of size are imported when the work begins, so that other commands do not wait for them. A known error ends the
+process with a sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
+
+import typer
+from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir, DataDirBusy
+from kafscale.cli.options import StoreKind
+from kafscale.cli.terminal import fail, fail_usage, notice
+from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
+
+if TYPE_CHECKING:
+    from kafscale.cli.clusters import Cluster
+    from kafscale.cli.kafka.client import Client
+    from kafscale.lake.catalog import Lake
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+
+T = TypeVar("T")
+
+
+def checked_namespace(context: typer.Context, name: str | None) -> str | None:
+    """The callback of every --namespace. It refuses a bad name before anything is opened or started."""
+    from kafscale.storage.keys import check_namespace
+
+    if name is None or context.resilient_parsing:  # the second: a shell completes the line
+        return name
+    try:
+        return check_namespace(name)
+    except ValueError as wrong:
+        raise fail_usage(str(wrong)) from wrong
+
+
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option("--data-dir", envvar="KAFSCALE_DATA_DIR", help="Data directory of `kafscale up`."),
+]
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server", "-b", envvar="KAFSCALE_BOOTSTRAP_SERVERS", help="host:port of a front door."
+    ),
+]
+StoreOption = Annotated[
+    StoreKind, typer.Option(help="The --store value of `kafscale up` for this data directory.")
+]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the cluster. Default: the running cluster, or the settings.", callback=checked_namespace
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster's etcd and object store, as `clusters.opened` finds them."""
+
+    data_dir: Path | None = None
+    namespace: str | None = None
+    store: StoreKind = StoreKind.DIR
+
+
+FROM_OPTIONS: Final = Target()
+"""The default of the parameter `target` of a command that is `targeted`."""
+_OPTIONS: Final = {
+    "data_dir": (DataDirOption, None),
+    "namespace": (NamespaceOption, None),
+    "store": (StoreOption, StoreKind.DIR),
+}
+
+
+def targeted(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with --data-dir, --namespace and --store in the place of its parameter `target`."""
+
+    def run(data_dir: Path | None, namespace: str | None, store: StoreKind, **options: Any) -> None:
+        command(target=Target(data_dir, namespace, store), **options)
+
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        for each, (hint, default) in (
+            _OPTIONS if name == "target" else {name: (hints[name], parameter.default)}
+        ).items():
+            parameters.append(
+                inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+            )
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+class Trouble(Exception):
+    """The work failed. The text is a sentence for the user."""
+
+
+def on_cluster(work: Callable[[Cluster], Coroutine[Any, Any, T]], target: Target) -> T:
+    """What `work` returns."""
+    from kafscale.cli.clusters import opened
+
+    async def run() -> T:
+        async with opened(target.data_dir, target.namespace, target.store, notice) as cluster:
+            return await work(cluster)
+
+    return finished(run())
+
+
+def on_lake(work: Callable[[Lake], Coroutine[Any, Any, T]], target: Target) -> T:
+    """What `work` returns."""
+    from kafscale.lake.catalog import Lake
+    from kafscale.lake.heads import CorruptSegment
+    from kafscale.lake.sql import QueryFailed
+
+    async def run(cluster: Cluster) -> T:
+        try:
+            return await work(Lake(cluster.etcd, cluster.keys, cluster.store))
+        except (QueryFailed, CorruptSegment) as trouble:
+            raise Trouble(str(trouble)) from trouble
+
+    return on_cluster(run, target)
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns. A known error ends the process with its sentence."""
+    from kafscale.cli.clusters import NoCluster
+    from kafscale.runtime.settings_load import BadSettings
+    from kafscale.storage.etcd.client import EtcdError
+    from kafscale.storage.objects import StoreError
+
+    known = (NoCluster, DataDirBusy, EtcdMissing, EtcdFailed, Trouble, EtcdError, StoreError)
+    try:
+        return asyncio.run(work)
+    except known as trouble:
+        raise fail(str(trouble)) from trouble
+    except ExceptionGroup as group:  # of concurrent tasks: the first error is the reason
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        if not isinstance(first, known):
+            raise
+        raise fail(str(first)) from group
+    except BadSettings as bad:
+        raise fail_usage(str(bad)) from bad
+
+
+def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
+    """The given address, or that of the cluster that runs on the data directory, or Kafka's default port here."""
+    if given is not None:
+        return given
+    running = DataDir(data_dir or DEFAULT_DATA_DIR).running()
+    return running.bootstrap_servers if running is not None else DEFAULT_BOOTSTRAP
+
+
+@contextmanager
+def kafka(bootstrap: str | None, data_dir: Path | None) -> Iterator[Client]:
+    """A client of that cluster. Its errors end the process with their sentences."""
+    from kafscale.cli.kafka.client import Client, KafkaTrouble
+
+    try:
+        yield Client(bootstrap_of(bootstrap, data_dir))
+    except KafkaTrouble as trouble:
+        raise fail(str(trouble)) from trouble
