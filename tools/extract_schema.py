@@ -163,7 +163,7 @@ def join(new: Json, old: Json, what: str) -> Json:
 
 
 def layout(fields: list[Json], version: int) -> list[Any]:
-    """What stands on the wire in one version; the measure by which a merge is checked."""
+    """The fields on the wire in one version; used to check a merge."""
     return [
         (
             field["name"],

@@ -1,7 +1,7 @@
-"""Files that a program makes and that are checked in; every generator ends here.
+"""Writes or checks the generated files that are checked in; every generator calls it.
 
 python -m tools.gen_wire            writes what differs; `make gen` runs all generators
-python -m tools.gen_wire --check    writes nothing, and ends with 1 when a file is not current
+python -m tools.gen_wire --check    writes nothing, and ends with 1 if a file is not current
 """
 
 import argparse
@@ -14,9 +14,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def write_or_check(files: Mapping[Path, str], there: Iterable[Path] = ()) -> int:
-    """Brings the files up to date, or with --check says which are not; the exit code.
+    """Updates the files, or with --check prints the outdated ones. Returns the exit code.
 
-    What is `there` and not in `files` is left from a source that is gone, and is removed.
+    A file that is in `there` but not in `files` has lost its source, and is removed.
     """
     parser = argparse.ArgumentParser(description="Writes files that are made from others and checked in.")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 when a file is not current")

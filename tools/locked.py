@@ -1,8 +1,8 @@
-"""Which installed packages a service does not need: `tools/locked.py kafscale-produce`, one name per line.
+"""Prints the installed packages that a service does not need: `tools/locked.py kafscale-produce`, one name per line.
 
-An image is made from the one lock file of all members. What the service's own metadata does not lead to, by its
-requirements and theirs, is printed, and the Dockerfile takes it out. Runs in the environment it looks at, with pip's
-own reader of requirements: an image needs no other package for this.
+An image is built from the one lock file of all members. This prints the packages that the service does not require,
+directly or indirectly, and the Dockerfile removes them. It runs in the image's environment with pip's parser of
+requirements, so it needs no other package.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Fails when a module or a function outgrows the house's limits: 400 lines, 40 lines. Unit tests are exempt."""
+"""Fails if a module has more than 400 lines or a function more than 40. Unit tests are exempt."""
 
 from __future__ import annotations
 

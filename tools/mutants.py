@@ -1,10 +1,9 @@
-"""Plants known mistakes, one at a time, and sees that the tests catch each: `make mutants`.
+"""Plants known bugs, one at a time, and checks that the tests catch each: `make mutants`.
 
-A mutant is a replacement in one source file, and stands in a mutants_*.toml. It is planted in a copy
-of its package, which shadows the real one for the tests named with it; the checkout is never touched.
-A mutant that survives means a law without teeth: sharpen the test, or delete the line that nobody
-misses. The ablations of the model-checked protocol are not replacements but whole worlds
-(services/produce/tests/log/writer_flaws.py), and run first.
+A mutant is a replacement in one source file, listed in a mutants_*.toml. It is planted in a copy of its package, which
+shadows the real one for the mutant's tests; the checkout does not change. If a mutant survives, no test checks its law:
+improve the test, or delete the unneeded line. The ablations of the model-checked protocol are not replacements but
+complete variants (services/produce/tests/log/writer_flaws.py), and run first.
 
     tools/mutants.py            all of them
     tools/mutants.py producers  those whose name or file holds the word
@@ -30,7 +29,7 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`before` stands exactly once in `file`, which lies below `source` ({source}/{package}/…)."""
+    """`before` occurs exactly once in `file`, which is below `source` ({source}/{package}/…)."""
 
     name: str
     file: str
@@ -64,11 +63,11 @@ def listed(path: Path) -> list[Mutant]:
 
 
 def misfit(mutant: Mutant) -> str | None:
-    """Why it cannot be planted, if the code has moved on under it."""
+    """Why the mutant does not fit the code any more; empty if it fits."""
     found = (ROOT / mutant.source / mutant.path).read_text().count(mutant.before)
     if found == 1:
         return None
-    return f"{mutant.name}: {mutant.before!r} stands {found} times in {mutant.path}, not once"
+    return f"{mutant.name}: {mutant.before!r} occurs {found} times in {mutant.path}, not once"
 
 
 def plant(mutant: Mutant, folder: Path) -> None:

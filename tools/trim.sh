@@ -1,6 +1,6 @@
 #!/bin/sh
-# Takes out of an image's environment what no service loads: `tools/trim.sh /opt/kafscale`.
-# Descriptions of AWS's services but those that S3 and the credential chain need, sources and headers beside compiled
+# Removes files that no service loads from an image's environment: `tools/trim.sh /opt/kafscale`.
+# Descriptions of AWS's services but those that S3 and the credential chain need, sources and headers of compiled
 # modules, tests, and the libraries of Arrow for what is not used here: its server, and its own way to S3. The Dockerfile
 # imports the service afterwards, so that nothing can be missed here that it loads.
 set -eu

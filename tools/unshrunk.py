@@ -1,4 +1,4 @@
-"""A plugin of pytest for mutants.py: it asks only whether a property fails, and the smallest example takes minutes."""
+"""A plugin of pytest for mutants.py: it does not shrink examples, which takes minutes; only the failure matters."""
 
 from hypothesis import Phase, settings
 

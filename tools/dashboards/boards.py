@@ -14,7 +14,7 @@ ANSWERING: Final = tuple(service for service in SERVICES if service != UPKEEP)
 
 
 def of_each(services: Sequence[str], expr: str, legend: str = "{service}") -> tuple[Query, ...]:
-    """The query for each service; `{service}` stands for its name."""
+    """The query for each service; `{service}` is replaced by its name."""
     return tuple(
         Query(expr.replace("{service}", service), legend.replace("{service}", service))
         for service in services
@@ -57,7 +57,7 @@ def process_of(service: str) -> tuple[Panel, ...]:
     return (
         line(
             "Event loop, worst lateness",
-            "Above half a second an instance answers nobody: it lacks processor, or one request is too large. "
+            "Above half a second an instance is blocked: it lacks CPU, or one request is too large. "
             "Scale out.",
             "s",
             (f"max by (instance) ({prefix}_loop_lag_seconds)", "{{instance}}"),
@@ -137,7 +137,7 @@ OVERVIEW: Final = Dashboard(
         ),
         Panel(
             title="Event loop, worst lateness",
-            text="Above half a second an instance answers nobody: scale out its service.",
+            text="Above half a second an instance is blocked: scale out its service.",
             unit="s",
             queries=of_each(SERVICES, "max(kafscale_{service}_loop_lag_seconds)"),
         ),

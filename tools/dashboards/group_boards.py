@@ -59,7 +59,7 @@ GROUPS: Final = Dashboard(
         *requests_of("coordinator"),
         line(
             "Slots",
-            "Of 64 in all, by instance; lost ones were taken while this process stood still.",
+            "Of 64 in total, by instance; lost slots were claimed by another instance while this process was blocked.",
             "short",
             ("sum by (instance) (kafscale_coordinator_slots)", "{{instance}}"),
             ("sum(increase(kafscale_coordinator_slots_lost_total[$__rate_interval]))", "lost"),
@@ -147,7 +147,7 @@ UPKEEP: Final = Dashboard(
         ),
         line(
             "What needs a person",
-            "Logs that compaction or retention cannot handle, and objects in topics' trees that are not ours.",
+            "Logs that compaction or retention cannot handle, and objects in topics' trees with unknown names.",
             "short",
             ("sum by (reason) (kafscale_upkeep_uncleanable_partitions)", "uncleanable: {{reason}}"),
             ("max(kafscale_upkeep_retention_missed_logs)", "passed over by retention"),

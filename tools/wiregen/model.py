@@ -1,4 +1,4 @@
-"""Definition files as values, and the layout of one version: what stands on the wire, in order.
+"""Definition files as values, and the layout of one version: its fields on the wire, in order.
 
 Versions with equal layouts share their generated code, so the layout of a struct is a plain comparable value.
 """
@@ -41,7 +41,7 @@ class Field:
 
     @property
     def element(self) -> Field:
-        """One element of an array as a field of its own."""
+        """One element of an array as a separate field."""
         none = range(0)
         return replace(self, array=False, nullable=none, tagged=none, tag=-1, default=None)
 

@@ -64,7 +64,7 @@ def test_a_value_on_a_bucket_s_bound_belongs_to_the_bucket() -> None:
 def test_two_metrics_of_one_name_are_a_bug() -> None:
     metrics = Metrics("fetch", TABLE)
     metrics.gauge("lag_seconds")
-    with pytest.raises(AssertionError, match="there already"):
+    with pytest.raises(AssertionError, match="exists already"):
         metrics.gauge("lag_seconds")
 
 

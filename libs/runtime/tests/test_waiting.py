@@ -1,6 +1,4 @@
-"""Time and bounds: budgets, stalls, backoff, and waiting for what is not there yet."""
-
-import random
+"""Time and bounds: budgets, stalls, and waiting for dependencies that are unavailable."""
 
 import pytest
 import structlog
@@ -20,7 +18,6 @@ from kafscale.runtime.loop_watchdog import (
 )
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
-from kafscale.storage.backoff import Backoff
 from kafscale.storage.membership.keepalive import LEASE_TTL_S
 from kafscale.testkit.clock import ManualClock
 
@@ -53,14 +50,6 @@ def test_what_is_already_held_is_counted_though_it_passes_the_budget() -> None:
     budget.release(150)
     with pytest.raises(AssertionError):
         budget.release(1)
-
-
-def test_a_backoff_doubles_to_its_cap_and_starts_over_after_success() -> None:
-    backoff = Backoff(first_ms=100, cap_ms=400, source=random.Random(1))
-    for most_ms in (100, 200, 400, 400):
-        assert most_ms / 2000 <= backoff.next_s() <= most_ms / 1000
-    backoff.reset()
-    assert backoff.next_s() <= 0.1
 
 
 def test_a_process_that_stood_still_says_since_when_while_it_catches_up() -> None:

@@ -8,9 +8,9 @@ import structlog
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.redaction import redact_text
 from kafscale.runtime.settings import ServiceSettings
-from kafscale.runtime.tracing import traced
+from kafscale.runtime.tracing import TracedEtcd
 from kafscale.storage.backoff import Backoff
-from kafscale.storage.etcd.client import TIMEOUT_S, EtcdClient, EtcdError, EtcdTls, Txn, TxnResult
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, EtcdTls
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import (
     ObjectStore,
@@ -72,14 +72,6 @@ async def wait_for(need: Need[T], *, clock: Clock, say: Callable[[str], None]) -
                 log.info("dependency available", need=need.what, waited_ms=clock.now_ms() - began_ms)
             return found
         await backoff.sleep()
-
-
-class TracedEtcd(EtcdClient):
-    """Each transaction is a span of the request that waits for it, if that request is traced."""
-
-    async def txn(self, txn: Txn, *, timeout_s: float = TIMEOUT_S) -> TxnResult:
-        with traced("etcd txn"):
-            return await super().txn(txn, timeout_s=timeout_s)
 
 
 def connect_etcd(settings: ServiceSettings) -> EtcdClient:

@@ -172,7 +172,7 @@ PRODUCE: Final = (
     counter("puts_unknown_total", "PUTs whose outcome was not known"),
     counter(
         "stepdowns_total",
-        "Writers that gave up their epoch; `fenced`: the commit was refused because a newer owner stands",
+        "Writers that gave up their epoch; `fenced`: the commit was refused because of a newer owner",
         "reason",
     ),
     counter("claims_total", "Partitions claimed", "grounds"),

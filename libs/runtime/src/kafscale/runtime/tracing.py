@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kafscale.runtime.request_meta import RequestMeta
+from kafscale.storage.etcd.client import TIMEOUT_S, EtcdClient, Txn, TxnResult
 from kafscale.wire.apis import api_label
 
 if TYPE_CHECKING:
@@ -76,6 +77,14 @@ def traced(name: str, attributes: Attributes | None = None) -> Iterator[None]:
     finally:
         if span is not None:
             span.end()
+
+
+class TracedEtcd(EtcdClient):
+    """Each transaction is a span of the request that waits for it, if that request is traced."""
+
+    async def txn(self, txn: Txn, *, timeout_s: float = TIMEOUT_S) -> TxnResult:
+        with traced("etcd txn"):
+            return await super().txn(txn, timeout_s=timeout_s)
 
 
 class Tracer:

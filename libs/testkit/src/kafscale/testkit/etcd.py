@@ -1,7 +1,7 @@
 """A real etcd for tests: one member per session, members to kill, and a cluster of three.
 
-Tests share the session's member and keep apart by namespace; a test that kills, fills or fences
-etcd starts a member of its own with `start_etcd`.
+Tests share the session's member, each with its own namespace. A test that kills, fills or fences etcd starts a separate
+member with `start_etcd`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class StoredObject:
 
 @dataclass(slots=True)
 class ModelS3:
-    """Conditional PUT, HEAD, GET and DELETE; None answers stand for 412 and 404."""
+    """Conditional PUT, HEAD, GET and DELETE; the answer None means 412 or 404."""
 
     objects: dict[str, StoredObject] = field(default_factory=dict)
 

@@ -1,6 +1,6 @@
 """Object stores for tests: fixtures of the three adapters, and a store that fails by script.
 
-Every fault of FaultyStore is either told request by request or drawn from a seed, so a failing run can be
+Every fault of FaultyStore is either set request by request or drawn from a seed, so a failing run can be
 repeated.
 """
 
@@ -146,7 +146,7 @@ class FaultyStore:
         return await self._write("delete", key, lambda: self.inner.delete(key, if_match=if_match))
 
     async def delete_many(self, doomed: Sequence[Doomed]) -> list[Outcome]:
-        """Faults befall each deletion by itself, as a server's answer tells of each."""
+        """Each deletion has its own fault, because a server's answer reports each one."""
         return await delete_singly(lambda key, etag: self.delete(key, if_match=etag), doomed)
 
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -162,14 +162,14 @@ class FaultyStore:
 
     @property
     def late_count(self) -> int:
-        """Writes that are still under way although their callers were told otherwise."""
+        """Writes that are still in flight although their callers got an error."""
         return len(self._late)
 
     async def deliver_late(self) -> None:
         """Let every late write reach the store now, in the order in which they were sent."""
         late, self._late = self._late, []
         for request in late:
-            with contextlib.suppress(StoreError):  # nobody waits for the answer any more
+            with contextlib.suppress(StoreError):  # the caller has its answer already
                 await request()
 
     def release(self) -> None:

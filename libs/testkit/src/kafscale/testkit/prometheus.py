@@ -1,6 +1,6 @@
 """A real Prometheus for tests, on a loopback port that was free: it scrapes, answers queries and judges alerts.
 
-The program is the one on PATH, or Debian's package unpacked into a folder of ours.
+The program is the one on PATH, or Debian's package unpacked into a folder.
 """
 
 from __future__ import annotations

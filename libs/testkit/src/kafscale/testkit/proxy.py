@@ -1,7 +1,7 @@
 """A TCP proxy that misbehaves on demand: delay, jitter, bandwidth, silence, resets, lost answers.
 
-"Up" is from client to server, "down" the way back. Silence holds bytes back and gives them out when
-it ends, as a network does that loses packets for a while. Swallowing loses bytes for good, so a
+"Up" is from client to server, "down" the way back. Silence holds bytes back and delivers them when it
+ends, as a network does after a time of packet loss. Swallowing loses bytes permanently, so a
 connection that lost some is reset when the proxy heals. Everything counts, so that tests can wait
 for what happened instead of sleeping.
 """
@@ -19,7 +19,7 @@ from typing import Self
 
 CHUNK_BYTES = 64 << 10
 QUEUED_CHUNKS_MAX = 64
-"""Between reading and writing, per direction: 4 MiB in flight on a slow line."""
+"""Chunks between reading and writing, per direction: 4 MiB in flight on a slow line."""
 
 
 class Way(Enum):
@@ -91,7 +91,7 @@ class FaultProxy:
     # -- faults ----------------------------------------------------------------------------------
 
     def delay(self, *, up_ms: float = 0.0, down_ms: float = 0.0, jitter_ms: float = 0.0) -> None:
-        """Each byte arrives that much later; throughput stays. Jitter is added, up to its value."""
+        """Delays each byte; throughput does not change. Adds a random jitter of up to its value."""
         self.up.delay_ms, self.down.delay_ms = up_ms, down_ms
         self.up.jitter_ms = self.down.jitter_ms = jitter_ms
 
@@ -99,12 +99,12 @@ class FaultProxy:
         self.up.bytes_per_s = self.down.bytes_per_s = bytes_per_s
 
     def silence(self, *ways: Way) -> None:
-        """Nothing passes in these directions (none given: both) until `heal`, and no error is seen."""
+        """No bytes pass in these directions (default: both) until `heal`, without an error."""
         for way in ways or (Way.UP, Way.DOWN):
             self.line(way).silent = True
 
     def lose_answers(self) -> None:
-        """Requests reach the server, its answers never come back."""
+        """Requests reach the server, but its answers are lost."""
         self.down.swallow = True
 
     def refuse(self) -> None:
@@ -112,19 +112,19 @@ class FaultProxy:
         self.refusing = True
 
     def reset_all(self) -> None:
-        """RST on every open connection, to both sides."""
+        """Sends RST to both sides of every open connection."""
         for link in tuple(self._links):
             self._reset(link)
 
     def half_close(self, way: Way) -> None:
-        """FIN in one direction of every open connection; the other direction lives on."""
+        """Sends FIN in one direction of every open connection; the other direction stays open."""
         for link in self._links:
             writer = link.writer(way)
             if writer.can_write_eof():
                 writer.write_eof()
 
     def heal(self) -> None:
-        """No faults any more. Connections that lost bytes are reset."""
+        """Ends all faults. Connections that lost bytes are reset."""
         for way in Way:
             line = self.line(way)
             line.delay_ms = line.jitter_ms = 0.0
@@ -141,7 +141,7 @@ class FaultProxy:
         return self.up if way is Way.UP else self.down
 
     async def until(self, happened: Callable[[Self], bool], timeout_s: float = 10.0) -> None:
-        """Waits until `happened(proxy)`; asked again whenever bytes pass or connections change."""
+        """Waits until `happened(proxy)`, which is called whenever bytes pass or connections change."""
         async with asyncio.timeout(timeout_s):
             while not happened(self):
                 self._changed.clear()

@@ -1,6 +1,6 @@
-"""A real redis for tests, on a loopback port that was free; it keeps nothing on disk.
+"""A real redis for tests, on a free loopback port; it keeps nothing on disk.
 
-The program is the one on PATH, or Debian's packages unpacked into a folder of ours.
+The program is the one on PATH, or Debian's packages unpacked into a folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POLL_S: Final = 0.02
 
 
 def find_redis() -> Path:
-    """The program; fetched once per user when the machine has none. Without any: skips, and fails where CI is set."""
+    """The program, downloaded once per user if needed. Without it the test is skipped, or fails if CI is set."""
     found = shutil.which("redis-server")
     if found is not None:
         return Path(found)
@@ -75,7 +75,7 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Returns when the server answers."""
         assert self._process is None, "started already"
         self._folder.mkdir(parents=True, exist_ok=True)
         program = find_redis()
@@ -109,7 +109,7 @@ class RedisServer:
         return (self._folder / "redis.log").read_text(errors="replace")[-2_000:]
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Sends SIGKILL, and waits until the process has ended."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -117,7 +117,7 @@ class RedisServer:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """It takes connections and answers nothing, until the block ends."""
+        """Until the block ends, the server accepts connections but answers nothing."""
         assert self._process is not None, "not started"
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -128,7 +128,7 @@ class RedisServer:
 
 @pytest.fixture
 def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
-    """One of the test's own, empty."""
+    """An empty server for one test."""
     server = RedisServer(tmp_path / "redis")
     server.start()
     yield server

@@ -1,7 +1,7 @@
-"""A real S3 server for tests and benchmarks: SeaweedFS as one process on loopback ports that were free.
+"""A real S3 server for tests and benchmarks: SeaweedFS as one process on free loopback ports.
 
-One bucket serves a whole run, since each bucket takes volumes of its own; tests keep apart by namespace. It
-is always stopped with SIGKILL: no acknowledged write is lost by that, and SIGTERM takes half a minute.
+One bucket serves a whole run, because each bucket needs separate volumes; each test has its own namespace. The server
+is always stopped with SIGKILL, which loses no acknowledged write; SIGTERM takes half a minute.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ _SECRET_KEY: Final = "kafscale-secret"
 
 
 class ServerMissing(Exception):
-    """The program is neither beside the Python that runs nor on PATH."""
+    """The program is neither next to the Python executable nor on PATH."""
 
 
 class ServerFailed(Exception):
-    """It ended, or did not answer in time; the message holds the end of its log."""
+    """The server ended, or did not answer in time. The message contains the end of its log."""
 
 
 def find_weed() -> str:
@@ -50,7 +50,7 @@ def find_weed() -> str:
 
 
 def require_weed() -> None:
-    """Skips the test on a person's machine, or fails it in CI, when there is no `weed`."""
+    """Without `weed` the test is skipped, or fails if CI is set."""
     try:
         find_weed()
     except ServerMissing as missing:
@@ -77,7 +77,7 @@ class SeaweedServer:
         return self._process.pid
 
     def s3_config(self, bucket: str = BUCKET, **changes: Any) -> S3Config:
-        """How to reach a bucket here; without a governor, since nobody pays."""
+        """The settings of a bucket on this server, without a limit of PUTs, because they cost nothing."""
         values: dict[str, Any] = {"puts_per_s_max": None, **changes}
         return S3Config(
             bucket=bucket,
@@ -131,20 +131,21 @@ class SeaweedServer:
         ]
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Sends SIGKILL, and waits until the process has ended."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(signal.SIGKILL)
             process.wait()
 
     def restart(self) -> None:
-        """kill -9 and start again."""
+        """Kills the server with SIGKILL and starts it again."""
         self.kill()
         self.start()
         self.wait_ready()
 
     def wait_ready(self, bucket: str = BUCKET) -> None:
-        """Until the bucket, made if need be, takes an object. Blocks; an event loop may be running here or not."""
+        """Blocks until the bucket, created if needed, accepts an object. Works with and without a running event
+        loop."""
         with ThreadPoolExecutor(1) as thread:
             thread.submit(lambda: asyncio.run(self.wait_ready_async(bucket))).result()
 
@@ -170,7 +171,7 @@ class SeaweedServer:
         return True
 
     def make_bucket(self, bucket: str) -> None:
-        """Make a further bucket, and wait until it takes objects."""
+        """Creates another bucket, and waits until it accepts objects."""
         self.wait_ready(bucket)
 
     def _log_end(self) -> str:

@@ -2,7 +2,7 @@
 
 A set is messages end to end: offset, size, CRC-32 of all that follows it, magic, attributes, in magic 1 a
 timestamp (KIP-32), key, value. A compressed set is one message, the wrapper, whose value is a set: its offset is
-that of the last message in it; inside stand the log's own offsets in magic 0, and offsets from 0 on in magic 1
+that of the last message in it; its messages have the log's offsets in magic 0, and offsets from 0 on in magic 1
 (KIP-31). Wrappers do not nest. An invalid set is a WireError with the code of Kafka's log.
 To a batch: each wrapper becomes one batch of its codec, each run of plain messages one uncompressed batch; magic 0
 has no time, so its records get -1. To a message set: headers, producers and sequences have no place in it and are
@@ -131,16 +131,16 @@ def message_sets_of(
             try:
                 if records_max < 0:
                     raise _wrong(f"{header.records_count} records", ErrorCode.MESSAGE_TOO_LARGE)
-                told = yield from _message_set(header, batch, magic, from_offset, opened_bytes_max)
+                converted = yield from _message_set(header, batch, magic, from_offset, opened_bytes_max)
             except WireError:
                 if not out:
                     raise
                 return out
-            if out and size + len(told) > bytes_max:
+            if out and size + len(converted) > bytes_max:
                 return out
-            if told:
-                out.append(told)
-                size += len(told)
+            if converted:
+                out.append(converted)
+                size += len(converted)
             yield
     return out
 

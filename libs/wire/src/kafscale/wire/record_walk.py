@@ -42,8 +42,8 @@ class HeaderBudget:
 
 
 def places_in(batch: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp) of each record in order. Keys, values and headers stay closed: whatever a record holds,
-    a step costs the same."""
+    """(offset, timestamp) of each record in order. Keys, values and headers stay closed, so each
+    step costs the same."""
     header = read_batch_header(batch)
     base, last = header.base_offset, header.last_offset_delta
     time = header.base_timestamp
