@@ -22,7 +22,7 @@ class OrphansJob:
 
     async def run(self) -> None:
         run = Orphans(
-            self._lake, grace_s=self._grace_s, objects_max=self._objects_max, told_max=0, remembers=True
+            self._lake, grace_s=self._grace_s, objects_max=self._objects_max, named_max=0, remembers=True
         )
         try:
             await run.collect()
