@@ -1,7 +1,7 @@
-"""DeleteRecords against etcd: read, decide, compare-and-swap, read again when a checkpoint was first.
+"""DeleteRecords against etcd: read, decide, compare-and-swap, and read again if a checkpoint came first.
 
-Nobody is asked but etcd, and no owner is told: the start is in meta, which readers watch. Many partitions share
-a request as nested transactions that fail alone. An unknown outcome is REQUEST_TIMED_OUT, never a failure.
+Only etcd takes part; the owner gets no request. The start is in meta, which readers watch. Many partitions share one
+request, as nested transactions that fail independently. An unknown outcome is REQUEST_TIMED_OUT, never a failure.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kafscale.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 HIGH_WATERMARK: Final = -1
-"""Instead of an offset: everything that is committed when the request is carried out."""
+"""As an offset: everything that is committed when the request is executed."""
 PARTITIONS_PER_REQUEST_MAX: Final = 50
-"""Nested transactions in one request of etcd's."""
+"""Nested transactions in one request to etcd."""
 GIVE_WAY_S: Final = 0.1
 GIVE_WAY_TRIES_MAX: Final = 10
-"""How long a deletion leaves meta to the checkpoint that a full tail waits for: each of the two undoes the other's
-preparation, and a checkpoint's takes longer."""
+"""How often a deletion yields to the checkpoint that a full tail waits for. Each of the two invalidates what the other
+prepared, and the checkpoint needs longer."""
 
 
 class Place(NamedTuple):
@@ -49,11 +49,11 @@ def start_after(bounds: LogBounds, offset: int) -> int | ErrorCode:
 
 @dataclass(slots=True)
 class Deleted:
-    """What became of each place: its log start, or the error."""
+    """For each partition its log start, or the error."""
 
     results: dict[Place, int | ErrorCode] = field(default_factory=dict)
     revision: int = 0
-    """Whoever has read etcd as of here knows every log start in `results`."""
+    """A reader of etcd at this revision sees every log start in `results`."""
 
 
 class LogStarts:
@@ -62,7 +62,7 @@ class LogStarts:
         self._keys = keys
 
     async def delete(self, asked: Mapping[Place, int], timeout_s: float) -> Deleted:
-        """Delete the records below each offset. What the time was too short for may be done or not."""
+        """Delete the records below each offset. After a timeout, a partition may have been changed or not."""
         deleted = Deleted()
         places = list(asked)
         try:
@@ -119,7 +119,7 @@ class LogStarts:
             try:
                 bounds = read_bounds(answer)
             except UnreadableValue as error:
-                log.error("a log's head or meta cannot be read", place=place, why=str(error))
+                log.error("head or meta unreadable", place=place, why=str(error))
                 deleted.results[place] = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
             if bounds is not None:
@@ -153,7 +153,7 @@ class LogStarts:
         *,
         give_way: bool,
     ) -> None:
-        """Those whose meta changed in between have no result afterwards, nor those that gave way."""
+        """Partitions whose meta changed meanwhile get no result, nor those that yielded."""
         moves: dict[Place, int] = {}
         txns: list[Txn] = []
         for place, (topic, bounds) in logs.items():

@@ -1,4 +1,4 @@
-"""The collection of orphans as a job."""
+"""The collection of orphans as a job of upkeep."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class OrphansJob:
             self._deleted.inc(found.fates[Fate.DELETED])
             self._strange.set(found.strange)
             for place, why in found.missed.items():
-                log.warning("the collection of orphans passed a log over", log=place, why=why)
+                log.warning("log skipped by the collection of orphans", log=place, why=why)
             log.info(
-                "orphans",
+                "collection of orphans finished",
                 partitions=found.partitions,
                 orphans=found.count,
                 bytes=found.bytes,
