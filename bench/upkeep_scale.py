@@ -64,7 +64,7 @@ async def lag(lake: Lake) -> Told:
 async def orphans(lake: Lake) -> Told:
     from kafscale.lake.retention.orphans import Orphans
 
-    found = await Orphans(lake, grace_s=GRACE_S, told_max=0, remembers=True).collect()
+    found = await Orphans(lake, grace_s=GRACE_S, named_max=0, remembers=True).collect()
     fates = {fate.value: count for fate, count in found.fates.items()}
     return {"orphans": found.count, "fates": fates, "missed": found.missed}
 

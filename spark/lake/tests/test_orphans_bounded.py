@@ -107,14 +107,14 @@ async def test_what_is_found_is_deleted_before_more_is_held_than_the_setting_say
     assert shop.store.names() == kept
     assert found.count == sum(map(len, left)) == 320
     assert 0 < store.most <= 32, store.most
-    told = await Orphans(lake, grace_s=0, told_max=3).collect(dry=True)
+    told = await Orphans(lake, grace_s=0, named_max=3).collect(dry=True)
     assert (told.count, told.orphans) == (0, [])
 
 
 async def test_orphans_are_told_by_name_up_to_a_bound_and_counted_beyond(shop: Shop) -> None:
     log = await built(shop)
     await litter(shop, log, 10)
-    found = await Orphans(shop.lake(), grace_s=0, told_max=3).collect(dry=True)
+    found = await Orphans(shop.lake(), grace_s=0, named_max=3).collect(dry=True)
     assert (found.count, len(found.orphans)) == (40, 3)
 
 

@@ -1,7 +1,7 @@
-"""What is committed: topics, logs and their segments, as etcd and the manifests say at one moment.
+"""Topics, logs and their segments, as etcd and the manifests list them at one moment.
 
-Reading takes no lock and tells nobody. A log is read at one revision of etcd, so that segments, start and end belong
-together; what is committed later is not in it, and nothing behind the committed end ever is.
+Readers take no lock. A log is read at one revision of etcd, so that segments, start and end fit together. Later commits
+are not in it, and nothing after the committed end ever is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafscale.storage.topics import Topic, TopicState, decode_topic
 logger = logging.getLogger(__name__)
 
 PassOver = Callable[[Topic, int, Exception], None]
-"""Hears of a partition that cannot be read, and why."""
+"""Called for a partition that cannot be read, with the reason."""
 LOGS_PER_READ = 60
 """Head and meta of each: under etcd's default of 128 operations in a transaction."""
 MANIFESTS_AT_ONCE = 8
@@ -58,7 +58,7 @@ class Log:
 
     @property
     def aborted(self) -> tuple[Aborted, ...]:
-        """The transactions whose records nobody is to see. Each is told of by the segment with its marker."""
+        """Transactions whose records no reader sees. The segment with the marker lists the transaction."""
         return tuple(each for seg in self.segments for each in seg.aborted)
 
     def between(self, first: int, end: int) -> tuple[Seg, ...]:
@@ -69,7 +69,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """A partition as head and meta say, its manifests unread. `head_created` 0: nobody ever wrote there."""
+    """A partition as head and meta describe it, without its manifests. `head_created` 0: nothing was ever written."""
 
     topic: Topic
     partition: int
@@ -122,15 +122,15 @@ class Lake:
 
 
 async def read_topics(lake: Lake) -> list[Topic]:
-    """Those that are not being deleted, by name. A topic whose record cannot be read is passed over and told in the
-    log: nothing of it is touched, as nothing is of what etcd does not know."""
+    """Those that are not being deleted, by name. A topic whose record cannot be read is skipped and
+    logged: its objects are not touched, like those of topics that etcd does not know."""
     found = await lake.etcd.prefix(lake.keys.topics_prefix())
     topics = []
     for kv in found.kvs:
         try:
             topics.append(decode_topic(lake.keys.parse_topic(kv.key), kv.value, kv.mod_revision))
         except UnreadableValue as error:
-            logger.error("a topic is passed over: %s", error)
+            logger.error("topic skipped: %s", error)
     return sorted((t for t in topics if t.state is TopicState.ACTIVE), key=lambda topic: topic.name)
 
 
@@ -144,7 +144,7 @@ async def read_topic(lake: Lake, name: str) -> Topic | None:
 
 
 async def read_logs(lake: Lake, topics: Iterable[Topic]) -> list[Log]:
-    """Every partition of these topics, also those that nobody wrote to, by topic and partition."""
+    """Every partition of these topics, also empty ones, by topic and partition."""
     return await read_places(lake, [(topic, part) for topic in topics for part in range(topic.partitions)])
 
 
@@ -159,7 +159,7 @@ async def read_places(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[L
 async def read_outlines(
     lake: Lake, wanted: Sequence[tuple[Topic, int]], pass_over: PassOver | None = None
 ) -> list[Outline]:
-    """These partitions, in this order. Raises EtcdError; UnreadableValue if there is no `pass_over` to hear of it."""
+    """These partitions, in this order. Raises EtcdError; UnreadableValue if there is no `pass_over`."""
     found: list[Outline] = []
     for at in range(0, len(wanted), LOGS_PER_READ):
         found += await _outline_some(lake, wanted[at : at + LOGS_PER_READ], pass_over)
@@ -228,25 +228,10 @@ async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:
 async def read_lake(lake: Lake, names: Iterable[str] | None = None, tries: int = 5) -> list[Log]:
     """The logs of these topics, or of all. Raises ObjectNotFound if manifests vanish under each of the tries."""
     chosen = None if names is None else frozenset(names)
-    return await _read_standing(
-        lake, lambda topic: range(topic.partitions if chosen is None or topic.name in chosen else 0), tries
-    )
-
-
-async def read_named(lake: Lake, places: Iterable[tuple[str, int]], tries: int = 5) -> list[Log]:
-    """The logs of these topics' partitions, as far as there are such. Raises ObjectNotFound as `read_lake`."""
-    chosen = frozenset(places)
-    return await _read_standing(
-        lake, lambda topic: [n for n in range(topic.partitions) if (topic.name, n) in chosen], tries
-    )
-
-
-async def _read_standing(lake: Lake, wanted: Callable[[Topic], Iterable[int]], tries: int) -> list[Log]:
-    """By topic and partition."""
     for left in reversed(range(tries)):
-        places = [(topic, number) for topic in await read_topics(lake) for number in wanted(topic)]
+        topics = [topic for topic in await read_topics(lake) if chosen is None or topic.name in chosen]
         try:
-            return await read_places(lake, places)
+            return await read_logs(lake, topics)
         except ObjectNotFound:
             if not left:
                 raise

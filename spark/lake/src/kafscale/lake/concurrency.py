@@ -1,4 +1,4 @@
-"""Several things at once, none of which is still under way when this has returned or raised."""
+"""A bounded number of tasks at once. None of them still runs when the call has returned or raised."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def gather_bounded(works: Iterable[Coroutine[Any, Any, T]], at_once: int) -> list[T]:
-    """Their results in order. Raises what the first that failed raised; the others are cancelled."""
+    """The results, in order. Raises the first failure, after the other tasks are cancelled."""
     slots = asyncio.Semaphore(at_once)
     given = list(works)
 

@@ -1,5 +1,4 @@
-"""How far a job's round is in a lake, as etcd keeps it, so that another goes on there. A value that cannot be read: at
-the first log."""
+"""Where the next run of a job resumes, as etcd keeps it. If the value cannot be read, it starts at the first log."""
 
 from __future__ import annotations
 
@@ -31,12 +30,12 @@ async def write_place(lake: Lake, job: str, place: JobPlace) -> None:
 
 
 def through(place: Partition) -> JobPlace:
-    """Nothing of this log is left to do."""
+    """This log is done."""
     return JobPlace(topic=place[0].name, partition=place[1])
 
 
 def behind(places: Sequence[Partition], last: JobPlace | None) -> list[Partition]:
-    """All of them, by topic and partition, those first where the round that came to `last` goes on. Pure."""
+    """All of them, in the order in which a run resumes after `last`. Pure."""
     ordered = sorted(places, key=_order)
     if last is None:
         return ordered
@@ -46,16 +45,16 @@ def behind(places: Sequence[Partition], last: JobPlace | None) -> list[Partition
 
 
 class Reached:
-    """How far a round is whose logs are gone through several at once: all that lies before is done. Pure."""
+    """The position of a run that processes several logs at once: everything before it is done. Pure."""
 
     def __init__(self, places: Sequence[Partition]) -> None:
-        """In the round's order."""
+        """In the order of the run."""
         self._ahead = deque(places)
         self._keys: dict[tuple[str, int], str] = {}
         self._last: JobPlace | None = None
 
     def done(self, place: Partition, key: str) -> None:
-        """All of this log up to this key; with an empty one all of it."""
+        """This log is done up to this key; an empty key: all of it."""
         self._keys[_order(place)] = key
         while self._ahead and self._keys.get(_order(self._ahead[0])) == "":
             first = self._ahead.popleft()
@@ -64,7 +63,7 @@ class Reached:
 
     @property
     def place(self) -> JobPlace | None:
-        """None: nothing was done yet."""
+        """None: nothing is done yet."""
         if self._ahead:
             name, partition = _order(self._ahead[0])
             key = self._keys.get((name, partition))

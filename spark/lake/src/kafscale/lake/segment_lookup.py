@@ -1,4 +1,4 @@
-"""A log's segments looked up by their bases, in bounded memory: a block of one manifest is held, whatever it lists."""
+"""Looks up segments of a log by base offset, in bounded memory: one block of one manifest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafscale.storage.manifests import Line
 
 
 class SegmentLookup:
-    """Asked in rising order it reads each manifest once at most; a base before the last one costs another reading."""
+    """In rising order of bases each manifest is read at most once. A base below the last one costs another read."""
 
     def __init__(self, manifests: Manifests, outline: Outline) -> None:
         self._manifests = manifests

@@ -1,4 +1,4 @@
-"""Compaction as a job: a round, and what it tells of the logs that it could not help.
+"""Compaction as a job: a round, and its report on the logs that it could not compact.
 
 A round gives up half of its deadline before that, so that what it replaced is deleted after the grace, and not left
 to the collector of orphans. What it has to leave, the next round goes on with.
@@ -52,7 +52,7 @@ class CompactionJob:
         self.stands_still = False
 
     async def run(self) -> None:
-        # Arrow and NumPy: see `jobs`.
+        # Arrow and NumPy: see `service`.
         from kafscale.lake.compaction.run import Bounds, Round
 
         self.stands_still = False
@@ -61,14 +61,17 @@ class CompactionJob:
         self.stands_still = done.stands_still
         self._count(done)
         for (topic, partition), trouble in done.missed.items():
-            log.warning("unreadable", topic=topic, partition=partition, why=repr(trouble))
+            log.warning("log unreadable", topic=topic, partition=partition, why=repr(trouble))
         for outcome in done.uncleanable:
             place = outcome.candidate.log
             log.warning(
-                "uncleanable", topic=place.topic.name, partition=place.partition, why=repr(outcome.trouble)
+                "log uncleanable",
+                topic=place.topic.name,
+                partition=place.partition,
+                why=repr(outcome.trouble),
             )
         log.info(
-            "compaction",
+            "compaction finished",
             logs=len(done.outcomes),
             uncleanable=len(done.uncleanable) + len(done.missed),
             unfinished=done.unfinished,
@@ -94,7 +97,7 @@ class CompactionJob:
 
 def _compacted(candidate: Candidate, tally: Tally) -> None:
     log.debug(
-        "compacting",
+        "log compaction progress",
         topic=candidate.log.topic.name,
         partition=candidate.log.partition,
         segments=tally.before.segments,

@@ -1,7 +1,7 @@
-"""Lag as a job: a sample for the history, and what is known after it as gauges on /metrics.
+"""Lag as a job: a sample for the history, and the result as gauges on /metrics.
 
 The gauges have kafka-lag-exporter's names, not ours, so that its dashboards fit. They are those of the last sample, and
-gone once it is old: an instance that lost its turn must not go on telling what held when it had it.
+removed once it is old: an instance that is no longer active must not show old values.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from kafscale.lake.lag.sampler import Sampler
 
 SERIES_MAX: Final = 10_000
-"""Of each gauge. What is left out is counted; of it the numbers by group still tell."""
+"""Per gauge. Series beyond this are left out and counted; the gauges per group still include them."""
 MISSED_MAX: Final = 5
-"""Samples in a row; after that the last one is not shown any more."""
+"""Missed samples in a row after which the last one is no longer shown."""
 
 
 class LagJob:

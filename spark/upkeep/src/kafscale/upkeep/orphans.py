@@ -1,4 +1,4 @@
-"""The collection of orphans as a job."""
+"""The collection of orphans as a job of upkeep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OrphansJob:
 
     async def run(self) -> None:
         run = Orphans(
-            self._lake, grace_s=self._grace_s, objects_max=self._objects_max, told_max=0, remembers=True
+            self._lake, grace_s=self._grace_s, objects_max=self._objects_max, named_max=0, remembers=True
         )
         try:
             await run.collect()
@@ -32,9 +32,9 @@ class OrphansJob:
             self._deleted.inc(found.fates[Fate.DELETED])
             self._strange.set(found.strange)
             for place, why in found.missed.items():
-                log.warning("the collection of orphans passed a log over", log=place, why=why)
+                log.warning("log skipped by the collection of orphans", log=place, why=why)
             log.info(
-                "orphans",
+                "collection of orphans finished",
                 partitions=found.partitions,
                 orphans=found.count,
                 bytes=found.bytes,

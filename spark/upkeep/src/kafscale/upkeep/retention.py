@@ -1,7 +1,7 @@
-"""Retention as a job, by a clock that does not leap.
+"""Retention as a job, with a clock that does not jump.
 
-A clock that was set ahead would make every record look expired at once. So from one run to the next time passes
-as the monotonic clock says and at most an hour more, and it never goes back: whoever set the clock has hours to see it.
+If the clock is set ahead, every record would look expired at once. So between two runs the time advances by the
+monotonic clock and at most an hour more, and it never goes back. An operator has hours to correct the clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEAP_MAX_MS: Final = 3_600_000
 
 
 class SteadyClock:
-    """Wall time, with at most LEAP_MAX_MS more between two looks than passed on the monotonic clock."""
+    """Wall time. Between two reads it advances by the monotonic clock and at most LEAP_MAX_MS more."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,7 +33,7 @@ class SteadyClock:
         now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
         latest_ms = self._wall_ms + (now_ms - self._seen_ms) + LEAP_MAX_MS
         if wall_ms > latest_ms:
-            log.warning("the clock leapt; retention follows slowly", ahead_ms=wall_ms - latest_ms)
+            log.warning("clock jump limited for retention", ahead_ms=wall_ms - latest_ms)
         self._seen_ms, self._wall_ms = now_ms, max(self._wall_ms, min(wall_ms, latest_ms))
         return self._wall_ms
 
@@ -71,9 +71,9 @@ class RetentionJob:
             self._failed.inc(done.fates[Fate.FAILED])
             self._missed.set(len(done.missed))
             for place, why in done.missed.items():
-                log.warning("retention passed a log over", log=place, why=why)
+                log.warning("log skipped by retention", log=place, why=why)
             log.info(
-                "retention",
+                "retention finished",
                 logs=done.logs,
                 moved=done.moved,
                 segments=done.segments,

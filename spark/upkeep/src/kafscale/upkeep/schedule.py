@@ -1,9 +1,9 @@
-"""Jobs that run again and again, each by itself, on one of several instances.
+"""Periodic jobs, each on its own schedule, on one of several instances.
 
-The laws: of the instances that are ready the one with the lowest node id works, and jobs are safe should two
-think so at once; a job is due `every_ms` after its last run that ended well, whichever instance ran it; a run has
-a deadline; what fails is told and tried again, and neither ends the process nor holds up another job; a run that
-found work and got nowhere has failed, however it ended.
+The laws: of the READY instances, the one with the lowest node id works, and jobs are safe if two instances work at
+once. A job is due `every_ms` after its last successful run, on any instance. A run has a deadline. A failed run is
+logged and retried; it neither ends the process nor delays another job. A run that found work and made no progress has
+failed, however it ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafscale.storage.schema import UnreadableValue
 log = structlog.get_logger(__name__)
 
 RETRY_MS: Final = 60_000
-"""After a run that failed; a job that is due more often waits for its own turn."""
+"""After a failed run, or the interval of the job if that is shorter."""
 DEADLINE_MIN_MS: Final = 600_000
 
 
@@ -36,9 +36,9 @@ def _never() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """`run` may be cut off at any point: the next run finishes what it left.
+    """`run` may be cancelled at any point: the next run continues.
 
-    `stands_still`: whether the last run, also one that was cut off, found work and got nowhere.
+    `stands_still`: whether the last run, also a cancelled one, found work and made no progress.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Job:
 
 
 class Turn(Protocol):
-    """Whether this instance is the one that works."""
+    """Whether this instance is the active one."""
 
     @property
     def mine(self) -> bool: ...
@@ -98,7 +98,7 @@ class ScheduleMetrics:
         self._in_a_row: dict[str, int] = {}
 
     def begin(self, *tasks: str) -> None:
-        """They are counted from now on."""
+        """Starts their counters at 0."""
         self._runs.begin(*tasks)
         self._failures.begin(*tasks)
 
@@ -111,7 +111,7 @@ class ScheduleMetrics:
         self._failures.labels(task).inc()
 
     def stands_still(self, task: str, does: bool) -> None:
-        """Its last run found work and got nowhere, or did not."""
+        """Whether its last run found work and made no progress."""
         self._in_a_row[task] = self._in_a_row.get(task, 0) + 1 if does else 0
         self._stalled.labels(task).set(self._in_a_row[task])
 
@@ -162,15 +162,15 @@ class Schedule:
                 await self._ended(job, now_ms)
                 return job.every_ms
         except EtcdError as trouble:
-            log.warning("upkeep waits for etcd", job=job.name, why=str(trouble))
+            log.warning("etcd unavailable for upkeep", job=job.name, why=str(trouble))
             return min(job.every_ms, RETRY_MS)
         try:
             ended_ms = decode_job_run(kv.value)
         except UnreadableValue as damage:
-            # A time and nothing else: the run that is due now writes it anew.
-            log.error("the record of a job's last run cannot be read", job=job.name, why=str(damage))
+            # It is only a time: the run that is due now writes it again.
+            log.error("record of the last run unreadable", job=job.name, why=str(damage))
             return 0
-        # A clock that went back must not put a job off for longer than its interval.
+        # A clock that went back must not delay a job for longer than its interval.
         return min(job.every_ms, ended_ms + job.every_ms - now_ms)
 
     async def _once(self, job: Job) -> bool:
@@ -179,7 +179,7 @@ class Schedule:
         stands_still = job.stands_still()
         self._metrics.stands_still(job.name, stands_still)
         if stands_still:
-            log.warning("job found work and got nowhere", job=job.name)
+            log.warning("job stalled", job=job.name)
         if ended and not stands_still:
             self._metrics.ended(job.name, self._clock.now_ms() - began_ms, self._clock.wall_ms())
             return True
@@ -187,7 +187,7 @@ class Schedule:
         return False
 
     async def _tried(self, job: Job) -> bool:
-        """Whether it ended well; if it also got on, another is due an interval later."""
+        """Whether the run succeeded. If it also made progress, the next one is due an interval later."""
         try:
             async with asyncio.timeout(job.deadline_ms / 1000):
                 await job.run()
@@ -196,7 +196,7 @@ class Schedule:
         except (EtcdError, StoreError, TimeoutError) as trouble:
             log.warning("job failed", job=job.name, why=repr(trouble))
         except Exception:
-            # Our bug. The other jobs do not suffer for it, and this one is tried again like any that failed.
+            # A bug of KafScale. The other jobs continue, and this one is retried like after any failure.
             log.exception("job failed", job=job.name)
         else:
             return True

@@ -1,4 +1,4 @@
-"""Which logs of a lake are due, and in which order a round takes them up. Of each log only its numbers are kept."""
+"""Which logs of a lake are due for compaction, and their order in a round. Only numbers of each log are kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """A log that is due. `left`: a round before had to leave it."""
+    """A log that is due. `left`: the position of an unfinished pass."""
 
     place: TopicPartition
     ratio: float
@@ -106,8 +106,8 @@ async def find_due(lake: Lake, places: Iterable[TopicPartition], now_ms: int) ->
 
 
 def in_turn(due: Sequence[Due]) -> Iterator[tuple[Due, bool]]:
-    """What was left, the longest first, then the others, the dirtiest first, then what was left again. Each with
-    whether it may take up only the round's first half. Pure."""
+    """Unfinished logs, the longest waiting first, then the others, the dirtiest first, then the unfinished again. Each
+    with whether it may use only the first half of the round. Pure."""
     left = sorted((each for each in due if each.left is not None), key=_left_ms)
     others = sorted((each for each in due if each.left is None), key=lambda each: (-each.ratio, each.place))
     yield from ((each, bool(others)) for each in left)

@@ -1,8 +1,8 @@
 """The newest offset of each key in the dirty range of a log, in bounded memory. Pure.
 
-Keys are kept themselves: no hash stands for one, so no two are ever taken for the same. When the bound is reached the
-range ends before the segment that would pass it, as Kafka's does when its buffer is full; the rest waits for the next
-pass. Keys of transactions that were aborted never come in, or they would hide records that count.
+The keys themselves are kept, not hashes, so two keys are never confused. When the limit is reached, the range ends
+before the segment that would exceed it, as in Kafka when its buffer is full; the next pass takes the rest. Keys of
+aborted transactions are left out, because they would hide valid records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a round may spend: bytes by the second, and time. One for a round, or one for each executor's part of it."""
+"""The budget of a round: bytes per second, and time. A round has one, or each executor has one for its part."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Pace:
         self._end_s = math.inf if within_ms is None else clock() + within_ms / 1000
 
     async def spend(self, count: int) -> None:
-        """What is to be read or written is paid for in time; those who come at once wait in line."""
+        """Waits until the budget covers these bytes. Concurrent callers wait one after another."""
         if self._rate is None:
             return
         self._paid_until_s = max(self._paid_until_s, self._clock()) + count / self._rate
         await self._sleep(self._paid_until_s - self._clock())
 
     def after(self, share: float, end_s: float = math.inf) -> float:
-        """The moment when so much of the time up to `end_s`, or to the round's end, is used up."""
+        """The moment when this share of the time up to `end_s`, or to the end of the round, is used."""
         end_s = min(end_s, self._end_s)
         now_s = self._clock()
         return end_s if math.isinf(end_s) else now_s + max(0.0, end_s - now_s) * share

@@ -1,9 +1,8 @@
-"""How far the passes came that a round had to leave, as etcd keeps it: the next round goes on there.
+"""The positions of unfinished passes, as etcd keeps them: the next round resumes there.
 
-A pass takes the newest keys of the dirty part up to an end, goes with them through the clean part, and then publishes
-the dirty one. If a round's time does not pay for all of it, the position is written down with that end; the next round
-reads the keys again, no farther than to it, and goes on at the position. A value that cannot be read costs one pass
-from the beginning.
+A pass takes the newest keys of the dirty part up to an end, rewrites the clean part with them, and then the dirty part.
+If the time of a round is not enough, the position is recorded with that end. The next round reads the keys again up to
+the same end, and resumes at the position. A value that cannot be read costs one pass from the start of the log.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from kafscale.storage.job_runs import CompactionPass, decode_compaction_pass, en
 from kafscale.storage.schema import UnreadableValue
 
 REMEMBER_BYTES: Final = 64 << 20
-"""Gone through before the position is written down again: so much is lost by a round that dies."""
+"""Bytes processed between two records of the position. A round that is killed repeats no more than this."""
 
 
 async def read_pass(lake: Lake, log: Log) -> CompactionPass | None:
-    """What was left of the log. Raises EtcdError."""
+    """The unfinished pass of the log, if any. Raises EtcdError."""
     kv = await lake.etcd.get(lake.keys.compaction_pass(log.topic.topic_id, log.partition))
     if kv is None:
         return None
@@ -33,7 +32,7 @@ async def read_pass(lake: Lake, log: Log) -> CompactionPass | None:
 
 
 class Position:
-    """How far a round is in a log's pass, which began at `begin` and goes to `end`. Every method raises EtcdError."""
+    """The position of a round in the pass of a log from `begin` to `end`. Every method raises EtcdError."""
 
     def __init__(self, lake: Lake, log: Log, *, begin: int, end: int) -> None:
         self._lake = lake
@@ -45,14 +44,14 @@ class Position:
         self._saved = False
 
     async def reached(self, group: Sequence[Seg], now_ms: int) -> None:
-        """The group was gone through."""
+        """The group is done."""
         self._next = group[-1].end
         self._unsaved_bytes += sum(seg.size for seg in group)
         if self._unsaved_bytes >= REMEMBER_BYTES:
             await self.leave(now_ms)
 
     async def leave(self, now_ms: int) -> None:
-        """Written down, unless nothing was gone through or the log is gone."""
+        """Records the position, unless nothing was done or the log is gone."""
         if self._next == self.begin:
             return
         where = (self._log.topic.topic_id, self._log.partition)
@@ -63,7 +62,7 @@ class Position:
         self._saved, self._unsaved_bytes = True, 0
 
     async def finish(self, *, known: bool) -> None:
-        """The pass is at its end. `known`: something may be written down of it."""
+        """The pass is complete. `known`: etcd may have a position of it."""
         if known or self._saved:
             key = self._lake.keys.compaction_pass(self._log.topic.topic_id, self._log.partition)
             await self._lake.etcd.delete(key)

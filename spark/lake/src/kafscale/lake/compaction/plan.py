@@ -1,10 +1,10 @@
 """Which logs are compacted, how far and in which pieces. Pure: Kafka's rules (`LogCleanerManager`, `Cleaner`).
 
-A log begins with segments that were compacted, which have names of their own, and goes on with dirty ones: whatever is
-published is published in the log's order, so the first segment with the specification's name is the first dirty one,
-and nothing else need be remembered. Never touched are the newest segment, the head's tail, which is its owner's, what
-an open transaction may still decide, and what `min.compaction.lag.ms` protects. Beyond Kafka: a log is also taken up
-when tombstones in it are due, so that they go although nobody writes to it any more.
+A log starts with compacted segments, which have unique names, followed by dirty ones: groups are published in the order
+of the log, so the first segment with the name of the specification is the first dirty one, and no other state is
+needed. Compaction never touches the newest segment, the head's tail (it belongs to the owner), records of an open
+transaction, and what `min.compaction.lag.ms` protects. Unlike in Kafka, a log is also due when tombstones in it may be
+removed, so that they are removed although no producer writes to the log any more.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kafscale.lake.catalog import Log
 from kafscale.storage.heads import Aborted, Seg
 
 OUTPUT_BYTES_MAX: Final = 16 << 20
-"""Of the segments that become one: fetch services read objects whole."""
+"""Bytes of a group: fetch services read whole objects."""
 OUTPUT_RECORDS_MAX: Final = 1_000_000
-"""So that what is known of each record of a group fits into memory."""
+"""Records of a group, so that the facts of each record fit into memory."""
 OUTPUT_SEGMENTS_MAX: Final = 5_000
-"""The same of its segments, however small they are."""
+"""Segments of a group, however small they are."""
 SPAN_MAX: Final = (1 << 31) - 1
 """Offsets of one segment count from its base in 32 bits."""
 
@@ -55,7 +55,7 @@ class Part:
 class Candidate:
     """A log of a compacted topic: what of it is clean, what is dirty and may be compacted now, and why it is due.
 
-    `log` is without its segments. `aborted`: its transactions whose records nobody is to see.
+    `log` is without its segments. `aborted`: its aborted transactions, whose records no reader sees.
     `delay_ms`: how long ago its oldest dirty record should have been compacted by `max.compaction.lag.ms`.
     """
 

@@ -1,4 +1,4 @@
-"""How a rewritten group takes the place of its segments: two objects, one or two manifests, one compare-and-swap.
+"""Publishes a rewritten group in the place of its segments: two objects, one or two manifests, one compare-and-swap.
 
 The laws. Meta is read before anything is uploaded, and every object has a fresh name outside the topic's tree. If the
 swap (`storage.meta_swap`) loses to another change of meta, such as a checkpoint of a busy owner, it is tried again from
@@ -99,7 +99,7 @@ def _condemned(lake: Lake, log: Log, group: Sequence[Seg], manifests: Sequence[s
 
 
 async def discard(lake: Lake, keys: Sequence[str]) -> None:
-    """Objects of ours that no commit names nor ever will. Best effort: a collector of orphans follows."""
+    """Deletes objects that no commit names or ever will. Best effort: the collection of orphans finds the rest."""
     with contextlib.suppress(TimeoutError, StoreError):
         async with asyncio.timeout(OBJECT_TIMEOUT_S):
             await lake.store.delete_many([Doomed(key) for key in keys])
@@ -107,9 +107,9 @@ async def discard(lake: Lake, keys: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listing:
-    """The manifests that list a group, and what is to list its successor in their place, with its level.
+    """The manifests that list a group, and the drafts that replace them, each with its level.
 
-    What follows the group in the last manifest gets one of its own, so that manifests do not grow together.
+    The segments after the group in the last manifest get a separate draft, so that manifests do not grow.
     """
 
     refs: tuple[ManifestRef, ...]
@@ -143,7 +143,7 @@ class _Publication(Draft[list[Condemned]]):
 
 
 async def _listing(lake: Lake, log: Log, meta: Meta, group: Sequence[Seg], seg: Seg) -> _Listing:
-    """Raises Overtaken when the group is not listed as it was."""
+    """Raises Overtaken if the group is not listed as it was."""
     first, last = group[0].base, group[-1].last
     refs = [ref for ref in meta.chunks if ref.last >= first and ref.first <= last]
     draft, waiting = ManifestDraft(), list(reversed(group))

@@ -1,4 +1,4 @@
-"""Segments of a pass in their order, the next ones on their way while one is looked at: bounded in number and bytes."""
+"""Reads the segments of a pass in order, and the next ones ahead: bounded in number and bytes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kafscale.storage.heads import Seg
 
 AHEAD_MAX: Final = 8
 AHEAD_BYTES_MAX: Final = 32 << 20
-"""A segment that is larger alone is read alone."""
+"""A segment that is larger than this is read alone."""
 
 
 async def read_ahead(
     read: Callable[[Seg], Coroutine[Any, Any, LoadedSegment]], segments: AsyncIterator[Seg]
 ) -> AsyncGenerator[LoadedSegment, None]:
-    """Raises what `read` raises, for the segment whose turn it is. To be closed: what is under way ends then."""
+    """Raises what `read` raises, for the segment in turn. The caller closes it; that cancels the reads in flight."""
     ahead: deque[tuple[Seg, asyncio.Task[LoadedSegment]]] = deque()
     following = await anext(segments, None)
     try:

@@ -1,7 +1,7 @@
 """Which records of a group of segments stay. Pure: Kafka's rules (`Cleaner.shouldRetainRecord`, `discardBatchRecords`).
 
-A record stays if no newer one has its key, and, without a value, until its batch's delete horizon. Records without
-a key go, and so does all that an aborted transaction wrote. Records are opened for their keys alone.
+A record stays if no newer record has its key. A tombstone stays until the delete horizon of its batch. Records without
+a key and records of aborted transactions are removed. Records are opened only for their keys.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Outcome:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is to be done in this round."""
+        """Nothing more to do in this round."""
         return self.finished or self.trouble is not None
 
     @property
@@ -97,7 +97,7 @@ class Outcome:
 
     @property
     def uncleanable(self) -> bool:
-        """Somebody should look: not only that others were quicker."""
+        """A failure that needs attention: not only that another change came first."""
         return self.trouble is not None and not isinstance(self.trouble, Overtaken)
 
 
@@ -107,24 +107,26 @@ class Report:
 
     `delay_ms`: of the log whose dirty records wait longest past `max.compaction.lag.ms`.
 
-    `replaced`: what the caller has to delete, after a grace; nothing when the round had one of its own.
+    `replaced`: what the caller has to delete after a grace; empty if the round has deleted it itself.
     """
 
     outcomes: tuple[Outcome, ...]
     due: int
     delay_ms: int
-    objects_left: int  # replaced and not deleted, as the store failed: a collector of orphans follows
+    objects_left: (
+        int  # replaced and not deleted, because the store failed: the collection of orphans finds them
+    )
     replaced: tuple[Condemned, ...] = ()
     missed: Mapping[tuple[str, int], BaseException] = field(default_factory=dict)
 
     @property
     def unfinished(self) -> int:
-        """Logs that the next round finds due, for want of time alone."""
+        """Logs that stay due only because the time was not enough."""
         return self.due - sum(each.is_over for each in self.outcomes)
 
     @property
     def stands_still(self) -> bool:
-        """Logs were due, and none of them got on, neither by this round nor by another."""
+        """Logs were due, and none of them advanced, neither by this round nor by another."""
         return self.due > 0 and not any(each.got_on for each in self.outcomes)
 
     @property

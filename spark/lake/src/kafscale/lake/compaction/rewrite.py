@@ -1,11 +1,11 @@
-"""A group of segments as one, with the records that stay. Pure: Kafka's batches (`MemoryRecords.filterTo`).
+"""Rewrites a group of segments as one, with the records that stay. Pure: Kafka's batches (`MemoryRecords.filterTo`).
 
-A batch that keeps all of its records is taken byte for byte, and so are the markers of transactions. One that keeps
-some has their bytes as they were, behind its own header: first and last offset, times, producer, epoch, sequence, codec
-and flags stay. The first batch with a tombstone that stays is given its delete horizon, which takes the place of the
-base timestamp, so its records' times are written anew. A batch that keeps none goes, but for its header, if it was a
-living producer's last, or the group's first or last: so that the group's extent stands in its bytes, whoever checks a
-segment by its format still can, and a consumer within a gap is led on to its end.
+A batch that keeps all of its records is copied byte for byte, and so are transaction markers. A batch that keeps some
+records copies their bytes behind its own header: first and last offset, times, producer, epoch, sequence, codec and
+flags stay. The first batch with a tombstone that stays gets its delete horizon, which replaces the base timestamp, so
+the times of its records are written again. A batch that keeps no records is removed. Only its header stays if it was
+the last batch of a live producer, or the first or last of the group: then the bytes still show the extent of the group,
+programs can check a segment by its format, and a consumer inside a gap advances to the end of the gap.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A round of compaction over a lake: one log at a time, group after group in the log's order.
+"""A round of compaction over a lake: one log at a time, group after group in the order of the log.
 
-Every group is published by itself, so a round that dies has lost the work of one group. A log that the round's time
-does not pay for is left with its position written down (`passes`), and another round goes on there. Logs that were left
-come first, the one that waits longest before the others, but get half of the time while others are due; then come the
-others, the dirtiest first; then what was left again. So no log starves another, and a log that has its turn gets on by
-a group at least. What was replaced is deleted after a grace for the fetches under way; if the round dies before, a
-collector of orphans finds it. Reading and writing keep to a budget in bytes per second. A log that cannot be compacted
-is reported with the reason, and the others are not held up.
+Every group is published by itself, so a round that is killed loses the work of one group. If the time of the round is
+not enough for a log, its position is recorded (`passes`), and the next round resumes there. Such logs come first, the
+one that waits longest before the others, but they get half of the time while other logs are due. Then come the others,
+the dirtiest first, and then the recorded ones again. So no log starves another, and every log that has its turn
+advances by at least one group. Replaced objects are deleted after a grace for the fetches in flight; if the round is
+killed before that, the collection of orphans deletes them. Reads and writes share a budget in bytes per second. A log
+that cannot be compacted is reported with the reason, and does not delay the others.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ TROUBLE: Final = (CorruptSegment, UnreadableValue, StoreError, EtcdError, Timeou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a round may cost. None: no bound. A round that has no time left ends after the group under way.
+    """What a round may cost. None: no limit. A round that has no time left ends after the current group.
 
-    `grace_s`: between the publication and the deletion of what was replaced. None: it is the caller's to delete.
+    `grace_s`: between the publication and the deletion of what was replaced. None: the caller deletes it.
     """
 
     io_bytes_per_s: int | None = None
@@ -68,11 +68,11 @@ class Bounds:
 
 
 Progress = Callable[[Candidate, Tally], None]
-"""Told after each group of a log."""
+"""Called after each group of a log."""
 
 
 class Round:
-    """`run` or `over`, once. `now_ms` is wall time. `pace`: another than the bounds give, for tests."""
+    """Call `run` or `over`, once. `now_ms` is wall time. `pace` replaces the one from the bounds, for tests."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class Round:
         self._left = 0
 
     async def run(self, names: Iterable[str] | None = None) -> Report:
-        """Of these topics, or of all. Raises EtcdError and StoreError while the lake cannot be read at all."""
+        """Over these topics, or all. Raises EtcdError and StoreError if the lake cannot be read at all."""
         return await self.over(await compacted_places(self._lake, names))
 
     async def over(self, places: Iterable[TopicPartition]) -> Report:
-        """Of these logs, as far as they are due. Raises EtcdError when what was replaced cannot be deleted."""
+        """Over those of these logs that are due. Raises EtcdError if the replaced objects cannot be deleted."""
         found = await find_due(self._lake, places, self._now_ms())
         self._missed |= found.missed
         half_s = self._pace.after(0.5)
@@ -121,7 +121,7 @@ class Round:
         )
 
     async def _take(self, place: TopicPartition, before: Outcome | None, until_s: float) -> Outcome | None:
-        """None: it is due no more, or cannot be read. `before`: what this round has done there already."""
+        """None: the log is no longer due, or cannot be read. `before`: what this round already did there."""
         begun_s = time.monotonic()
         try:
             now = await look(self._lake, place, self._now_ms())
@@ -147,7 +147,7 @@ class Round:
         )
 
     async def _pass(self, candidate: Candidate, tally: Tally, until_s: float) -> bool:
-        """Whether it came to its end. It begins where it was left, and gets on by a group whatever the time."""
+        """Whether the pass is complete. It resumes at its position, and advances by at least one group."""
         left = await self._left_pass(candidate)
         newest = await self._newest(candidate, left, self._pace.after(0.5, until_s))
         position = Position(self._lake, candidate.log, begin=left.next if left else 0, end=newest.end)
@@ -194,20 +194,20 @@ class Round:
         return True
 
     async def _left_pass(self, candidate: Candidate) -> CompactionPass | None:
-        """Where a round left the log; not when others have compacted as far since, or tombstones alone are due."""
+        """The position of an earlier round, unless others compacted as far since, or only tombstones are due."""
         if candidate.reason is Reason.TOMBSTONES:
             return None
         left = await read_pass(self._lake, candidate.log)
         return left if left is not None and left.end > candidate.dirty.first else None
 
     def _wants(self, seg: Seg) -> bool:
-        """Whatever the newest keys are."""
+        """Whether the segment needs a rewrite, whatever the newest keys are."""
         return not is_clean(seg) or is_due(seg, self._now_ms())
 
     async def _newest(
         self, candidate: Candidate, left: CompactionPass | None, until_s: float
     ) -> LatestOffsets:
-        """Of the dirty part, no farther than a pass went that was left, and of a segment at least."""
+        """The newest offsets of the dirty part, up to the end of an unfinished pass, and of at least one segment."""
         if candidate.reason is Reason.TOMBSTONES:
             return no_later_offsets(candidate.clean.end)
         log, dirty = candidate.log, candidate.dirty
@@ -263,12 +263,12 @@ class Round:
                 data = await self._lake.fetch(log, seg)
         except (ObjectNotFound, PreconditionFailed):
             if await is_listed(self._lake, log, seg):
-                raise  # committed and not there: somebody should look
+                raise  # committed and missing: damage
             raise Overtaken(log.name, "a segment was replaced or deleted before it was read") from None
         return LoadedSegment(seg=seg, data=data, heads=parse(data, self._lake.key_of(log, seg), seg))
 
     async def _remove(self, *, wait: bool) -> None:
-        """Deletes what nobody reads any more."""
+        """Deletes replaced objects whose grace is over."""
         while self._replaced:
             due_s, replaced = self._replaced[0]
             if not wait and due_s > time.monotonic():

@@ -1,4 +1,4 @@
-"""The segments of a log in their order, as a survey and a pass go through them: as they come, and none is kept."""
+"""The segments of a log in order, one by one, for a survey and for a pass. None is kept in memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 
 TRIES_MAX: Final = 5
-"""Looks at meta in a row without a segment in between."""
+"""Reads of meta in a row without a segment in between."""
 
 
 async def follow(lake: Lake, outline: Outline, first: int, end: int) -> AsyncGenerator[Seg, None]:
-    """All that the log lists behind `first` which ends at `end` or before. To be closed.
+    """The listed segments after `first` that end at or before `end`. The caller closes it.
 
-    While they are gone through owners merge manifests, and rounds replace segments: the rest is then read as it stands
-    by now. Raises Overtaken if that does not go on where the last one ended, and ObjectNotFound of a manifest that is
+    Meanwhile owners may merge manifests, and other rounds may replace segments: then the rest is read from the current
+    meta. Raises Overtaken if it does not continue where the last segment ended, and ObjectNotFound if a manifest is
     lost.
     """
     last: Seg | None = None
@@ -78,7 +78,7 @@ async def is_listed(lake: Lake, log: Log, seg: Seg) -> bool:
 
 
 class Groups:
-    """The groups of a pass, for two who go through them: one reads the segments ahead, the other takes the groups."""
+    """The groups of a pass, for two consumers: one reads the segments ahead, the other takes the groups."""
 
     def __init__(self, segments: AsyncIterator[Seg], bytes_max: int, wants: Callable[[Group], bool]) -> None:
         self._segments = segments

@@ -1,8 +1,8 @@
-"""Spark's streaming queries as groups: where they stand is in their checkpoints, not in committed offsets.
+"""Spark's streaming queries as groups: their positions are in their checkpoints, not in committed offsets.
 
 A checkpoint has a file for each batch: `offsets/N` is written before batch N and says where it ends, `commits/N` after
-it. So a query has read what `offsets/N` says of the newest N that is in `commits`. Sources that are not Kafka's or
-ours have offsets of another form, and are passed over.
+it. So a query has read what `offsets/N` says of the newest N that is in `commits`. Sources other than
+Kafka's and KafScale's have offsets of another form, and are skipped.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Commit:
 
 
 async def read_commits(lake: Lake, topics: Iterable[Topic]) -> list[Commit]:
-    """By group, topic and partition. What cannot be read is left out, and told in the log."""
+    """By group, topic and partition. What cannot be read is left out and logged."""
     names = {topic.topic_id: topic.name for topic in topics}
     found = await lake.etcd.prefix(lake.keys.commits_prefix())
     commits = []
@@ -37,7 +37,7 @@ async def read_commits(lake: Lake, topics: Iterable[Topic]) -> list[Commit]:
                 offset = decode_committed(kv.value)
                 commits.append(Commit(group=group, topic=name, partition=partition, offset=offset))
         except UnreadableValue as error:
-            log.error("a committed offset is passed over: %r: %s", kv.key, error)
+            log.error("committed offset skipped: %r: %s", kv.key, error)
     return sorted(commits, key=lambda commit: (commit.group, commit.topic, commit.partition))
 
 
@@ -57,7 +57,7 @@ async def read_groups(lake: Lake) -> Mapping[str, GroupState]:
 
 
 def _pass_over(kv: KeyValue, error: Exception) -> None:
-    log.error("a group is passed over: %r: %s", kv.key, error)
+    log.error("group skipped: %r: %s", kv.key, error)
 
 
 def state_of(group: GroupState) -> str:

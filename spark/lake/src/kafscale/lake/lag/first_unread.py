@@ -70,7 +70,7 @@ async def _start(lake: Lake, log: Log, seg: Seg, offset: int) -> int:
 
 
 class _Window:
-    """The bytes of one segment's batches from a position on, read as far as somebody looks."""
+    """The bytes of one segment's batches from a position on, read as far as the caller needs."""
 
     def __init__(self, lake: Lake, key: str, seg: Seg, start: int) -> None:
         self._lake = lake
@@ -107,7 +107,7 @@ async def _walk(window: _Window, offset: int) -> tuple[int, int | None]:
 
 
 def _time(data: bytes, position: int, size: int, offset: int) -> int | None:
-    """Of the first record at or behind the offset, as it stands there; None if the batch holds no such record."""
+    """Of the first record at or after the offset, as stored; None if the batch holds no such record."""
     heads = scan_heads(data, position, position + size)
     for batch in read_columns(data, heads, Wanted(columns=("timestamp",), first=offset)):
         if batch.num_rows:

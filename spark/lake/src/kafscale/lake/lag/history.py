@@ -1,7 +1,7 @@
 """The history of lag in the object store: Parquet files, written once under unique names, and found by their names.
 
-Nobody else has to be told of them: `{namespace}/@kafscale/lag/dt=…/hour=…/`. What is older than its time is deleted by
-whoever writes; a reader that meets such a deletion goes on without the file.
+No other record of them exists: `{namespace}/@kafscale/lag/dt=…/hour=…/`. The writer deletes files that are too old. A
+reader that meets such a deletion continues without the file.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _rows(key: str, body: bytes) -> pa.Table:
     try:
         return pq.read_table(io.BytesIO(body), schema=SAMPLES)
     except (pa.ArrowException, OSError) as error:
-        log.error("a file of the lag history is passed over: %s: %s", key, error)
+        log.error("lag history file skipped: %s: %s", key, error)
         return SAMPLES.empty_table()
 
 

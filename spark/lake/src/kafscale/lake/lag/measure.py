@@ -25,7 +25,7 @@ KNOWN_MAX: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """One group on one partition. None: it does not apply, or nobody can know."""
+    """One group on one partition. None: not applicable, or unknown."""
 
     group: str
     topic: str

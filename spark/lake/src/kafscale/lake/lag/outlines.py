@@ -53,8 +53,8 @@ class Outlines:
         self._known: OrderedDict[tuple[str, tuple[int, ...]], tuple[Seg, ...]] = OrderedDict()
 
     async def read(self, offsets: Offsets, since_ms: int) -> list[Log]:
-        """By topic and partition; what was committed since is told segment by segment. A log that cannot be read is
-        passed over, as by `read_all`. Raises EtcdError, StoreError."""
+        """By topic and partition; what was committed since `since_ms` comes segment by segment. A log that cannot be
+        read is skipped, as by `read_all`. Raises EtcdError, StoreError."""
         outlines = await read_all(self._lake)
         logs = await gather_bounded(
             (self._readable(each, offsets, since_ms) for each in outlines), LOGS_AT_ONCE
@@ -183,4 +183,4 @@ def _stretch_of(ref: ManifestRef, size: int, created_ms: int) -> Seg:
 
 
 def _pass_over(topic: Topic, partition: int, damage: Exception) -> None:
-    log.error("%s/%d is passed over: %s", topic.name, partition, damage)
+    log.error("partition skipped: %s/%d: %s", topic.name, partition, damage)

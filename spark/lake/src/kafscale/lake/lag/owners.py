@@ -1,4 +1,4 @@
-"""Which member of a group reads which partition, as far as etcd has it: what a coordinator plans is not in it.
+"""Which member of a group owns which partition, as etcd has it. Planned assignments are not in it.
 
 A classic group's assignment is bytes that clients give each other, so nothing in them is believed: one that does
 not say partitions owns none.
@@ -32,7 +32,7 @@ class Owner:
 
 
 def owners(groups: Iterable[GroupState], topics: Iterable[Topic]) -> Mapping[GroupPartition, Owner]:
-    """Partitions that nobody owns are not in it."""
+    """Partitions without an owner are not in it."""
     names = {topic.topic_id: topic.name for topic in topics}
     found: dict[GroupPartition, Owner] = {}
     for group in groups:

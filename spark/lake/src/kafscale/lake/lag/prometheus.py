@@ -1,7 +1,7 @@
 """A lag report as Prometheus reads it, by the names and labels of kafka-lag-exporter, so that its dashboards fit.
 
-Added are `_eta_seconds`, `_expires_seconds` and `_status` (Burrow's numbers). What is not known is left out: a number
-that stands for nothing would be believed.
+Added are `_eta_seconds`, `_expires_seconds` and `_status` (Burrow's numbers). Unknown values are left out, because a
+placeholder would be taken for a value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Samples asked in SQL."""
+"""SQL queries over samples."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How fast groups read and producers write, and whether a group is at the end before its records are gone.
 
 A rate is a difference over a window, so rows that were left out of the history because nothing had changed do not bend
-it. Who is not catching up has no time of arrival; that nobody knows one is no reason to be calm.
+it. A group that is not catching up has no ETA; an unknown ETA is no sign of health.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def bytes_per_record(log: Log) -> float | None:
 
 
 def eta_ms(lag: Lag, found: Rates) -> int | None:
-    """Until the group has read all, if it goes on like that. None: never, or nobody knows."""
+    """Until the group has read everything at its present rate. None: never, or unknown."""
     if not lag.records:
         return 0
     if found.net is None or found.net <= CATCHING_UP_MIN * (found.produced or 0):

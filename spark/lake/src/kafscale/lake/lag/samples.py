@@ -1,7 +1,7 @@
-"""What is remembered of lag: a row for every offset that a group has committed, at one moment. Pure.
+"""Samples of lag: a row for every offset that a group has committed, at one moment. Pure.
 
-A sample is written whole at the first moment of every five minutes, and between those only the rows that have changed.
-So the last row of a place is what holds for it, and whoever wants an overview takes the whole samples alone.
+A sample is written whole at the first moment of every five minutes. Between those, only changed rows are written. So
+the last row of a partition is its current one, and an overview needs only the whole samples.
 """
 
 from __future__ import annotations

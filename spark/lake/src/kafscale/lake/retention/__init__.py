@@ -1,1 +1,1 @@
-"""Retention: which segments Kafka's rules let go, and how they go without a reader or a writer being harmed."""
+"""Retention: which segments expire by Kafka's rules, and how they are deleted without harm to readers or writers."""

@@ -1,10 +1,10 @@
-"""A run of retention: log starts move, the reads under way get their grace, then objects go, then the books are made.
+"""A run of retention: it moves log starts, waits for the reads in flight, deletes objects, and records this in meta.
 
-It goes through the logs in batches, each with a grace of its own while the next ones are looked at, and writes down
-behind which log another run is to go on: so a run that is cut off has done what it has done, and the next one begins
-with what it left. Each step leaves a state that any reader stands and from which the next run goes on, so a run may be
-killed anywhere. Only what lay below a log start before the grace began is deleted after it. Nobody is asked and nobody
-is told but etcd; two runs at once do each other's work and no harm. How much is in memory depends on no log's length.
+The run processes the logs in batches. Each batch has its own grace, during which the next batches are read. The run
+records the last log that it finished, so the next run resumes after it. Every step leaves a state that readers can
+handle and from which the next run can continue, so a run may be killed at any point. After a grace, only segments that
+were below a log start before the grace began are deleted. Only etcd coordinates the runs: two runs at once do the same
+work and do no harm. The memory that a run uses does not depend on the length of a log.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ GRACE_S: Final = 300.0
 LOGS_AT_ONCE: Final = 4
 LOGS_PER_BATCH: Final = 1_000
 LOGS_WAITING_MAX: Final = 20_000
-"""Whose starts have moved and whose grace goes on: no more batches are begun then."""
+"""Logs whose start has moved and whose grace is not over. Beyond that, no new batch starts."""
 PORTION: Final = 5_000
-"""Segments of a log that are deleted before its books are made."""
+"""Segments of a log that are deleted before meta is updated."""
 JOB: Final = "retention"
 
 Progress = Callable[[str, int, int], None]
-"""What is being done, how much of it, of how much; 0 of 0: nobody knows yet."""
+"""The activity, the count done and the total; 0 of 0: unknown."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What a run did. It is true at any moment of the run, also of one that failed."""
+    """What a run did. It is valid at any moment of the run, also after a failure."""
 
     logs: int = 0
     moved: int = 0
@@ -55,18 +55,18 @@ class Report:
     """Segments whose objects are gone."""
     bytes: int = 0
     fates: Counter[Fate] = field(default_factory=Counter)
-    """What became of each object."""
+    """The outcome of each object."""
     missed: dict[str, str] = field(default_factory=dict)
-    """topic/partition -> why it was passed over."""
+    """topic/partition -> why it was skipped."""
 
     @property
     def left(self) -> int:
-        """Objects that should be gone and are not: the next run tries again."""
+        """Objects that could not be deleted. The next run tries again."""
         return self.fates[Fate.FAILED]
 
     @property
     def stands_still(self) -> bool:
-        """Logs were looked at, and none got on: all were passed over, or every deletion failed."""
+        """The run processed logs and made no progress: it skipped all of them, or every deletion failed."""
         if self.moved or self.segments:
             return False
         return self.left > 0 or 0 < self.logs <= len(self.missed)
@@ -78,7 +78,7 @@ def wall_ms() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
-    """`due_s`: when the grace of its cuts is over."""
+    """`due_s`: when the grace of its cuts ends, on the monotonic clock."""
 
     cuts: tuple[Cut, ...]
     due_s: float
@@ -86,8 +86,8 @@ class _Batch:
 
 
 class Retention:
-    """One run. `report` may be read while it goes on. `remembers`: it begins where the run before ended, and says where
-    it ends itself."""
+    """One run. `report` may be read during the run. `remembers`: the run resumes where the last one ended, and records
+    its own position."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Retention:
 
     async def _finish_batch(self, batch: _Batch) -> None:
         if batch.cuts:
-            self._progress("waiting for reads under way", 0, 0)
+            self._progress("waiting for reads in flight", 0, 0)
             await asyncio.sleep(batch.due_s - time.monotonic())
             await gather_bounded((self._finish(cut) for cut in batch.cuts), LOGS_AT_ONCE)
         if self._remembers:
@@ -159,7 +159,7 @@ class Retention:
             if portion:
                 await self._delete(cut, portion)
         except (ObjectNotFound, Overtaken, UnreadableValue) as trouble:
-            # Of ObjectNotFound: a manifest was replaced under the read. The next run goes on from here.
+            # ObjectNotFound: a manifest was replaced during the read. The next run resumes here.
             self.report.missed[cut.name] = str(trouble)
 
     async def _delete(self, cut: Cut, portion: Sequence[Seg]) -> None:
@@ -177,7 +177,7 @@ class Retention:
 
 
 def condemned(lake: Lake, cut: Cut, segments: Sequence[Seg]) -> list[Condemned]:
-    """Of each segment its object, then its index."""
+    """For each segment its object, then its index."""
     log = Log(topic=cut.topic, partition=cut.partition)
     found = []
     for seg in segments:

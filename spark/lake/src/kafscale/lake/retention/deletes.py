@@ -1,8 +1,9 @@
-"""Deletes objects that nobody can name any more, each only as it was when it was condemned.
+"""Deletes objects that no metadata can name any more, each only if it is still the one that was condemned.
 
-The laws: a DELETE in the topics' tree names the etag that was condemned; where the store ignores that, an object goes
-only while its topic's record still stands, as the name is not freed before such a DELETE must have landed.
-What another has replaced is left and told; what failed is left for the next run.
+The laws: a DELETE in the topics' tree names the etag that was condemned. If the store ignores the etag, an object is
+deleted only while its topic's record exists, because the topic's name is not freed before such a DELETE must have been
+applied. An object that was replaced meanwhile is left and reported. An object whose DELETE failed is left to the next
+run.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from kafscale.storage.objects import DELETES_MAX, Doomed, Outcome, PreconditionF
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 
 TOPICS_PER_READ: Final = 100
-"""Whose records etcd reads in one request."""
+"""Topic records that one request to etcd reads."""
 DELETE_TIMEOUT_S: Final = 60.0
 """Of DELETES_MAX objects. A deleted topic's name is freed later than that, see `admin.deletion`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condemned:
-    """`etag` None: the name is unique and never used again, so that whatever stands there is what was condemned."""
+    """`etag` None: the name is unique and never reused, so the object under it is the one that was condemned."""
 
     topic: Topic
     key: str
@@ -35,7 +36,7 @@ class Condemned:
 
 
 class Fate(StrEnum):
-    """What became of a condemned object. The first three mean that it is not there any more, as it was."""
+    """The outcome of a condemned object. The first three mean that this object no longer exists."""
 
     DELETED = "deleted"
     ABSENT = "absent"
@@ -49,7 +50,7 @@ class Fate(StrEnum):
 
 
 async def delete_all(lake: Lake, condemned: Sequence[Condemned]) -> list[Fate]:
-    """In the order given. Raises EtcdError; failures of the store are fates."""
+    """The fates, in the order given. Raises EtcdError; a failure of the store is a fate."""
     fates: list[Fate] = []
     for at in range(0, len(condemned), DELETES_MAX):
         some = condemned[at : at + DELETES_MAX]

@@ -1,9 +1,9 @@
 """Retention's first half: log starts move, by the plan, and nothing is deleted.
 
 The laws of `storage.log_starts` hold: a start only grows, never passes the high watermark, and moves by a
-compare-and-swap. A race that is lost, or an answer that never came, is no answer: the log is read again and
-planned again from what it is by then. A log that cannot be read (a damaged or lost manifest) is passed over and told:
-the others must not fill the store for its sake. Segments are looked at as they come, and none is kept.
+compare-and-swap. If another change came first, the log is read and planned again. A log that cannot be read (a damaged
+or lost manifest) is skipped and reported, so that the other logs do not fill the store because of it. Segments are
+processed one by one, and none is kept in memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Partition = tuple[Topic, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """A log that starts at `start` for good: the objects of the segments that lie below it as a whole may go."""
+    """A log that will never start below `start` again. Segments that end at or below it may be deleted."""
 
     topic: Topic
     partition: int
@@ -50,7 +50,7 @@ class Cut:
 
 @dataclass(slots=True)
 class Cuts:
-    """Of the logs that have something to delete; `missed`: topic/partition of those passed over, and why."""
+    """The cuts of logs with something to delete; `missed`: topic/partition of skipped logs, and why."""
 
     made: list[Cut] = field(default_factory=list)
     missed: dict[str, str] = field(default_factory=dict)
@@ -78,7 +78,7 @@ async def move_starts(
 async def _try(
     lake: Lake, manifests: Manifests, places: Sequence[Partition], now_ms: int, cuts: Cuts
 ) -> list[Partition]:
-    """The places that are to be tried again."""
+    """The partitions to try again."""
     moving: list[tuple[Outline, int]] = []
     lost: list[Partition] = []
 
@@ -86,7 +86,7 @@ async def _try(
         cuts.missed.pop(outline.name, None)
         try:
             start, has_more = await _new_start(manifests, outline, now_ms)
-        except ObjectNotFound as gone:  # replaced under the read; or lost, if that goes on
+        except ObjectNotFound as gone:  # replaced during the read; or lost, if it happens in every try
             cuts.missed[outline.name] = str(gone)
             lost.append((outline.topic, outline.partition))
         except UnreadableValue as damage:
@@ -110,7 +110,7 @@ async def _try(
 
 
 async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tuple[int, bool]:
-    """Where the log is to start, and whether it lists something below its start now that is not known to be gone."""
+    """The new log start, and whether the log lists segments below its present start whose objects may still exist."""
     topic, meta = outline.topic, outline.meta
     start, below = meta.log_start, False
     walk = None
@@ -130,7 +130,7 @@ async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tup
 
 
 async def _whole(manifests: Manifests, outline: Outline) -> Whole:
-    """What the rules need to know of all segments before the first: of a manifest its digest, which is remembered."""
+    """What the rules need of all segments together. Of a manifest only its digest is read, which is cached."""
     meta = outline.meta
     listed = [seg for seg in outline.tail if seg.end > meta.log_start]
     size = sum(seg.size for seg in listed)
@@ -149,7 +149,7 @@ async def _whole(manifests: Manifests, outline: Outline) -> Whole:
 
 
 async def segments_of(manifests: Manifests, outline: Outline, first: int) -> AsyncGenerator[Seg, None]:
-    """All that it lists which ends behind `first`, in the log's order."""
+    """The listed segments that end after `first`, in the order of the log."""
     async for seg in manifests.listed(outline.meta.chunks, first, NEVER):
         yield seg
     for seg in outline.tail:
@@ -177,6 +177,6 @@ def _cut(outline: Outline, start: int, *, moved: bool) -> Cut:
 
 
 async def _again(lake: Lake, places: Iterable[Partition]) -> list[Partition]:
-    """Under the topics' records of now: a config may have changed, a topic may be gone."""
+    """With the current topic records: a config may have changed, a topic may be gone."""
     topics = {topic.topic_id: topic for topic in await read_topics(lake)}
     return [(topics[topic.topic_id], part) for topic, part in places if topic.topic_id in topics]

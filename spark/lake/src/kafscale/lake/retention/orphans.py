@@ -1,15 +1,15 @@
-"""Objects that nothing names and nothing ever will: found by what etcd says, never by their age.
+"""Orphans: objects that no metadata names or can ever name. They are found by what etcd says, never by their age.
 
-The laws. A segment below `next` that is not listed can never be committed: offsets below `next` are bound. At or above
-`next` it may be on its way, and is left. Uniquely named objects (manifests, producer snapshots, compacted segments) are
-listed first; then `gc_seq` in meta is raised; then whatever neither that meta nor the head of that moment names goes.
-Raising meta alone fences them all: each is named for the first time by a transaction that compares a revision of meta
-that was read before the object's upload began (a checkpoint compares meta for the snapshot's sake too), so no such
-transaction can name what was listed any more; and a commit, claim or release only copies the snapshot that its compared
-head names. What etcd does not know (topics, partitions, foreign names) is left.
+The laws. A segment below `next` that is not listed can never be committed, because offsets below `next` are bound. A
+segment at or above `next` may be in flight, and is left. Uniquely named objects (manifests, producer snapshots,
+compacted segments) are listed first; then `gc_seq` in meta is raised; then the objects that neither that meta nor the
+head of that moment names are deleted. Raising `gc_seq` fences them all: an object is named for the first time by a
+transaction that compares a revision of meta that was read before the object's upload began (a checkpoint compares meta
+for its snapshot too). So no such transaction can name a listed object any more. A commit, claim or release only copies
+the snapshot that its compared head names. Objects that etcd does not know (topics, partitions, foreign names) are left.
 
-What is held in memory is bounded, whatever lies in the store: what was found waits for the reads under way, portion by
-portion, and is deleted before more is looked for. etcd keeps behind which object another round goes on.
+Memory is bounded, however many objects the store has: a portion of orphans waits for the reads in flight and is deleted
+before the next one is searched. etcd keeps the object after which the next run resumes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Partition, Reached, behind, read_place, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
-from kafscale.lake.retention.unreferenced import STRANGE_TOLD_MAX, Look, Portion
+from kafscale.lake.retention.unreferenced import STRANGE_NAMED_MAX, Portion, Search
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import DELETES_MAX
@@ -36,11 +36,11 @@ from kafscale.storage.schema import UnreadableValue
 LOGS_AT_ONCE: Final = 8
 LOGS_PER_BATCH: Final = 1_000
 OBJECTS_MAX: Final = 50_000
-"""OrphanReport and not deleted yet: some 30 MB."""
-TOLD_MAX: Final = 100_000
-"""Orphans that are told by name; of all it is told how many there are."""
+"""Orphans found and not deleted yet: about 30 MB."""
+NAMED_MAX: Final = 100_000
+"""Orphans that the report names. It counts all of them."""
 PLACE_EVERY_S: Final = 5.0
-"""At least between two writes of how far the round is; a round that is cut off loses no more."""
+"""The least time between two writes of the position. A run that is killed repeats no more than this."""
 JOB: Final = "orphans"
 
 Progress = Callable[[str, int, int], None]
@@ -54,27 +54,27 @@ class OrphanReport:
     count: int = 0
     bytes: int = 0
     orphans: list[Condemned] = field(default_factory=list)
-    """The first ones, by name."""
+    """The first NAMED_MAX."""
     left: int = 0
-    """Objects at or above their log's end: on their way, or to be replaced by the owner."""
+    """Objects at or above the end of their log: in flight, or to be replaced by the owner."""
     strange: int = 0
-    """Objects in a topic's tree that are no segments of ours."""
+    """Objects in a topic's tree that are not segments of KafScale."""
     strange_names: list[str] = field(default_factory=list)
     """The first ones."""
     fates: Counter[Fate] = field(default_factory=Counter)
     missed: dict[str, str] = field(default_factory=dict)
-    """topic/partition -> why it was passed over."""
+    """topic/partition -> why it was skipped."""
 
     @property
     def stands_still(self) -> bool:
-        """Every partition was passed over, or all that was to be deleted failed."""
+        """Every partition was skipped, or every deletion failed."""
         failed = self.fates[Fate.FAILED]
         return (failed > 0 and failed == self.fates.total()) or 0 < self.partitions <= len(self.missed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """`upto` as in `Portion`. `due_s`: when the reads under way are over."""
+    """`upto` as in `Portion`. `due_s`: when the grace for reads ends, on the monotonic clock."""
 
     place: Partition
     condemned: tuple[Condemned, ...]
@@ -83,13 +83,13 @@ class _Waiting:
 
     @property
     def weight(self) -> int:
-        """An empty one takes room as well."""
+        """An empty portion counts too."""
         return len(self.condemned) + 1
 
 
 class Orphans:
-    """One collection. `found` may be read while it goes on. `objects_max`: see OBJECTS_MAX. `told_max`: so many are
-    told by name. `remembers`: it begins where the one before ended, and says where it ends itself."""
+    """One run. `found` may be read during the run. `objects_max`: see OBJECTS_MAX. `named_max`: orphans that the report
+    names. `remembers`: the run resumes where the last one ended, and records its own position."""
 
     def __init__(
         self,
@@ -97,17 +97,17 @@ class Orphans:
         *,
         grace_s: float,
         objects_max: int = OBJECTS_MAX,
-        told_max: int = TOLD_MAX,
+        named_max: int = NAMED_MAX,
         remembers: bool = False,
         progress: Progress = lambda *_: None,
     ) -> None:
         self._lake = lake
         self._grace_s = grace_s
-        self._told_max = told_max
+        self._named_max = named_max
         self._remembers = remembers
         self._progress = progress
         self._manifests = Manifests(lake.store)
-        # Half of them wait; of each log that is looked at there is a portion of the other half.
+        # One half waits. The other half is shared by the logs that are searched at once.
         self._waiting_max = objects_max // 2
         self._portion_max = max(1, objects_max // 2 // LOGS_AT_ONCE)
         self._waiting: deque[_Waiting] = deque()
@@ -136,7 +136,7 @@ class Orphans:
         return self.found
 
     async def _look(self, place: Partition, key: str, places: int, dry: bool) -> None:
-        look = Look(self._lake, self._manifests, place, objects_max=self._portion_max, dry=dry)
+        look = Search(self._lake, self._manifests, place, objects_max=self._portion_max, dry=dry)
         try:
             async with aclosing(look.portions(key)) as portions:
                 async for portion in portions:
@@ -147,7 +147,7 @@ class Orphans:
             await self._take(place, Portion(found=(), upto=""), dry)
         self.found.left += look.left
         self.found.strange += look.strange
-        room = STRANGE_TOLD_MAX - len(self.found.strange_names)
+        room = STRANGE_NAMED_MAX - len(self.found.strange_names)
         self.found.strange_names += look.strange_names[:room]
         self.found.partitions += 1
         self._progress("looking for orphans", self.found.partitions, places)
@@ -158,10 +158,10 @@ class Orphans:
         )
         self.found.count += len(condemned)
         self.found.bytes += sum(orphan.size for orphan in condemned)
-        self.found.orphans += condemned[: self._told_max - len(self.found.orphans)]
+        self.found.orphans += condemned[: self._named_max - len(self.found.orphans)]
         if dry:
             return
-        # A reader may be at a segment or a manifest that was replaced a moment ago.
+        # A reader may still read a segment or a manifest that was replaced a moment ago.
         due_s = time.monotonic() + self._grace_s if condemned else 0.0
         waiting = _Waiting(place=place, condemned=condemned, upto=portion.upto, due_s=due_s)
         self._waiting.append(waiting)
@@ -173,12 +173,12 @@ class Orphans:
         return bool(self._waiting) and self._waiting[0].due_s <= time.monotonic()
 
     async def _delete_first(self) -> None:
-        """What waits longest, and what else is due by then, up to a request."""
+        """Deletes the portion that waits longest and others that are due, up to one request."""
         async with self._deleting:
             if not self._waiting:
                 return
             if not self._is_due():
-                self._progress("waiting for reads under way", 0, 0)
+                self._progress("waiting for reads in flight", 0, 0)
                 await asyncio.sleep(self._waiting[0].due_s - time.monotonic())
             some = [self._waiting.popleft()]
             while self._is_due() and sum(len(each.condemned) for each in some) < DELETES_MAX:

@@ -1,4 +1,4 @@
-"""Which segments retention lets go, and why. Pure: Kafka's rules (`UnifiedLog.deleteOldSegments`).
+"""Which segments expire, and why. Pure: Kafka's rules (`UnifiedLog.deleteOldSegments`).
 
 Oldest first, size before time, and each rule stops at the first segment that it does not meet, so what remains is
 never a log with a hole: time when a segment's newest record is older than `retention.ms`; size when what remains
@@ -47,7 +47,7 @@ OWN: Final = Limits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDeletion:
-    """A segment that goes, and the first rule that says so."""
+    """A segment to delete, and the first rule by which it expires."""
 
     log: Log
     segment: Seg
@@ -56,7 +56,7 @@ class PlannedDeletion:
 
 
 def plan(logs: Iterable[Log], now_ms: int, limits: Limits = OWN) -> list[PlannedDeletion]:
-    """What would go now. `limits`: what if every topic that loses records had these."""
+    """What would be deleted now. `limits`: replace the limits of every topic that deletes records."""
     return [doomed for log in logs for doomed in _plan_log(log, now_ms, limits)]
 
 
@@ -69,7 +69,7 @@ class Whole:
 
 
 class ExpiryRules:
-    """The same rules for a log whose segments come one by one, oldest first, from its start on."""
+    """The same rules for segments that come one by one, oldest first, from the log start on."""
 
     def __init__(self, topic: Topic, whole: Whole, now_ms: int, limits: Limits = OWN) -> None:
         self._retention_ms, retention_bytes = limits.or_of(topic)
@@ -78,7 +78,7 @@ class ExpiryRules:
         self._by_size = True
 
     def goes(self, seg: Seg) -> bool:
-        """Whether this one goes as well; after the first that stays nobody need ask."""
+        """Whether this segment expires too. After the first that stays, the caller does not ask again."""
         if self._by_size:
             self._spare -= seg.size
             self._by_size = self._spare >= 0

@@ -1,6 +1,6 @@
-"""A plan of retention as rows: what would go, under the topics' own settings or under others, and who would lose by it.
+"""A retention plan as rows: what would be deleted under the topics' own or other limits, and which groups lose records.
 
-Plain values, so that they travel: plans of several topics' shares add up to the plan of all.
+Plain values, so that they can travel: plans of different topics can be merged.
 """
 
 from __future__ import annotations

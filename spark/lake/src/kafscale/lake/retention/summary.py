@@ -1,4 +1,4 @@
-"""What runs did, as plain values that JSON holds; what several did in different topics adds up."""
+"""The results of runs, as plain values for JSON. Results of runs over different topics can be merged."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def report_to_json(report: Report) -> dict[str, Any]:
     return {**asdict(report), "fates": {fate.value: report.fates[fate] for fate in Fate}}
 
 
-def report_from_json(told: Mapping[str, Any]) -> Report:
+def report_from_json(values: Mapping[str, Any]) -> Report:
     """Undoes `report_to_json`."""
-    fates = Counter({Fate(name): count for name, count in told["fates"].items()})
-    return Report(**{**told, "fates": fates})
+    fates = Counter({Fate(name): count for name, count in values["fates"].items()})
+    return Report(**{**values, "fates": fates})
 
 
 def merge_reports(reports: Iterable[Report]) -> Report:

@@ -1,9 +1,9 @@
-"""What is deleted leaves the books: meta says how far a log is swept, and chunks that list nothing else go.
+"""Records in meta what was deleted: how far a log is swept. Chunks that list only deleted segments are dropped.
 
-The laws: `swept` passes a segment only when its objects are known to be gone, so no DELETE is sent twice; a chunk
-goes only when all that it lists is swept, and its epochs are kept, for ever (the end of an epoch whose records are
-gone is still asked for); meta's revision is read before anything is uploaded, `gc_seq` rises with the change, and
-a chunk's object is deleted only after the meta that does not name it is known to stand.
+The laws: `swept` passes a segment only when its objects are known to be gone, so no DELETE is sent twice. A chunk is
+dropped only when all its segments are swept. Its epochs are kept forever, because clients still ask for the end of an
+epoch whose records are gone. Meta's revision is read before anything is uploaded, and `gc_seq` rises with the change.
+The object of a chunk is deleted only after the meta that does not name it is known to be written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafscale.storage.meta_swap import Draft, build_swap, swap
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
 
 Gone = Collection[tuple[int, str]]
-"""Base and etag of the segments whose objects are not there any more."""
+"""Base and etag of the segments whose objects no longer exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ def swept_end(meta: Meta, listed: Iterable[Seg], gone: Gone, start: int) -> int:
     return end
 
 
-def known_epochs(told: Iterable[Iterable[EpochStart]]) -> tuple[EpochStart, ...]:
-    """The first offset of each epoch, from what manifests tell of them in the order of the log. Pure."""
+def known_epochs(listed: Iterable[Iterable[EpochStart]]) -> tuple[EpochStart, ...]:
+    """The first offset of each epoch, from the epochs that manifests list, in the order of the log. Pure."""
     starts: dict[int, int] = {}
-    for epochs in told:
+    for epochs in listed:
         for start in epochs:
             starts.setdefault(start.epoch, start.start)
     return tuple(EpochStart(epoch=epoch, start=start) for epoch, start in sorted(starts.items()))
@@ -108,9 +108,9 @@ async def _without(
     if not dropped:
         return meta
     keys = [meta.epochs_key] if meta.epochs_key else []
-    told = [await _epochs(manifests, key) for key in (*keys, *(chunk.key for chunk in dropped))]
-    epochs = known_epochs(told)
-    if not keys or told[0] != epochs:
+    listed = [await _epochs(manifests, key) for key in (*keys, *(chunk.key for chunk in dropped))]
+    epochs = known_epochs(listed)
+    if not keys or listed[0] != epochs:
         meta = replace(meta, epochs_key=await _put_epochs(lake, cut, epochs))
     return replace(meta, chunks=tuple(chunk for chunk in meta.chunks if chunk not in dropped))
 

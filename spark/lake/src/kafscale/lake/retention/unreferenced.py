@@ -1,7 +1,7 @@
-"""The objects of one log that nothing names and nothing ever will, portion by portion; see `orphans` for the laws.
+"""The orphans of one log, portion by portion; see `orphans` for the laws.
 
-Of a log's objects and segments none are kept but what was found, up to a portion: the store lists in the order of
-offsets, and so do the manifests. A manifest that is replaced under the look costs a look at meta and no more.
+Only the orphans of one portion are kept in memory: the store lists objects in the order of offsets, and so do the
+manifests. A manifest that is replaced during the search costs one more read of meta.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from kafscale.storage.meta_swap import Draft, Overtaken, build_swap, swap
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound
 
 LISTED_MAX: Final = 100_000
-"""Objects that are looked at for one portion, found or not: so often a long log's place is known."""
+"""Objects listed for one portion, orphans or not. It bounds how much of a long log a killed run repeats."""
 COMPACTED: Final = "compacted"
 UNIQUE: Final = ("manifest", "producers", COMPACTED)
 """Trees below @kafscale that are kept per topic id and partition."""
 BASE_DIGITS: Final = 20
-STRANGE_TOLD_MAX: Final = 10
+STRANGE_NAMED_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portion:
-    """`upto`: all objects up to this key were looked at; empty: all of the log's."""
+    """`upto`: all objects up to this key were checked; empty: all objects of the log."""
 
     found: tuple[ObjectInfo, ...]
     upto: str
 
 
-class Look:
-    """One look at a log. `strange` and `left` say what was met and left, see `orphans.OrphanReport`."""
+class Search:
+    """One search of a log. `strange` and `left` count what was left, see `orphans.OrphanReport`."""
 
     def __init__(
         self, lake: Lake, manifests: Manifests, place: Partition, *, objects_max: int, dry: bool = False
@@ -55,16 +55,16 @@ class Look:
         self._compacted_tree = self._tree(COMPACTED)
         self._names: frozenset[str] = frozenset()
         self._moved = False
-        """Manifests were replaced since the portion began."""
+        """Manifests were replaced since the portion started."""
         self.left = 0
         self.strange = 0
         self.strange_names: list[str] = []
 
     async def portions(self, behind: str) -> AsyncGenerator[Portion, None]:
-        """From behind this key on. Raises Overtaken and UnreadableValue, EtcdError and StoreError. To be closed."""
+        """Starts after this key. Raises Overtaken, UnreadableValue, EtcdError and StoreError. The caller closes it."""
         await self._look_again()
         self._moved = False
-        if not self._outline.head_created:  # nobody ever wrote there
+        if not self._outline.head_created:  # nothing was ever written there
             yield Portion(found=(), upto="")
             return
         found: list[ObjectInfo] = []
@@ -82,7 +82,7 @@ class Look:
             await self._walk.close()
 
     async def _listed(self, behind: str) -> AsyncGenerator[ObjectInfo, None]:
-        """A tree that does not hold `behind` is past if one that comes later does."""
+        """Trees before the one that holds `behind` are done."""
         trees = (
             *self._unique_trees,
             self._lake.keys.partition_prefix(self._topic.name, self._partition),
@@ -105,7 +105,7 @@ class Look:
         name = self._lake.keys.parse_segment(info.key)
         if name is None:
             self.strange += 1
-            if len(self.strange_names) < STRANGE_TOLD_MAX:
+            if len(self.strange_names) < STRANGE_NAMED_MAX:
                 self.strange_names.append(info.key)
             return False
         if name.base >= self._outline.next:
@@ -124,12 +124,12 @@ class Look:
         return bool(named) and key in (named, index_beside(named or ""))
 
     async def _key_at(self, base: int) -> str | None:
-        """Of the segment that begins there, "" for the name that its base gives; None: none does. A segment whose
-        objects are known to be gone names nothing: what stands there came later."""
+        """The key of the listed segment with this base; "": the key that its base gives; None: no segment has it. A
+        segment whose objects are known to be gone names nothing: an object under its name came later."""
         for _ in range(TRIES_MAX):
             try:
                 seg = await self._walk.at(base)
-            except ObjectNotFound:  # replaced under the read
+            except ObjectNotFound:  # replaced during the read
                 await self._look_again()
                 continue
             if seg is None or seg.base + seg.last_delta < self._outline.meta.swept:
@@ -138,7 +138,7 @@ class Look:
         raise Overtaken(self._outline.name)
 
     async def _look_again(self) -> None:
-        """What was told before stays true: a segment that was not listed below `next` never is."""
+        """Earlier answers stay valid: a segment below `next` that was not listed is never listed later."""
         outline = await read_outline(self._lake, self._topic, self._partition)
         check_meta(outline.tail, outline.meta)
         self._moved = self._moved or outline.meta.chunks != self._outline.meta.chunks
@@ -147,7 +147,7 @@ class Look:
         self._names = named(outline)
 
     async def _condemned(self, found: Sequence[ObjectInfo]) -> tuple[ObjectInfo, ...]:
-        """Those of them that nothing will name. Meta's `gc_seq` is raised if any of them has a unique name."""
+        """Those that no transaction will name. Raises `gc_seq` if any of them has a unique name."""
         bound = [info for info in found if not self._is_unique(info)]
         unique = [info for info in found if self._is_unique(info)]
 
@@ -170,7 +170,7 @@ class Look:
 
 
 def named(outline: Outline) -> frozenset[str]:
-    """What head and meta name themselves, beside what the manifests list. Pure."""
+    """The objects that head and meta name directly, not through manifests. Pure."""
     names = {*(chunk.key for chunk in outline.meta.chunks), outline.meta.epochs_key, outline.snap_key}
     for seg in outline.tail:
         if seg.key:
