@@ -1,7 +1,7 @@
-"""What a group's member was told about its commits, against what it read back.
+"""Compares the answers to a member's commits with the offsets that it read back.
 
-A member commits 1, 2, 3 and so on, one at a time, and reads back between; so the order of events is that of the
-clock, and an offset that is greater was committed later.
+A member commits 1, 2, 3 and so on, one at a time, and reads back in between. So the events are in order of time, and a
+greater offset was committed later.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody can say whether the commit took place: the connection was lost, or it may be retried."""
+    """The outcome of the commit is unknown: the connection was lost, or the error is retriable."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The commit was answered with an error that says it did not take place, as to a member unknown."""
+    """The commit failed with an error that says it was not made, such as UNKNOWN_MEMBER_ID."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """An offset was read back; asked after all events before."""
+    """An offset was read back. The read started after all earlier events."""
 
     offset: int
 
@@ -46,10 +46,10 @@ Event = Acknowledged | Unknown | Refused | Read
 
 
 def violations(group: str, events: Sequence[Event]) -> list[str]:
-    """Sentences that say which law is broken; empty when none is.
+    """One sentence per broken law; empty if none is broken.
 
-    Lost commit: something older than an acknowledged one is read. Went back: older than what was read before.
-    Phantom: what was never committed. Refused read: what was said not to have taken place.
+    Lost commit: a read is older than an acknowledged commit. Went back: a read is older than an earlier read.
+    Phantom: a read of an offset that was never committed. Refused read: a read of a commit that failed.
     """
     found: list[str] = []
     acknowledged = read = NOTHING

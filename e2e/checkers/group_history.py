@@ -1,8 +1,8 @@
-"""What the members of a group saw, against what a group promises. Pure: events in, sentences out.
+"""Checks the events of a group's members against the guarantees of groups. Pure: events in, sentences out.
 
-Times are one monotonic clock's, of one machine. A member holds a partition from the callback that gave it to the
-callback that took it, or to its end; one that was killed holds nothing from its death on, yet its partitions may
-stay uncovered until its session has timed out and the others have met.
+All times are from one monotonic clock. A member has a partition from the callback that assigned it to the callback that
+revoked it, or to the member's end. A killed member has no partitions after its death, but they may stay uncovered until
+its session has timed out and the group has rebalanced.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def parse(member: str, line: str) -> Event:
 
 
 def holdings(events: Sequence[Event]) -> list[Holding]:
-    """By time of their beginning."""
+    """Sorted by start time."""
     held: dict[tuple[str, int], float] = {}
     done: list[Holding] = []
     for event in _sorted(events):
@@ -78,7 +78,7 @@ def holdings(events: Sequence[Event]) -> list[Holding]:
 
 
 def holders(events: Sequence[Event]) -> dict[int, set[str]]:
-    """partition -> who holds it after the last event."""
+    """partition -> the member that has it after the last event."""
     found: dict[int, set[str]] = defaultdict(set)
     for holding in holdings(events):
         if holding.until == inf:
@@ -93,11 +93,11 @@ def violations(
     gap_max_s: float,
     resumes: bool = True,
 ) -> list[str]:
-    """Sentences that say which law is broken and where; empty when none is.
+    """One sentence per broken law, with the place; empty if none is broken.
 
-    `ends`: partition -> how many records were written. `committed`: partition -> what the group has in the end.
-    `gap_max_s`: a partition that was covered once may be without a member for this long.
-    `resumes`: false for a client that may begin before what is committed, and commit what it read from there.
+    `ends`: partition -> how many records were written. `committed`: partition -> the group's offset at the end.
+    `gap_max_s`: how long a partition that was covered once may be without a member.
+    `resumes`: false for a client that may start below the committed offset, and commit from there.
     """
     ordered = _sorted(events)
     return [
@@ -129,7 +129,7 @@ def _two_owners(found: Sequence[Holding]) -> list[str]:
 
 
 def _gaps(found: Sequence[Holding], ends: Mapping[int, int], gap_max_s: float) -> list[str]:
-    """Until the last member goes; nobody is left to cover anything then."""
+    """Until the last member leaves."""
     broken: list[str] = []
     over = max((holding.until for holding in found), default=0.0)
     for part in ends:
@@ -166,7 +166,7 @@ def _unread(events: Sequence[Event], ends: Mapping[int, int]) -> list[str]:
 
 
 def _went_back(events: Sequence[Event]) -> list[str]:
-    """Nor does a new owner begin before what is committed."""
+    """A new owner must not start below the committed offset."""
     best: dict[int, int] = defaultdict(int)
     fresh: set[tuple[str, int]] = set()  # assigned, and no record read yet
     broken: list[str] = []
@@ -193,7 +193,7 @@ def _went_back(events: Sequence[Event]) -> list[str]:
 
 
 def _lost_commits(events: Sequence[Event], committed: Mapping[int, int]) -> list[str]:
-    """What was acknowledged last is what the group has."""
+    """The group must have the last acknowledged offset."""
     last = {event.partitions[0]: event.offset for event in events if event.kind is Kind.COMMITTED}
     return [
         f"committed went back: partition {part} has {committed.get(part)} in the end, {offset} was committed"

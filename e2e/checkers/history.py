@@ -1,8 +1,8 @@
-"""What producers were told, against what the log holds.
+"""Compares the answers to producers with the records in the log.
 
 Names of the laws are those of the Jepsen tests for Kafka: no lost write, no duplicate, one value per offset, no
-aborted read, session order, and an acknowledgement carries the true offset. No skips is a law of each single answer:
-a consumer takes a gap for compaction's and goes on behind it, so that a log that is read to its end shows none of them.
+aborted read, session order, and an acknowledgement carries the true offset. The law of no skips is checked for each
+answer: a consumer treats a gap as compacted and continues after it, so a read of the whole log would not show it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A record as its producer knows it: who sent it, as which number, and to which partition."""
+    """A record as its producer knows it: the producer, the record's number, and the partition."""
 
     producer: str
     number: int
@@ -31,14 +31,14 @@ Log = Mapping[int, Sequence[tuple[int, bytes]]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one Fetch of a partition was given: (base, last, records) of each batch, in their order."""
+    """The answer to one Fetch of a partition: (base, last, records) of each batch, in order."""
 
     partition: int
     asked: int
     batches: Sequence[tuple[int, int, int]]
 
     def skips(self) -> list[str]:
-        """Every offset that the answer passes over, of a log that is never compacted."""
+        """Every offset that the answer skips, in a log that is never compacted."""
         found = []
         due = self.asked
         for number, (base, last, records) in enumerate(self.batches):
@@ -55,7 +55,7 @@ class Answer:
 
 @dataclass(slots=True)
 class History:
-    """Every record sent, and its fate: acknowledged at an offset, definitely failed, or unknown."""
+    """Every record that was sent, with its outcome: acknowledged at an offset, failed, or unknown."""
 
     idempotent: set[str] = field(default_factory=set)
     sent: list[Sent] = field(default_factory=list)
@@ -63,7 +63,7 @@ class History:
     failed: list[Sent] = field(default_factory=list)
 
     def violations(self, log: Log) -> list[str]:
-        """Sentences that say which law is broken and where; empty when none is."""
+        """One sentence per broken law, with the place; empty if none is broken."""
         return [
             *_offsets(log),
             *self._lost(log),

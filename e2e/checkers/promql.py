@@ -1,7 +1,7 @@
-"""Queries against the table of metrics: every name is one that is exported, every label one that it has there.
+"""Checks queries against the table of metrics: every metric is exported, and has every label that the query names.
 
-A query is parsed as Prometheus parses it. Labels are followed upwards: what an aggregation drops is not there for the
-one around it, nor for a legend.
+A query is parsed as Prometheus parses it. An outer expression or a legend cannot use a label that an inner aggregation
+drops.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ HISTOGRAM_SERIES: Final = ("_bucket", "_sum", "_count")
 
 
 class BadQuery(Exception):
-    """It names what nobody exports."""
+    """The query names a metric or a label that no service exports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What may be named: the labels of each series."""
+    """The known series, with their labels."""
 
     series: Mapping[str, frozenset[str]]
 
@@ -56,7 +56,7 @@ def _series(row: MetricRow, service: str) -> dict[str, frozenset[str]]:
 
 
 def labels_of_query(query: str, names: Names) -> frozenset[str]:
-    """The labels that its result may have. Raises BadQuery."""
+    """The labels that the query's result may have. Raises BadQuery."""
     try:
         parsed = promql.parse(query)
     except ValueError as error:
@@ -91,7 +91,7 @@ def _selectors(expr: Any) -> Iterator[promql.VectorSelector]:
 
 
 def check_text(text: str, pattern: re.Pattern[str], labels: frozenset[str]) -> None:
-    """A legend or a summary may tell only labels that are there. Raises BadQuery."""
+    """A legend or a summary may use only existing labels. Raises BadQuery."""
     missing = {*pattern.findall(text)} - labels
     if missing:
         raise BadQuery(f"{text!r} tells {sorted(missing)}, and the query leaves {sorted(labels)}")
@@ -148,7 +148,7 @@ def _joined(expr: promql.BinaryExpr, names: Names) -> frozenset[str]:
 
 
 def _is_scalar(expr: Any) -> bool:
-    """A number takes part without labels and takes none away."""
+    """A number has no labels and removes none."""
     match expr:
         case promql.NumberLiteral():
             return True

@@ -1,7 +1,7 @@
-"""Reads a bucket by nothing but the published formats: names, segment, index, record batches.
+"""Reads a bucket with only the published formats: names, segment, index, record batches.
 
-It shares no code with the product on purpose (the CRC is computed bit by bit from the polynomial): what
-it finds is what any other reader of the formats would find.
+It shares no code with the product on purpose (the CRC is computed bit by bit from the polynomial), so it
+finds what any other reader of the formats finds.
 """
 
 from __future__ import annotations

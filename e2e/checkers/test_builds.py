@@ -1,4 +1,4 @@
-"""A build is made once, whoever asks, and again when what it is made of has changed."""
+"""A build is made once for all callers, and again if its sources have changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/clients.md names the versions that are run, those of the lock files and build files, and every tool of Kafka."""
+"""docs/clients.md names the client versions of the lock files and build files, and every tool of Kafka."""
 
 from __future__ import annotations
 

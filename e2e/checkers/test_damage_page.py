@@ -1,4 +1,4 @@
-"""docs/protocol/damage.md says what the scenarios of damage assert: its table is theirs, row by row."""
+"""docs/protocol/damage.md says what the damage scenarios assert: its table equals theirs, row by row."""
 
 from __future__ import annotations
 

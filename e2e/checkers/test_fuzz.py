@@ -1,4 +1,4 @@
-"""The fuzz accounts for every frame. Each way in which a server can go wrong is planted here, and comes out."""
+"""The fuzz accounts for every frame. Each possible fault of a server is planted here and must be found."""
 
 from __future__ import annotations
 

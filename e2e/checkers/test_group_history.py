@@ -1,4 +1,4 @@
-"""The checker of groups itself: each anomaly, injected, is found."""
+"""The checker of groups finds each injected anomaly."""
 
 from __future__ import annotations
 

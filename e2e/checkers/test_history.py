@@ -1,4 +1,4 @@
-"""The checker itself: each anomaly, injected, is found."""
+"""The checker of histories finds each injected anomaly."""
 
 from __future__ import annotations
 

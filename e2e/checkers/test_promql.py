@@ -1,4 +1,4 @@
-"""The checker of queries is itself right: what nobody exports is seen, and what is exported passes."""
+"""The checker of queries reports metrics that no service exports, and accepts exported ones."""
 
 import pytest
 

@@ -1,3 +1,4 @@
-"""What an operator may rely on in the rendered manifests, as laws: from the objects of one overlay to sentences that
-say what is wrong, none when all is well. Pure; `e2e/harness/manifests.py` renders.
+"""The laws of the rendered manifests. Each gets the objects of one overlay and returns a sentence per error.
+
+Pure; `e2e/harness/manifests.py` renders the overlays.
 """

@@ -1,7 +1,7 @@
-"""Laws of a pod's environment: that every variable is a setting, and the settings are what the service takes.
+"""Laws of a pod's environment: every variable is a setting, and the service accepts the values.
 
-A kubelet's reading of `env`: a value may refer to variables that stand above it, and only to those that are not from
-`envFrom`; anything else stays as it is written.
+`env` is read as by a kubelet: a value may refer to variables above it, except those from `envFrom`. Other references
+stay as text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ SECRETS: Final = {"KAFSCALE_REDIS_URL": "rediss://:password@redis.example.com:63
 def environment(
     objects: Objects, workload: Workload, container: Mapping[str, Any], fields: Mapping[str, str] = FIELDS
 ) -> dict[str, str]:
-    """As the kubelet would make it, with stand-ins for what is only known there; `fields` are the pod's."""
+    """The environment that the kubelet would create, with placeholders for values that only it knows. `fields`:
+    the pod's.
+    """
     found: dict[str, str] = {}
     for source in container.get("envFrom", ()):
         manifest = named(objects, "ConfigMap", source.get("configMapRef", {}).get("name", ""))
@@ -65,7 +67,7 @@ def _value(
     above: Mapping[str, str],
     fields: Mapping[str, str],
 ) -> str | None:
-    """None where an optional key is not in its Secret; a Secret that is made beforehand has all."""
+    """None if an optional key is not in its Secret. A Secret that exists before the overlay has all keys."""
     if "value" in variable:
         return REFERENCE.sub(lambda found: above.get(found[1], found[0]), variable["value"])
     source = variable["valueFrom"]
@@ -93,7 +95,7 @@ def settings_of(objects: Objects, workload: Workload) -> ServiceSettings:
 
 
 def variables_are_settings(objects: Objects) -> list[str]:
-    """A typing error in a name would be silence: services pass over what they do not know."""
+    """Services ignore unknown variables, so a typing error in a name would have no effect."""
     found = []
     for each in ours(objects):
         known = {f"{PREFIX}{name}".upper() for name in SETTINGS[each.service or ""].model_fields}
@@ -133,7 +135,7 @@ def _reference_faults(workload: Workload) -> Iterator[str]:
 
 
 def no_secret_is_plain(objects: Objects) -> list[str]:
-    """Secrets come from Secrets, by reference, in every container and every ConfigMap."""
+    """Secret values are references to Secrets, in every container and every ConfigMap."""
     secret = {
         f"{PREFIX}{name}".upper()
         for kind in SETTINGS.values()
@@ -156,7 +158,9 @@ def no_secret_is_plain(objects: Objects) -> list[str]:
 
 
 def what_is_referred_to_is_there(objects: Objects) -> list[str]:
-    """ConfigMaps, named with the hash of their content so that a change restarts pods; Secrets here or beforehand."""
+    """ConfigMaps have a hash of their content in the name, so a change restarts pods. Secrets are in the overlay,
+    or exist.
+    """
     return [fault for each in workloads(objects) for fault in _source_faults(objects, each)]
 
 
@@ -190,7 +194,7 @@ def _source_faults(objects: Objects, workload: Workload) -> Iterator[str]:
 
 
 def listens_where_its_ports_are(objects: Objects) -> list[str]:
-    """gRPC, HTTP and the listeners, on every interface; and others find it by its pod's address."""
+    """gRPC, HTTP and the listeners are open on every interface, and the advertised address is the pod's."""
     found = []
     for each in ours(objects):
         settings, known = settings_of(objects, each), ports(each.pod["containers"][0])

@@ -1,7 +1,7 @@
-"""Laws of who reaches whom: Services, selectors, and what network policies come to.
+"""Laws of the network: Services, selectors, and the effect of network policies.
 
-A packet passes where both sides let it: the sender's egress and the receiver's ingress. A pod that no policy of a
-direction selects is open in that direction.
+A packet passes if both sides allow it: the sender's egress and the receiver's ingress. If no policy of a direction
+selects a pod, the pod is open in that direction.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _meant(selector: Mapping[str, str], workload: Workload) -> bool:
 
 
 def pods_have_names(objects: Objects) -> list[str]:
-    """A StatefulSet's headless Service, which names pods that are not ready too."""
+    """A StatefulSet has a headless Service, which also names pods that are not ready."""
     found = []
     for each in workloads(objects):
         if each.kind == "StatefulSet" and each.name != "object-store":
@@ -74,7 +74,7 @@ def pods_have_names(objects: Objects) -> list[str]:
 
 
 def selectors_mean_their_own(objects: Objects) -> list[str]:
-    """A workload's selector its own pods and nobody else's; a policy's and a budget's somebody."""
+    """A workload's selector selects exactly its own pods; a policy's or a budget's selects at least one pod."""
     found = []
     pods = _pods(objects)
     for each in workloads(objects):
@@ -89,7 +89,7 @@ def selectors_mean_their_own(objects: Objects) -> list[str]:
 
 
 def scrapes_are_named_as_alerts_know_them(objects: Objects) -> list[str]:
-    """A job for each service, at the port `http` of its pods; and whoever is scraped has its alerts."""
+    """Each service has a scrape job, at the port `http` of its pods, and each scraped service has its alerts."""
     return [fault for each in of_kind(objects, "PodMonitor") for fault in _scrape_faults(objects, each)]
 
 
@@ -108,7 +108,7 @@ def _scrape_faults(objects: Objects, monitor: Manifest) -> Iterator[str]:
 
 
 def _pods(objects: Objects) -> dict[str, dict[str, str]]:
-    """Labels of all pods, of jobs too, by the name of what makes them."""
+    """The labels of all pods, also of jobs, by the name of their workload."""
     found = {each.name: each.labels for each in workloads(objects)}
     for job in of_kind(objects, "CronJob"):
         labels = job["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
@@ -117,7 +117,7 @@ def _pods(objects: Objects) -> dict[str, dict[str, str]]:
 
 
 def only_who_must_is_let_through(objects: Objects) -> list[str]:
-    """The policies come to what is needed, no more and no less."""
+    """The policies allow exactly the needed flows."""
     given, wanted = edges(objects), needed(objects)
     return [
         *(f"{who} may reach {whom} at {port}" for who, whom, port in sorted(given - wanted)),
@@ -126,7 +126,7 @@ def only_who_must_is_let_through(objects: Objects) -> list[str]:
 
 
 def needed(objects: Objects) -> set[Edge]:
-    """By what there is: every pod of ours has etcd and the store, front doors ask services."""
+    """The needed flows: every pod may reach etcd and the store, front doors may reach services."""
     pods = _pods(objects)
     own = [name for name in pods if name.startswith("kafscale-")]
     serving = [each.name for each in ours(objects)]
@@ -160,7 +160,7 @@ def _has_port(objects: Objects, workload: str, port: int) -> bool:
 
 
 def edges(objects: Objects) -> set[Edge]:
-    """All that the policies let through: between pods, and from and to others."""
+    """All flows that the policies allow: between pods, and from and to other addresses."""
     pods = _pods(objects)
     policies = [each["spec"] for each in of_kind(objects, "NetworkPolicy")]
     found = set[Edge]()
@@ -186,7 +186,7 @@ def _rules(policies: list[dict[str, Any]], labels: Mapping[str, str], way: str) 
 def _between(
     policies: list[dict[str, Any]], labels: Mapping[str, str], peer: Mapping[str, str], way: str
 ) -> set[int]:
-    """Ports that rules for `labels` open for a pod of this namespace."""
+    """The ports that the rules for `labels` open for a pod of this namespace."""
     side = "to" if way == "Egress" else "from"
     return {
         port["port"]
@@ -198,7 +198,7 @@ def _between(
 
 
 def _others(policies: list[dict[str, Any]], labels: Mapping[str, str], way: str) -> Iterator[tuple[str, int]]:
-    """What is no pod of this namespace, by a word for it; 0 for all ports."""
+    """Peers outside this namespace, each by a name; port 0 means all ports."""
     side = "to" if way == "Egress" else "from"
     for rule in _rules(policies, labels, way):
         for port in rule.get("ports", [{"port": 0}]):

@@ -1,4 +1,4 @@
-"""Rendered objects as the laws see them: workloads with their pods, and who is meant by a selector."""
+"""Rendered objects as the laws use them: workloads with their pods, and the matches of selectors."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Workload:
 
     @property
     def containers(self) -> list[dict[str, Any]]:
-        """Those that start before the others included."""
+        """All containers, including init containers."""
         return [*self.pod.get("initContainers", ()), *self.pod["containers"]]
 
     @property
     def service(self) -> str | None:
-        """Which of ours it runs."""
+        """The KafScale service that it runs."""
         component = self.labels.get(COMPONENT)
         return component if self.labels.get(NAME) == OURS and component in SERVICES else None
 
@@ -69,7 +69,7 @@ def workloads(objects: Objects) -> list[Workload]:
 
 
 def ours(objects: Objects) -> list[Workload]:
-    """Those that run a service of ours."""
+    """The workloads that run a KafScale service."""
     return [each for each in workloads(objects) if each.service is not None]
 
 
@@ -78,7 +78,7 @@ def named(objects: Objects, kind: str, name: str) -> Manifest | None:
 
 
 def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """A label selector of Kubernetes'; an empty one selects all, none at all nobody."""
+    """A Kubernetes label selector. An empty one matches all pods, and None matches no pod."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
@@ -113,5 +113,5 @@ def quantity(text: str | int) -> float:
 
 
 def sentences(found: Iterable[str | None]) -> list[str]:
-    """Without those that have nothing to say."""
+    """Without empty ones."""
     return [each for each in found if each]

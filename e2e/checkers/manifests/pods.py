@@ -1,4 +1,4 @@
-"""Laws of pods: how they are asked, what they may use and do, and how long they have to leave."""
+"""Laws of pods: their probes, resources, permissions, and time to shut down."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONFINED: Final = {
 
 
 def probes_mean_different_things(objects: Objects) -> list[str]:
-    """It has begun, its loop runs, it takes requests; none is cured by another's remedy."""
+    """Startup, liveness and readiness have different probes, because each failure needs a different reaction."""
     return [fault for each in workloads(objects) for fault in _probe_faults(each)]
 
 
@@ -89,7 +89,7 @@ def _resource_faults(workload: Workload) -> Iterator[str]:
 
 
 def memory_holds_what_the_settings_allow(objects: Objects) -> list[str]:
-    """Requests, buffers and the cache at their bounds, and the process itself, before the kernel ends it."""
+    """The memory limit covers requests, buffers and the cache at their bounds, and the process itself."""
     found = []
     for each in ours(objects):
         settings = settings_of(objects, each)
@@ -121,7 +121,7 @@ def _security_faults(workload: Workload) -> Iterator[str]:
 
 
 def nobody_speaks_to_kubernetes(objects: Objects) -> list[str]:
-    """An account of its own each, and no token in any pod."""
+    """Each workload has its own service account, and no pod mounts a token."""
     found = []
     for each in workloads(objects):
         account = each.pod.get("serviceAccountName", "default")
@@ -136,7 +136,7 @@ def nobody_speaks_to_kubernetes(objects: Objects) -> list[str]:
 
 
 def no_variables_of_services(objects: Objects) -> list[str]:
-    """KAFSCALE_FETCH_PORT=tcp://… would be read as a setting."""
+    """No service links: KAFSCALE_FETCH_PORT=tcp://… would be read as a setting."""
     return [
         f"{each.name} gets variables of Services"
         for each in workloads(objects)
@@ -155,7 +155,7 @@ def leaving_takes_less_than_the_grace(objects: Objects) -> list[str]:
 
 
 def only_front_doors_wait_before_they_drain(objects: Objects) -> list[str]:
-    """Until no load balancer sends anybody more. Who is found in etcd says there itself that it leaves."""
+    """A front door waits until load balancers send no more clients. The other services announce their end in etcd."""
     return [
         f"{each.name} waits {_pre_stop_s(each)} s before it drains"
         for each in ours(objects)
@@ -169,7 +169,7 @@ def _pre_stop_s(workload: Workload) -> int:
 
 
 def pods_are_spread(objects: Objects) -> list[str]:
-    """Over zones and nodes, each service by itself."""
+    """The pods of each service are spread over zones and nodes."""
     found = []
     for each in ours(objects):
         constraints = each.pod.get("topologySpreadConstraints", ())
@@ -186,7 +186,7 @@ def pods_are_spread(objects: Objects) -> list[str]:
 
 
 def what_is_written_is_bounded(objects: Objects) -> list[str]:
-    """The root is read-only: what may be written has a limit, and every mount has a volume."""
+    """The root filesystem is read-only, writable volumes have a limit, and every mount has a volume."""
     found = []
     for each in workloads(objects):
         claims = {claim["metadata"]["name"] for claim in each.spec.get("volumeClaimTemplates", ())}

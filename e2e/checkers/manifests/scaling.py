@@ -1,4 +1,4 @@
-"""Laws of numbers: who decides how many pods there are, and how many may be away at once."""
+"""Laws of scaling: what sets the number of pods, and how many may be unavailable at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOWN_AT_A_TIME: Final = 1
 
 
 def scalers_of(objects: Objects, workload: Workload) -> list[Manifest]:
-    """HorizontalPodAutoscalers and KEDA's ScaledObjects that name it."""
+    """The HorizontalPodAutoscalers and KEDA ScaledObjects of a workload."""
     return [
         each
         for each in of_kind(objects, "HorizontalPodAutoscaler", "ScaledObject")
@@ -42,7 +42,7 @@ def bounds(scaler: Manifest) -> tuple[int, int]:
 
 
 def one_decides_how_many(objects: Objects) -> list[str]:
-    """One scaler each, and no number in the workload, which every `apply` would set again."""
+    """Each workload has one scaler, and no `replicas`, which every `apply` would reset."""
     found = []
     for each in ours(objects):
         scalers = scalers_of(objects, each)
@@ -98,7 +98,7 @@ def _cpu_values(scaler: Manifest) -> Iterator[str | None]:
 
 
 def queries_name_metrics(objects: Objects, metrics: Mapping[str, str]) -> list[str]:
-    """Metrics that services export, by kind, of this namespace, summed up and then shared among the pods."""
+    """Scalers use metrics of this namespace that services export, summed and divided by the number of pods."""
     found = []
     for scaler in of_kind(objects, "ScaledObject"):
         for trigger in scaler["spec"]["triggers"]:
@@ -127,7 +127,7 @@ def _query_faults(scaler: Manifest, trigger: dict[str, Any], metrics: Mapping[st
 
 
 def nodes_can_be_emptied_one_pod_at_a_time(objects: Objects) -> list[str]:
-    """A budget for each service, which never holds a node for ever."""
+    """Each service has a disruption budget, which never blocks the drain of a node forever."""
     found = []
     budgets = [each["spec"] for each in of_kind(objects, "PodDisruptionBudget")]
     for each in workloads(objects):
@@ -143,7 +143,7 @@ def nodes_can_be_emptied_one_pod_at_a_time(objects: Objects) -> list[str]:
 
 
 def every_front_door_has_its_address(objects: Objects) -> list[str]:
-    """Where pods have addresses of their own, as many as there may be pods."""
+    """If pods have addresses of their own, there are as many as the maximum number of pods."""
     found = []
     addressed = {each["spec"].get("selector", {}).get(POD_NAME) for each in of_kind(objects, "Service")} - {
         None
@@ -158,7 +158,7 @@ def every_front_door_has_its_address(objects: Objects) -> list[str]:
 
 
 def a_rollout_takes_none_away_before_its_successor(objects: Objects) -> list[str]:
-    """One more before one less. A StatefulSet has its pods one after the other."""
+    """A rollout starts a new pod before it stops an old one. A StatefulSet replaces its pods one by one."""
     found = []
     for each in ours(objects):
         if each.kind == "Deployment":

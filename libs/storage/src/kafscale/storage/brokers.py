@@ -1,9 +1,9 @@
-"""The brokers that clients see: the live front doors, by the listener that the question came in on. Pure.
+"""The brokers that clients see: the live front doors, with the addresses of the client's listener. Pure.
 
-Behind one load balancer all front doors advertise one address; they are then one broker, the one of the
-lowest node id, as clients would otherwise keep a connection per id to the same place.
-Only front doors that are READY are named: who starts does not listen yet, and who drains says so before it closes
-its port. While none is READY all are named, as no broker at all is an answer that some clients end with.
+Front doors behind one load balancer advertise one address. They are then one broker, with the lowest of their node
+ids, because a client would otherwise open a connection per node id to the same address. Only READY front doors are
+named: one that starts does not listen yet, and one that drains says so before it closes its port. If none is READY,
+all are named, because some clients fail if there is no broker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Broker:
 
 
 def brokers_on(listener: str | None, front_doors: Iterable[Instance]) -> tuple[Broker, ...]:
-    """One broker per address, by rising node id. A front door without that listener shows its first one."""
+    """One broker per address, by rising node id. A front door without that listener uses its first one."""
     seen: dict[tuple[str, int], Broker] = {}
     registered = sorted(front_doors, key=lambda each: each.node_id)
     for instance in [each for each in registered if each.is_ready] or registered:
@@ -38,11 +38,11 @@ def brokers_on(listener: str | None, front_doors: Iterable[Instance]) -> tuple[B
 
 
 def leader_of(topic_id: TopicId, partition: int, brokers: tuple[Broker, ...]) -> int:
-    """The node id shown as the partition's leader; every front door can serve it, this spreads the load."""
+    """The node id of the partition's leader. Every front door can serve the partition; this spreads the load."""
     return rendezvous(topic_id, partition, [broker.node_id for broker in brokers])
 
 
 def coordinator_of(key: str, brokers: tuple[Broker, ...]) -> Broker:
-    """The broker that clients are told to ask about a group or a transactional id."""
+    """The broker that clients use as coordinator of a group or a transactional id."""
     chosen = rendezvous(key.encode(), 0, [broker.node_id for broker in brokers])
     return next(broker for broker in brokers if broker.node_id == chosen)

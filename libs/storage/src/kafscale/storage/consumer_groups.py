@@ -1,10 +1,10 @@
-"""The keys of a consumer group's members, and a group put together again from all its keys.
+"""The keys of a consumer group's members, and a group assembled from all its keys.
 
-Pure. Each member has up to three keys beneath the group's, so that a step writes what it changed: what the member
-said of itself (`m`), what it has (`a`), what it should have (`t`, absent when that is nothing). They count only
-beneath a group key that holds `ConsumerGroupMetadata`: beneath any other they are what a write that was cut short has
-left. While that key's assignment epoch is behind its group epoch, targets of two epochs may stand side by side. Then
-none counts for more than a hint, and of a partition that two of them name one has it.
+Pure. Each member has up to three keys below the group's key, so that a step writes only what it changed: the member's
+metadata (`m`), its assignment (`a`), and its target (`t`, absent if it is empty). They are valid only below a group
+key that holds `ConsumerGroupMetadata`. Below any other group key they are leftovers of an interrupted write. While
+that key's assignment epoch is behind its group epoch, the targets may be of two epochs. They are then only a hint,
+and a partition that two targets name belongs to one of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1 import store_pb2 as pb
 
 KEYS_PER_PAGE = 40
-"""Of one read of groups: a value may be as large as etcd takes (1.5 MiB), and an answer of etcd has 64 MiB."""
+"""Of one read of groups. A value has at most 1.5 MiB (etcd's limit), and a response of etcd at most 64 MiB."""
 
 
 class PartKind(Enum):
@@ -43,7 +43,7 @@ class PartKind(Enum):
 
 
 class Part(NamedTuple):
-    """Names a key beneath a group's."""
+    """The name of a key below a group's key."""
 
     kind: PartKind
     member_id: str
@@ -51,20 +51,20 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class StoredGroup:
-    """The keys of one group as they were read. `record` is None when only keys of members were found."""
+    """The keys of one group as they were read. `record` is None if only keys of members were found."""
 
     record: KeyValue | None = None
     parts: dict[Part, bytes] = field(default_factory=dict)
 
     @property
     def is_of_one_value(self) -> bool:
-        """A classic group, or one that was written before members had keys: what stands beneath does not count."""
-        assert self.record is not None, "there is a group"
+        """A classic group, or one of the old format: keys below it are not valid."""
+        assert self.record is not None, "the group has a record"
         return not isinstance(decode_group(self.record.value).state, ConsumerGroupMetadata)
 
     def assembled(self) -> GroupState:
-        """The group, whole. Raises CorruptValue and UnknownSchema."""
-        assert self.record is not None, "there is a group"
+        """The whole group. Raises CorruptValue and UnknownSchema."""
+        assert self.record is not None, "the group has a record"
         record = decode_group(self.record.value)
         state = record.state
         if isinstance(state, ConsumerGroupMetadata):
@@ -79,7 +79,7 @@ def part_key(keyspace: Keyspace, group_key: bytes, part: Part) -> bytes:
 def stored_groups(
     keyspace: Keyspace, kvs: Iterable[KeyValue], unknown: Callable[[KeyValue, Exception], None]
 ) -> dict[str, StoredGroup]:
-    """By group id, what was read below the prefix of groups. `unknown` hears of keys that are no group's."""
+    """The keys below the prefix of groups, by group id. `unknown` is called with each key that is not a group's."""
     found: dict[str, StoredGroup] = {}
     for kv in kvs:
         try:
@@ -127,7 +127,7 @@ def encode_target(partitions: Iterable[TopicPartitions]) -> bytes:
 
 
 def _consumer_group(metadata: ConsumerGroupMetadata, parts: dict[Part, bytes]) -> ConsumerGroup:
-    """Raises CorruptValue for half a member: nobody writes one."""
+    """Raises CorruptValue if a key of a member is missing: all keys of a member are written together."""
     ids = {kind: [part.member_id for part in parts if part.kind is kind] for kind in PartKind}
     known = set(ids[PartKind.METADATA])
     if known != set(ids[PartKind.ASSIGNMENT]) or not known.issuperset(ids[PartKind.TARGET]):
@@ -154,7 +154,7 @@ def _consumer_group(metadata: ConsumerGroupMetadata, parts: dict[Part, bytes]) -
 
 
 def _disjoint(targets: Iterable[TargetAssignment]) -> tuple[TargetAssignment, ...]:
-    """Each partition with the first that has it."""
+    """Each partition in the first target that names it."""
     taken: dict[TopicId, set[int]] = {}
     found = []
     for target in targets:

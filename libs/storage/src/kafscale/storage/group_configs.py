@@ -1,8 +1,8 @@
-"""Configs of a group as etcd keeps them (`/gc/{group}`): written by admins, obeyed by coordinators.
+"""The stored configs of a group (`/gc/{group}`): admins write them, and coordinators apply them.
 
-A record says only what was set; what was not set is the coordinator's setting, so it is None here. A group may have
-configs before it has members, and keeps them when it has none any more, as in Kafka. Admins have checked each value
-before it was written (Kafka's bounds); a stored number that is none makes the whole record unreadable.
+A record contains only the configs that are set. For the others the coordinator's settings apply, and the values here
+are None. As in Kafka, a group may have configs before it has members, and keeps them without members. Admins check
+each value before they write it. If a stored number is not a number, the whole record is unreadable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POSITIVE = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfigs:
-    """`values` has all that was set, also what only share groups and streams groups would read."""
+    """`values`: all configs that are set, including those of share groups and streams groups, which have no effect."""
 
     group: str
     values: Mapping[str, str] = field(default_factory=dict)
@@ -30,12 +30,12 @@ class GroupConfigs:
 
     @property
     def session_timeout_ms(self) -> int | None:
-        """Of members of the consumer protocol (KIP-848); classic members bring their own."""
+        """For members of the consumer protocol (KIP-848). Classic members send their own."""
         return self._whole(SESSION_TIMEOUT_MS)
 
     @property
     def heartbeat_interval_ms(self) -> int | None:
-        """Of members of the consumer protocol (KIP-848)."""
+        """For members of the consumer protocol (KIP-848)."""
         return self._whole(HEARTBEAT_INTERVAL_MS)
 
     def _whole(self, name: str) -> int | None:

@@ -1,11 +1,11 @@
-"""What etcd keeps of a consumer group: its state and its committed offsets, as values and as bytes.
+"""The stored values of a group: its state and its committed offsets, decoded and encoded.
 
-Pure. A group is of one type, and its state says which. It is what the next coordinator must know to go on
-without asking the members: the last completed generation (classic), or members and target assignment
-(KIP-848). Heartbeats and joins under way are not in it. What clients put in stays as they sent it.
+Pure. A group has one type, classic or consumer (KIP-848). Its state is what the next coordinator needs to continue
+without the members: the last complete generation (classic), or the members and the target assignment (consumer). It
+does not contain heartbeats or Joins in progress. Values from clients are stored as they were sent.
 
-A classic group is one value. Of a consumer group the group's key has only what is the group's; its members have
-keys beneath (`consumer_groups`).
+A classic group is one value. A consumer group has its own fields in the group's key, and each member has keys below it
+(`consumer_groups`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroup:
-    """The protocol of JoinGroup and SyncGroup. One that only commits offsets has no members."""
+    """A group of the JoinGroup and SyncGroup protocol. A group that only commits offsets has no members."""
 
     generation: int = 0
     protocol_type: str | None = None
@@ -99,18 +99,18 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroup:
-    """The protocol of ConsumerGroupHeartbeat (KIP-848)."""
+    """A group of the ConsumerGroupHeartbeat protocol (KIP-848)."""
 
     group_epoch: int
     assignment_epoch: int  # group epoch that `target` was computed for
     target: tuple[TargetAssignment, ...] = ()
     members: tuple[ConsumerMember, ...] = ()
-    metadata_hash: bytes = b""  # of the subscribed topics that `group_epoch` has seen
+    metadata_hash: bytes = b""  # of the subscribed topics at `group_epoch`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMetadata:
-    """What of a `ConsumerGroup` stands under the group's own key."""
+    """The fields of a `ConsumerGroup` in the group's own key."""
 
     group_epoch: int
     assignment_epoch: int
@@ -119,7 +119,7 @@ class ConsumerGroupMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """A group, whole."""
+    """A whole group, with its members."""
 
     group: str
     state: ClassicGroup | ConsumerGroup
@@ -128,7 +128,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """`{prefix}/g/{slot}/{group}`. A `ConsumerGroup` stands there as it was written before members had keys."""
+    """`{prefix}/g/{slot}/{group}`. A `ConsumerGroup` is the old format, from before members had keys."""
 
     group: str
     state: ClassicGroup | ConsumerGroup | ConsumerGroupMetadata
@@ -171,7 +171,7 @@ def decode_group(data: bytes) -> GroupRecord:
     parse_value(message, data, "group")
     try:
         state = _state_from_pb(message)
-    except ValueError as error:  # a number that this version has no name for
+    except ValueError as error:  # an enum value that this version does not know
         raise CorruptValue("group", str(error)) from error
     return GroupRecord(group=message.group, state=state, empty_since_ms=message.empty_since_ms)
 
@@ -190,7 +190,7 @@ def _state_from_pb(message: pb.GroupState) -> ClassicGroup | ConsumerGroup | Con
                 metadata_hash=metadata.metadata_hash,
             )
         case _:
-            raise CorruptValue("group", "it is of no type")
+            raise CorruptValue("group", "it has no type")
 
 
 def encode_committed(offset: CommittedOffset) -> bytes:
