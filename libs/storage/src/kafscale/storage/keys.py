@@ -23,6 +23,9 @@ neighbour. Segments and indexes have the specification's names; everything else 
     job/{name}                        when a job of upkeep last ended well
     job-place/{name}                  behind which log its next run goes on
     pass/{topic_id}/{partition}       a pass of compaction that is not at its end
+
+Fetch services watch everything from `m/` to the end of `p/` as one range. A kind of key that is often written must not
+sort between them.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -40,7 +41,66 @@ KEYS_PER_READ_MAX = 100
 T = TypeVar("T")
 
 
-class PrefixView(Generic[T]):
+class WatchedRange(ABC):
+    """Keeps a copy of the keys from `start` to `end` current: reads them, follows a watch from there, and reads again
+    when the history was compacted and every `reconcile_s`. A subclass is the copy."""
+
+    def __init__(self, etcd: EtcdClient, start: bytes, end: bytes, *, reconcile_s: float) -> None:
+        self._etcd = etcd
+        self._range_start = start
+        self._range_end = end
+        self._reconcile_s = reconcile_s
+        self._following: asyncio.Timeout | None = None
+        self.resyncs = 0
+        """Reads because the history was compacted or etcd went back in time."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._follow(await self._read_until_answered() + 1)
+
+    @abstractmethod
+    async def _read_copy(self) -> int:
+        """Reads all that the copy needs, and returns the revision from which the watch continues. May raise
+        EtcdUnknown: then it is called again."""
+
+    @abstractmethod
+    def _apply(self, batch: WatchBatch) -> None:
+        """Takes over changes of all keys of the range, whole revisions in their order."""
+
+    def _restart(self) -> None:
+        """Ends the watch now; the copy is read again."""
+        self.resyncs += 1
+        if self._following is not None:
+            self._following.reschedule(asyncio.get_running_loop().time())
+
+    async def _read_until_answered(self) -> int:
+        backoff_s = BACKOFF_FIRST_S
+        while True:
+            try:
+                return await self._read_copy()
+            except EtcdUnknown:
+                # The copy stays as it is. Nothing may claim meanwhile that it is fresh.
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+
+    async def _follow(self, start_revision: int) -> None:
+        """Until it is time to read the range again."""
+        watch = self._etcd.watch(self._range_start, range_end=self._range_end, start_revision=start_revision)
+        try:
+            async with watch, asyncio.timeout(self._reconcile_s) as self._following:
+                async for batch in watch:
+                    self._apply(batch)
+        except WatchCompacted as error:
+            self.resyncs += 1
+            log.info("watch history compacted: %r at revision %d", self._range_start, error.compact_revision)
+        except TimeoutError:
+            return
+        finally:
+            self._following = None
+
+
+class PrefixView(WatchedRange, Generic[T]):
     """`run` it in a task, wait for `ready`. Everything else is synchronous, and of this event loop.
 
     `decode` turns a key and value into what is kept; None keeps the key out of `items`, UnreadableValue puts it into
@@ -55,10 +115,8 @@ class PrefixView(Generic[T]):
         *,
         reconcile_s: float = RECONCILE_S,
     ) -> None:
-        self._etcd = etcd
-        self._prefix = prefix
+        super().__init__(etcd, prefix, prefix_end(prefix), reconcile_s=reconcile_s)
         self._decode = decode
-        self._reconcile_s = reconcile_s
         self._items: dict[bytes, T] = {}
         self._revisions: dict[bytes, int] = {}  # mod_revision of every key held, decoded or not
         self._merged = 0  # revision of the latest range of the whole prefix
@@ -72,22 +130,12 @@ class PrefixView(Generic[T]):
         self._refreshing = asyncio.Lock()
         self._refreshes_begun = 0
         self._refreshes_done = 0
-        self._following: asyncio.Timeout | None = None
         self._unreadable: dict[bytes, UnreadableValue] = {}
         self.items: Mapping[bytes, T] = MappingProxyType(self._items)
         self.unreadable: Mapping[bytes, UnreadableValue] = MappingProxyType(self._unreadable)
         """Keys that exist, and why their values cannot be read."""
         self.revision = 0
         """Every change of the prefix up to here is in `items`."""
-        self.resyncs = 0
-        """Ranges read again because the history was compacted or etcd went back in time."""
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            revision = self._watched = await self._load()
-            self._ready.set()
-            await self._follow(revision + 1)
 
     async def ready(self) -> None:
         """Returns when the first range has been read."""
@@ -148,37 +196,16 @@ class PrefixView(Generic[T]):
 
     # -- the task --------------------------------------------------------------------------------
 
-    async def _load(self) -> int:
-        backoff_s = BACKOFF_FIRST_S
-        while True:
-            try:
-                return await self._read_all()
-            except EtcdUnknown:
-                # The copy stays as it is; nobody may be told that it is fresh meanwhile.
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
-
-    async def _follow(self, start_revision: int) -> None:
-        """Until it is time to read the range again."""
-        watch = self._etcd.watch(
-            self._prefix, range_end=prefix_end(self._prefix), start_revision=start_revision
-        )
-        try:
-            async with watch, asyncio.timeout(self._reconcile_s) as self._following:
-                async for batch in watch:
-                    self._apply(batch)
-        except WatchCompacted:
-            self.resyncs += 1
-        except TimeoutError:
-            return
-        finally:
-            self._following = None
+    async def _read_copy(self) -> int:
+        revision = self._watched = await self._read_all()
+        self._ready.set()
+        return revision
 
     async def _read_all(self) -> int:
         seen = self.revision
         self._reading += 1
         try:
-            result = await self._etcd.prefix(self._prefix)
+            result = await self._etcd.prefix(self._range_start)
             if result.revision < seen:
                 self._go_back()
             self._merge(result.kvs, None, result.revision)
@@ -261,12 +288,10 @@ class PrefixView(Generic[T]):
 
     def _go_back(self) -> None:
         """etcd lost revisions that we have seen: forget them, and end the watch that waits for more."""
-        self.resyncs += 1
         self.revision = self._merged = self._watched = 0
         self._absent.clear()
         self._revisions = dict.fromkeys(self._revisions, 0)
-        if self._following is not None:
-            self._following.reschedule(asyncio.get_running_loop().time())
+        self._restart()
 
     def _read_ended(self) -> None:
         self._reading -= 1

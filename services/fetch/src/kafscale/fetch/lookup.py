@@ -20,7 +20,7 @@ from kafscale.wire.errors import ErrorCode
 TOPICS_RECENT_S: Final = 0.2
 """Clients repeat requests for unknown names. A read of all topics that ended less than this ago serves them."""
 LOOKS_MAX: Final = 5
-"""A look shows both halves of a checkpoint; it is needed again when the first half of the next has arrived since."""
+"""One read returns both halves of a checkpoint. Another is needed only if etcd lost events, or if the table is full."""
 NO_EPOCH: Final = -1
 
 
@@ -78,7 +78,7 @@ class Lookup:
                 if not self._name(spot):
                     spot.error = self._damaged(spot) or _unknown(spot)
         for spot in spots if log_start_revision else ():
-            if spot.key and self._heads.log_start_revision(spot.key) < log_start_revision:
+            if spot.key and self._heads.revision(spot.key) < log_start_revision:
                 spot.fresh = True
         await self.review(spots, asked)
         for spot in spots:
@@ -95,7 +95,7 @@ class Lookup:
             except MetadataUnavailable as failure:
                 _fail(doubtful, failure, asked)
                 return
-            torn = [spot for spot in doubtful if not self._judge(spot, asked) and _is_torn(spot)]
+            torn = [spot for spot in doubtful if not self._judge(spot, asked) and _needs_look(spot)]
             await self._explain([spot for spot in doubtful if _is_headless(spot)], asked)
             doubtful = torn
         _fail(doubtful, MetadataUnavailable(reason=f"half of a checkpoint in {LOOKS_MAX} looks"), asked)
@@ -149,8 +149,9 @@ class Lookup:
         return None
 
 
-def _is_torn(spot: Spot) -> bool:
-    return spot.state is not None and spot.state.torn
+def _needs_look(spot: Spot) -> bool:
+    """Half of a checkpoint is known; or nothing is, as the partition was dropped while it was read."""
+    return spot.readable if spot.state is None else spot.state.torn
 
 
 def _is_headless(spot: Spot) -> bool:

@@ -32,6 +32,7 @@ def _publish_memory(page: Metrics, service: FetchService) -> None:
 def _publish_metadata(page: Metrics, service: FetchService) -> None:
     heads, manifests = service.heads, service.manifests
     page.watch("followed_topics", lambda: heads.topics_followed)
+    page.watch("followed_partitions", lambda: heads.partitions_held)
     page.watch("metadata_refreshes_total", lambda: heads.refreshes)
     page.watch("metadata_reads_total", lambda: heads.reads)
     page.watch("manifest_loads_total", lambda: manifests.loads)

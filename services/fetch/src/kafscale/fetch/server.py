@@ -40,7 +40,6 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
     unsubscribe = runtime.topics.subscribe(
         lambda name, topic: metrics.topic_gone(name) if topic is None else None
     )
-    sweeper = tasks.create_task(service.heads.run())
 
     async def drain() -> None:
         service.fetch.drain()
@@ -57,4 +56,3 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
         )
     finally:
         unsubscribe()
-        sweeper.cancel()

@@ -52,7 +52,7 @@ def assemble(
     metrics: FetchMetrics,
     shared: SharedCache | None = None,
 ) -> FetchService:
-    heads = Heads(etcd, keyspace, clock=clock, tasks=tasks, times=_times(settings))
+    heads = _heads(settings, etcd, keyspace, clock, tasks)
     cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared)
     manifests = _manifests(settings, store, tasks)
     locator = Locator(manifests)
@@ -90,10 +90,17 @@ def _manifests(settings: FetchSettings, store: ObjectStore, tasks: asyncio.TaskG
     )
 
 
-def _times(settings: FetchSettings) -> HeadTimes:
-    return HeadTimes(
+def _heads(
+    settings: FetchSettings, etcd: EtcdClient, keyspace: Keyspace, clock: Clock, tasks: asyncio.TaskGroup
+) -> Heads:
+    times = HeadTimes(
         refresh_timeout_ms=settings.fetch_refresh_timeout_ms, idle_ms=settings.fetch_idle_topic_ms
     )
+    heads = Heads(
+        etcd, keyspace, clock=clock, tasks=tasks, times=times, partitions_max=settings.fetch_partitions
+    )
+    tasks.create_task(heads.run(), name="heads")
+    return heads
 
 
 def _cache_limits(settings: FetchSettings) -> CacheLimits:
