@@ -231,12 +231,12 @@ class Reader:
     def _report(self, failure: BaseException) -> None:
         if isinstance(failure, LostSegment):
             self.lost_segments += 1
-            log.error("committed_segment_lost", key=failure.key, reason=failure.reason)
+            log.error("committed segment lost", key=failure.key, reason=failure.reason)
         elif isinstance(failure, OffsetGap):
             self.lost_segments += 1
-            log.error("committed_offsets_lost", due=failure.due, found=failure.found)
+            log.error("committed offsets lost", due=failure.due, found=failure.found)
         else:
-            log.warning("segment_not_read", reason=str(failure))
+            log.warning("segment read failed", reason=str(failure))
 
     # -- what is served --------------------------------------------------------------------------
 
