@@ -163,8 +163,8 @@ async def test_a_value_that_cannot_be_read_harms_its_key_alone(
     assert seen == [(b, None), (c, "5"), (a, "6")]
     told = [record.getMessage() for record in caplog.records]
     assert [text for text in told if "cannot be read:" in text] == [
-        f"a stored value cannot be read: {a!r}: not a text: ?1",
-        f"a stored value cannot be read: {b!r}: not a text: ?4",
+        f"stored value unreadable: {a!r}: not a text: ?1",
+        f"stored value unreadable: {b!r}: not a text: ?4",
     ], "once for each"
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from kafscale.fetch.handlers.fetch import session_error
 from kafscale.fetch.logstate import PartitionKey
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.etcd.client import EtcdClient
@@ -292,3 +293,13 @@ async def test_a_request_for_nothing_is_answered_at_once(etcd, keyspace, store, 
         body = api.encode_request(api.FetchRequest(max_wait_ms=60_000, min_bytes=1), 12)
         response = await client.send(ApiKey.FETCH, 12, body).fetched()
         assert (response.error_code, response.responses) == (0, [])
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+def test_a_full_request_is_served_whatever_id_it_closes(epoch: int) -> None:
+    assert session_error(epoch) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 2**31 - 1, -2])
+def test_an_incremental_request_never_finds_its_session(epoch: int) -> None:
+    assert session_error(epoch) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND

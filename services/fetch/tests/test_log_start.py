@@ -2,6 +2,7 @@
 
 import pytest
 from kafscale.fetch.heads import Heads
+from kafscale.fetch.logstate import PartitionKey
 from kafscale.storage.heads import Meta
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
@@ -33,7 +34,7 @@ def log(etcd, keyspace, store, topic: Topic) -> LogBuilder:
 @pytest.fixture
 def deafen(monkeypatch):
     """From now on no watch event arrives."""
-    return lambda: monkeypatch.setattr(Heads, "_apply", lambda self, follower, batch: None)
+    return lambda: monkeypatch.setattr(Heads, "_apply", lambda self, batch: None)
 
 
 def at(*timestamps: int) -> list[Record]:
@@ -141,25 +142,20 @@ async def test_who_deleted_records_does_not_see_them_again_however_late_the_watc
         assert (below.error_code, below.log_start_offset) == (OUT_OF_RANGE, 6)
 
 
-async def test_news_of_commits_are_no_news_of_the_start(
-    etcd, keyspace, store, topic, log, serve, monkeypatch, until
+async def test_a_view_that_has_seen_a_commit_has_seen_the_start_that_was_moved_before_it(
+    etcd, keyspace, store, topic, log, serve, until
 ) -> None:
-    """The watch of heads goes on while that of metas is late: two connections' worth of luck."""
-    apply = Heads._apply
-
-    def heads_alone(self, follower, batch) -> None:
-        if all(self._is_heads(event.kv.key) for event in batch.events):
-            apply(self, follower, batch)
-
+    """One watch covers heads and metas, in the order of their revisions."""
     await log.append(records(4))
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 0)
-        monkeypatch.setattr(Heads, "_apply", heads_alone)
+        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        reads = heads.reads
         await log.retain_from(2, delete=False)
         told = log.revision
         await log.append(records(1))
-        key = next(iter(client.service.heads._table.partitions(topic.topic_id)))
-        await until(lambda: client.service.heads.revision(key) > told)
+        await until(lambda: heads.revision(key) > told)
+        assert (heads.known(key).log_start, heads.reads) == (2, reads)
         below = await client.fetch(topic, 1, log_start_revision=told)
         assert (below.error_code, below.log_start_offset) == (OUT_OF_RANGE, 2)
 
@@ -188,8 +184,8 @@ async def test_the_news_of_the_watch_spare_the_question(
         await client.fetch(topic, 0)
         await log.retain_from(2, delete=False)
         told = log.revision
-        key = next(iter(client.service.heads._table.partitions(topic.topic_id)))
-        await until(lambda: client.service.heads.log_start_revision(key) >= told)
+        key = PartitionKey(topic.topic_id, 0)
+        await until(lambda: client.service.heads.revision(key) >= told)
         reads = client.service.heads.reads
         answer = await client.fetch(topic, 3, log_start_revision=told)
         assert (answer.log_start_offset, client.service.heads.reads) == (2, reads)

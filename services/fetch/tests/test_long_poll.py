@@ -177,7 +177,7 @@ async def test_a_cancelled_request_frees_its_wait(etcd, keyspace, store, topic, 
         await until(lambda: client.service.fetch.held_requests == 1)
         call.cancel()
         await until(lambda: client.service.fetch.held_requests == 0)
-        assert not client.service.heads._table.listened(topic.topic_id)
+        assert not client.service.heads._table.listened(PartitionKey(topic.topic_id, 0))
         await log.append(records(1))
         assert not call.sink.answered.done()
 
@@ -225,7 +225,7 @@ async def test_a_held_fetch_of_a_topic_that_is_deleted_hears_so(
     etcd, keyspace, store, topic, log, serve, until, monkeypatch, known: bool
 ) -> None:
     """Its log is gone, and an offset that is out of range of nothing would reset the reader. The watch of topics may
-    be later than the watch of heads: then the topics are read."""
+    be later than the watch of logs: then the topics are read."""
     await log.append(records(5))
     async with serve(etcd, keyspace, store) as client:
         view = client.topics.view

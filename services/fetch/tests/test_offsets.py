@@ -193,9 +193,9 @@ async def test_a_batch_that_takes_too_much_answers_its_first_offset_and_nobody_w
     await other.append(at(100, 200))
     async with serve(etcd, keyspace, store) as client, asyncio.timeout(60):
         assert (await client.list_offsets(topic, LATEST)).offset == count + 1
-        begun = client.service.turns.pieces
+        begun = client.service.batch_thread.pieces
         asked = asyncio.create_task(client.list_offsets(topic, FAR - 1))
-        await until(lambda: client.service.turns.pieces > begun)
+        await until(lambda: client.service.batch_thread.pieces > begun)
         assert (await client.list_offsets(topic, 150, partitions=(1,))).offset == 1
         if count < OPENED_BYTES_MAX // 7:
             assert not asked.done()

@@ -43,7 +43,7 @@ def log(etcd, keyspace, store, topic: Topic) -> LogBuilder:
 @pytest.fixture
 def deafen(monkeypatch):
     """From now on no watch event arrives."""
-    return lambda: monkeypatch.setattr(Heads, "_apply", lambda self, follower, batch: None)
+    return lambda: monkeypatch.setattr(Heads, "_apply", lambda self, batch: None)
 
 
 async def test_an_empty_fetch_that_does_not_wait_sees_what_was_committed_before_it(
@@ -205,25 +205,46 @@ async def test_a_refresh_never_answers_for_a_request_that_came_after_it_began(
             assert heads.known(key).next == 2
 
 
-async def test_a_topic_nobody_reads_is_no_longer_watched(etcd, keyspace, store, topic, log, serve) -> None:
+async def test_a_partition_nobody_reads_is_dropped_and_comes_back_right(
+    etcd, keyspace, store, topic, log, serve, until
+) -> None:
     await log.append(records(3))
     async with serve(etcd, keyspace, store, fetch_idle_topic_ms=1_000) as client:
-        heads = client.service.heads
+        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
         await client.fetch(topic, 0)
-        assert heads.topics_followed == 1
+        await until(lambda: heads._watched > 0)
+        assert (heads.topics_followed, heads.partitions_held) == (1, 1)
         now_ms = heads._clock.now_ms()
         heads._clock = type("Later", (), {"now_ms": lambda self: now_ms + 5_000})()
-        with heads.wakeup([PartitionKey(topic.topic_id, 0)]):
+        with heads.wakeup([key]):
             heads.drop_idle()
-            assert heads.topics_followed == 1, "a held request keeps it"
+            assert heads.partitions_held == 1, "a held request keeps it"
         heads.drop_idle()
-        assert heads.topics_followed == 0
+        assert (heads.topics_followed, heads.partitions_held) == (0, 0)
         await log.append(records(2))
+        assert heads.revision(key) == 0, "what the watch says of others says nothing of this one"
         assert bytes((await client.fetch(topic, 3)).records) == log.expected(3)
+        await log.append(records(2))
+        await until(lambda: heads.known(key).next == 7)
+
+
+async def test_a_request_for_more_partitions_than_are_kept_is_answered(
+    etcd, keyspace, store, topic, log, serve, until
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store, fetch_partitions=2) as client:
+        await until(lambda: client.service.heads._watched > 0)
+        for _ in range(2):
+            call = client.start_fetch(topic, *[0] * 9)
+            parts = (await call.fetched()).responses[0].partitions
+            assert [part.error_code for part in parts] == [ErrorCode.NONE] * 9
+            assert bytes(parts[0].records) == log.expected(0)
+        await client.list_offsets(topic, LATEST, partitions=[100])
+        assert client.service.heads.partitions_held == 2
 
 
 async def test_an_etcd_that_was_restored_to_an_older_state_is_believed(
-    etcd, keyspace, store, topic, log, serve
+    etcd, keyspace, store, topic, log, serve, until
 ) -> None:
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
@@ -231,10 +252,13 @@ async def test_an_etcd_that_was_restored_to_an_older_state_is_believed(
         await client.fetch(topic, 0)
         lost_revision = log.revision + 1_000_000
         heads._table.learn_head(key, encode_head(replace(log.head, next=99)), lost_revision)
-        follower = heads._followers[topic.topic_id]
-        follower.heads_revision = lost_revision
-        await heads._load(follower, topic.topic_id, keyspace.heads_prefix(topic.topic_id))
+        heads._watched = lost_revision
+        assert (await client.fetch(topic, 0)).high_watermark == 99
         assert (await client.fetch(topic, 3)).high_watermark == 3
+        assert heads.resyncs == 1
+        await until(lambda: heads.revision(key) >= log.revision)
+        await log.append(records(2))
+        await until(lambda: heads.known(key).next == 5)
 
 
 async def test_a_deleted_and_recreated_topic_is_another_log(etcd, keyspace, store, topic, log, serve) -> None:
@@ -365,35 +389,27 @@ async def test_a_store_that_hangs_ends_in_a_retriable_error(etcd, keyspace, stor
         assert bytes(answer.records) == log.expected(0)
 
 
-async def test_metas_of_several_pages_are_no_restored_etcd(
-    etcd, keyspace, store, serve, until, monkeypatch
+async def test_a_read_that_the_watch_overtakes_is_no_restored_etcd(
+    etcd, keyspace, store, topic, log, serve, until, monkeypatch
 ) -> None:
-    """Such a read is as old as its first page, and the watch of heads goes on meanwhile."""
-    topic = await create_topic(etcd, keyspace, "wide", partitions=3)
-    log = LogBuilder(etcd, keyspace, store, topic)
+    """The answer is as old as the read, and the watch goes on meanwhile."""
     await log.append(records(3))
-    went_back: list[int] = []
-    monkeypatch.setattr(Heads, "_go_back", lambda self, follower, topic_id, found: went_back.append(found))
-    real, metas = EtcdClient.prefix, keyspace.metas_prefix(topic.topic_id)
-    between_pages: list[int] = []
-
+    real, overtaken = EtcdClient.ranges, []
     async with serve(etcd, keyspace, store) as client:
-        heads = client.service.heads
+        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
         await client.fetch(topic, 0)
 
-        async def prefix(self, key, **how):
-            found = await real(self, key, **how)
-            if key == metas:
-                await log.append(records(1))
-                await until(lambda: heads._followers[topic.topic_id].heads_revision >= log.revision)
-                between_pages.append(found.revision)
+        async def ranges(self, reads, **how):
+            found = await real(self, reads, **how)
+            await log.append(records(1))
+            await until(lambda: heads.revision(key) >= log.revision)
+            overtaken.append(found[0].revision < heads.revision(key))
             return found
 
-        monkeypatch.setattr(EtcdClient, "prefix", prefix)
-        await heads._load(heads._followers[topic.topic_id], topic.topic_id, metas)
-        assert between_pages
-        assert between_pages[0] < heads._followers[topic.topic_id].heads_revision
-        assert went_back == []
+        monkeypatch.setattr(EtcdClient, "ranges", ranges)
+        await heads.refresh([key])
+        assert overtaken == [True]
+        assert (heads.resyncs, heads.known(key).next) == (0, 4)
 
 
 async def test_a_manifest_that_a_newer_version_wrote_harms_its_partition_alone(

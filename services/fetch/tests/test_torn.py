@@ -1,7 +1,8 @@
-"""A checkpoint moves segments from the head to a manifest in one transaction, and two watches tell of its halves.
+"""A checkpoint moves segments from the head to a manifest in one transaction. Both halves arrive together, unless etcd
+loses an event.
 
-While only the head's half has arrived, committed segments are listed nowhere: no answer may pass over them, and a
-look at etcd shows both halves. `halves_apart` holds the metas' half back for good, as a stalled watch does.
+If only the head's half is known, committed segments are listed nowhere: no answer may pass over them, and a
+read of etcd returns both halves. `halves_apart` holds the metas' half back for good.
 """
 
 import asyncio
@@ -103,7 +104,7 @@ async def test_a_fetch_is_whole_while_the_halves_of_a_checkpoint_are_apart(
 async def test_offsets_by_time_are_found_though_half_of_a_checkpoint_comes_after_the_look(
     etcd, keyspace, store, topic, log, serve, halves_apart, monkeypatch
 ) -> None:
-    """etcd's answer is already there when the owner checkpoints, and only the watch of heads tells of it."""
+    """etcd's answer is already there when the owner checkpoints, and only the head's half is heard."""
     real, torn = EtcdClient.ranges, []
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, log.next)
@@ -126,6 +127,7 @@ async def test_a_state_that_stays_torn_is_never_answered_from(
     """The looks have a bound, and after it the client is told to ask again."""
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, log.next)
+        await client.list_offsets(topic, EARLIEST, partitions=[1])
         heads = client.service.heads
         with halves_apart():
             await log.checkpoint(keep=2)
@@ -157,8 +159,8 @@ def metas_late(monkeypatch) -> list[PartitionKey]:
     def late(table: LogTable, *known: object) -> None:
         asyncio.get_running_loop().call_later(META_DELAY_S, learn_meta, table, *known)
 
-    def seen(table: LogTable, key: PartitionKey, **how: bool) -> LogState | None:
-        found = state(table, key, **how)
+    def seen(table: LogTable, key: PartitionKey) -> LogState | None:
+        found = state(table, key)
         if found is not None and found.torn:
             torn.append(key)
         return found
@@ -210,7 +212,7 @@ async def stay_behind(client, owner: Owner) -> int:
 async def test_readers_behind_the_tail_miss_nothing_while_their_owner_checkpoints(
     etcd, keyspace, store, topic, serve, metas_late
 ) -> None:
-    """Real watches on a real etcd, the one of metas a little slower than the one of heads."""
+    """A real watch on a real etcd, whose metas are learned a little later than its heads."""
     owner = Owner(LogBuilder(etcd, keyspace, store, topic), metas_late)
     await owner.log.append(records(3))
     async with serve(etcd, keyspace, store) as client:

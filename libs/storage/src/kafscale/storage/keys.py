@@ -22,6 +22,9 @@ of the specification; all other objects are below `@kafscale`, which is no legal
     job/{name}                        when a job of upkeep last ended well
     job-place/{name}                  the log after which its next run continues
     pass/{topic_id}/{partition}       an unfinished pass of compaction
+
+Fetch services watch everything from `m/` to the end of `p/` as one range. A kind of key that is often written must not
+sort between them.
 """
 
 from __future__ import annotations

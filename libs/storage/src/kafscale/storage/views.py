@@ -1,19 +1,22 @@
-"""A local copy of everything under one etcd prefix, kept true by a watch and never trusted blindly.
+"""Local copies of ranges of etcd's keys, kept current by a watch.
 
-Law: the copy only moves forward. It starts from a linearizable range and follows a watch from the
-next revision; an update older than what is held is ignored. When the history is compacted away the
-range is read again, and once a minute it is read again anyway, because etcd has lost watch events
-before (issue 18089). A range that lies before the revision already seen means that etcd was restored
-from a backup: only then does the copy go back, and the watch with it.
+`PrefixView` is a copy of everything under one prefix. Its law: the copy only moves forward. It starts from a
+linearizable read and follows a watch from the next revision; an update older than what is held is ignored. When the
+history was compacted, the range is read again. Once a minute it is read again in any case, because etcd has lost watch
+events before (issue 18089). A read at a revision before the one already seen means that etcd was restored from a
+backup: only then does the copy go back, and the watch with it.
 
-A value that cannot be read harms its key alone: it is in `unreadable` instead of `items` until it changes, and the log
-says so once. It is not absent, and whoever acts on absence must look there.
+A value that cannot be read affects only its key: it is in `unreadable` instead of `items` until it changes, and this is
+logged once. The key is not absent. Code that acts on absence must look into `unreadable`.
+
+`WatchedRange` is the part that reads, watches and starts again. The fetch service builds a copy of selected keys on it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -40,7 +43,66 @@ KEYS_PER_READ_MAX = 100
 T = TypeVar("T")
 
 
-class PrefixView(Generic[T]):
+class WatchedRange(ABC):
+    """Keeps a copy of the keys from `start` to `end` current: reads them, follows a watch from there, and reads again
+    when the history was compacted and every `reconcile_s`. A subclass is the copy."""
+
+    def __init__(self, etcd: EtcdClient, start: bytes, end: bytes, *, reconcile_s: float) -> None:
+        self._etcd = etcd
+        self._range_start = start
+        self._range_end = end
+        self._reconcile_s = reconcile_s
+        self._following: asyncio.Timeout | None = None
+        self.resyncs = 0
+        """Reads because the history was compacted or etcd went back in time."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._follow(await self._read_until_answered() + 1)
+
+    @abstractmethod
+    async def _read_copy(self) -> int:
+        """Reads all that the copy needs, and returns the revision from which the watch continues. May raise
+        EtcdUnknown: then it is called again."""
+
+    @abstractmethod
+    def _apply(self, batch: WatchBatch) -> None:
+        """Takes over changes of all keys of the range, whole revisions in their order."""
+
+    def _restart(self) -> None:
+        """Ends the watch now; the copy is read again."""
+        self.resyncs += 1
+        if self._following is not None:
+            self._following.reschedule(asyncio.get_running_loop().time())
+
+    async def _read_until_answered(self) -> int:
+        backoff_s = BACKOFF_FIRST_S
+        while True:
+            try:
+                return await self._read_copy()
+            except EtcdUnknown:
+                # The copy stays as it is. Nothing may claim meanwhile that it is fresh.
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+
+    async def _follow(self, start_revision: int) -> None:
+        """Until it is time to read the range again."""
+        watch = self._etcd.watch(self._range_start, range_end=self._range_end, start_revision=start_revision)
+        try:
+            async with watch, asyncio.timeout(self._reconcile_s) as self._following:
+                async for batch in watch:
+                    self._apply(batch)
+        except WatchCompacted as error:
+            self.resyncs += 1
+            log.info("watch history compacted: %r at revision %d", self._range_start, error.compact_revision)
+        except TimeoutError:
+            return
+        finally:
+            self._following = None
+
+
+class PrefixView(WatchedRange, Generic[T]):
     """`run` it in a task, wait for `ready`. Everything else is synchronous, and of this event loop.
 
     `decode` turns a key and value into what is kept; None keeps the key out of `items`, UnreadableValue puts it into
@@ -55,14 +117,12 @@ class PrefixView(Generic[T]):
         *,
         reconcile_s: float = RECONCILE_S,
     ) -> None:
-        self._etcd = etcd
-        self._prefix = prefix
+        super().__init__(etcd, prefix, prefix_end(prefix), reconcile_s=reconcile_s)
         self._decode = decode
-        self._reconcile_s = reconcile_s
         self._items: dict[bytes, T] = {}
         self._revisions: dict[bytes, int] = {}  # mod_revision of every key held, decoded or not
         self._merged = 0  # revision of the latest range of the whole prefix
-        self._watched = 0  # revision up to which the watch has told everything
+        self._watched = 0  # revision up to which the watch has delivered everything
         # Absences that a range under way, or a watch that lags behind a range, could contradict.
         self._absent: dict[bytes, int] = {}
         self._reading = 0
@@ -72,22 +132,12 @@ class PrefixView(Generic[T]):
         self._refreshing = asyncio.Lock()
         self._refreshes_begun = 0
         self._refreshes_done = 0
-        self._following: asyncio.Timeout | None = None
         self._unreadable: dict[bytes, UnreadableValue] = {}
         self.items: Mapping[bytes, T] = MappingProxyType(self._items)
         self.unreadable: Mapping[bytes, UnreadableValue] = MappingProxyType(self._unreadable)
         """Keys that exist, and why their values cannot be read."""
         self.revision = 0
         """Every change of the prefix up to here is in `items`."""
-        self.resyncs = 0
-        """Ranges read again because the history was compacted or etcd went back in time."""
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            revision = self._watched = await self._load()
-            self._ready.set()
-            await self._follow(revision + 1)
 
     async def ready(self) -> None:
         """Returns when the first range has been read."""
@@ -98,8 +148,8 @@ class PrefixView(Generic[T]):
         return self._ready.is_set()
 
     def subscribe(self, listener: Callable[[bytes, T | None], None]) -> Callable[[], None]:
-        """Calls `listener(key, value)` after each change, None for what is not in `items` any more. Returns the
-        way out."""
+        """Calls `listener(key, value)` after each change, with None for what left `items`. Returns the unsubscribe
+        function."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -148,37 +198,16 @@ class PrefixView(Generic[T]):
 
     # -- the task --------------------------------------------------------------------------------
 
-    async def _load(self) -> int:
-        backoff_s = BACKOFF_FIRST_S
-        while True:
-            try:
-                return await self._read_all()
-            except EtcdUnknown:
-                # The copy stays as it is; nobody may be told that it is fresh meanwhile.
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
-
-    async def _follow(self, start_revision: int) -> None:
-        """Until it is time to read the range again."""
-        watch = self._etcd.watch(
-            self._prefix, range_end=prefix_end(self._prefix), start_revision=start_revision
-        )
-        try:
-            async with watch, asyncio.timeout(self._reconcile_s) as self._following:
-                async for batch in watch:
-                    self._apply(batch)
-        except WatchCompacted:
-            self.resyncs += 1
-        except TimeoutError:
-            return
-        finally:
-            self._following = None
+    async def _read_copy(self) -> int:
+        revision = self._watched = await self._read_all()
+        self._ready.set()
+        return revision
 
     async def _read_all(self) -> int:
         seen = self.revision
         self._reading += 1
         try:
-            result = await self._etcd.prefix(self._prefix)
+            result = await self._etcd.prefix(self._range_start)
             if result.revision < seen:
                 self._go_back()
             self._merge(result.kvs, None, result.revision)
@@ -192,7 +221,7 @@ class PrefixView(Generic[T]):
     def _apply(self, batch: WatchBatch) -> None:
         for event in batch.events:
             if event.kv.mod_revision <= self._merged:
-                continue  # the watch lags behind a range that knew this and what came after
+                continue  # the watch lags behind a range that includes this event
             if event.kind is EventKind.PUT:
                 self._set(event.kv)
             else:
@@ -202,9 +231,9 @@ class PrefixView(Generic[T]):
         self._advance(batch.revision)
 
     def _merge(self, kvs: Iterable[KeyValue], asked: Collection[bytes] | None, revision: int) -> None:
-        """Takes over what was read at `revision`; of the keys asked for (None: all), absent ones go."""
+        """Takes over what was read at `revision`. Of the keys in `asked` (None: all), absent ones are removed."""
         if revision < self._merged:
-            return  # ranges crossed: a later one was taken over, and it knew all that this one knows
+            return  # ranges crossed: a later one was already taken over, and it includes this one
         present = set()
         for kv in kvs:
             present.add(kv.key)
@@ -225,17 +254,17 @@ class PrefixView(Generic[T]):
             self._items[key] = value
         elif self._items.pop(key, None) is None:
             return
-        self._tell(key, value)
+        self._notify(key, value)
 
     def _decoded(self, kv: KeyValue) -> T | None:
         try:
             value = self._decode(kv)
         except UnreadableValue as error:
             self._unreadable[kv.key] = error
-            log.error("a stored value cannot be read: %r: %s", kv.key, error)
+            log.error("stored value unreadable: %r: %s", kv.key, error)
             return None
         if self._unreadable.pop(kv.key, None) is not None:
-            log.warning("a stored value can be read again: %r", kv.key)
+            log.warning("stored value readable again: %r", kv.key)
         return value
 
     def _remove(self, key: bytes, revision: int) -> None:
@@ -245,9 +274,9 @@ class PrefixView(Generic[T]):
         del self._revisions[key]
         self._unreadable.pop(key, None)
         if self._items.pop(key, None) is not None:
-            self._tell(key, None)
+            self._notify(key, None)
 
-    def _tell(self, key: bytes, value: T | None) -> None:
+    def _notify(self, key: bytes, value: T | None) -> None:
         for listener in tuple(self._listeners):
             listener(key, value)
 
@@ -260,13 +289,11 @@ class PrefixView(Generic[T]):
                 waiter.set_result(None)
 
     def _go_back(self) -> None:
-        """etcd lost revisions that we have seen: forget them, and end the watch that waits for more."""
-        self.resyncs += 1
+        """etcd lost revisions that this view has seen: forget them, and restart the watch."""
         self.revision = self._merged = self._watched = 0
         self._absent.clear()
         self._revisions = dict.fromkeys(self._revisions, 0)
-        if self._following is not None:
-            self._following.reschedule(asyncio.get_running_loop().time())
+        self._restart()
 
     def _read_ended(self) -> None:
         self._reading -= 1

@@ -1,16 +1,22 @@
-"""What is known of each partition's log: head and meta, each at the revision it was read. Pure.
+"""What is known of the logs that are read here: head and meta of each, at the revision that was read. Pure.
 
 Knowledge only grows: a value replaces another of its key only when its revision is higher, and "absent"
 is knowledge with a revision too. So a late watch event, a slow refresh and a resumed watch may arrive in
 any order, and no reader sees a watermark, an epoch or a log start go back.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from kafscale.storage.heads import Head, ManifestRef, Meta, Seg, decode_head, decode_meta
-from kafscale.storage.keys import TopicId
+from kafscale.storage.keys import Keyspace, TopicId
+
+PARTITIONS_MAX: Final = 20_000
+EVICTIONS_TRIED_MAX: Final = 64
+"""Least lately used partitions looked at to make room for another; those with held requests stay."""
 
 
 class PartitionKey(NamedTuple):
@@ -20,7 +26,7 @@ class PartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """A partition at some revision. Without a head nobody has claimed it yet: an empty log."""
+    """A partition at some revision. A partition without a head has never been claimed: its log is empty."""
 
     head: Head | None = None
     meta: Meta = field(default_factory=Meta)
@@ -56,8 +62,8 @@ class LogState:
 
     @property
     def torn(self) -> bool:
-        """Head and meta are watched apart, and a checkpoint writes both: while only the head's half has arrived,
-        segments are listed in neither. Such a state must not be answered from."""
+        """A checkpoint moves segments from the head to the meta in one transaction. If only the head's half is known,
+        segments are listed in neither. No answer may be made from such a state."""
         return self.tail_start > self.meta.manifest_end
 
 
@@ -83,21 +89,24 @@ class _Cell:
 
 
 class _Entry:
-    """Decoded only when somebody asks, and then only what is new: a busy partition's head changes far
-    more often than it is read, and each time by one segment."""
+    """One partition. Values are decoded only when a request needs them, and then only what is new: a busy partition's
+    head changes far more often than it is read, and each time by one segment."""
 
-    __slots__ = ("_current", "_state", "head", "meta", "read_ms", "read_revision")
+    __slots__ = ("_current", "_state", "head", "meta", "read_ms", "read_revision", "used_ms")
 
     def __init__(self) -> None:
         self.head = _Cell()
         self.meta = _Cell()
         self.read_revision = 0
         self.read_ms = 0
+        self.used_ms = 0
         self._state = EMPTY_LOG
         self._current = False
 
-    def state(self) -> LogState:
+    def state(self) -> LogState | None:
         if not self._current:
+            if not self.head.revision or not self.meta.revision:
+                return None
             head, meta = self.head.value, self.meta.value
             self._state = LogState(
                 head=None if head is None else decode_head(head, self._state.head),
@@ -114,54 +123,85 @@ Listener = Callable[[], None]
 
 
 class LogTable:
-    """All partitions that are read here, and who wants to hear of their changes."""
+    """The partitions that are held, at most `partitions_max` (more only while held requests wait for them), and the
+    listeners to their changes. Nothing is learned of a partition that is not held."""
 
-    __slots__ = ("_entries", "_listeners")
+    __slots__ = ("_entries", "_keyspace", "_listeners", "_partitions_max", "_raw_keys")
 
-    def __init__(self) -> None:
-        self._entries: dict[PartitionKey, _Entry] = {}
+    def __init__(self, keyspace: Keyspace, *, partitions_max: int = PARTITIONS_MAX) -> None:
+        self._keyspace = keyspace
+        self._partitions_max = partitions_max
+        self._entries: OrderedDict[PartitionKey, _Entry] = OrderedDict()  # the least lately used first
+        self._raw_keys: dict[bytes, tuple[PartitionKey, bool]] = {}  # of heads (True) and metas
         self._listeners: dict[PartitionKey, set[Listener]] = {}
 
-    def state(self, key: PartitionKey, *, rest_is_absent: bool) -> LogState | None:
-        """None: one of its keys is not known yet; `rest_is_absent` when such keys do not exist."""
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def hold(self, key: PartitionKey, now_ms: int) -> None:
+        """From now on the partition's changes are learned."""
         entry = self._entries.get(key)
         if entry is None:
-            return EMPTY_LOG if rest_is_absent else None
-        if not rest_is_absent and not (entry.head.revision and entry.meta.revision):
-            return None
-        return entry.state()
+            entry = self._add(key)
+        else:
+            self._entries.move_to_end(key)
+        entry.used_ms = now_ms
+
+    def state(self, key: PartitionKey) -> LogState | None:
+        """The newest knowledge; None until both values of a partition that is held have been read."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.state()
+
+    def held(self) -> list[PartitionKey]:
+        return list(self._entries)
 
     def read_revision(self, key: PartitionKey) -> int:
+        """The revision of the last linearizable read of the partition; 0: none yet."""
         entry = self._entries.get(key)
         return 0 if entry is None else entry.read_revision
 
     def read_ms(self, key: PartitionKey) -> int:
-        """When the last linearizable read of the key itself began."""
+        """When that read began."""
         entry = self._entries.get(key)
         return 0 if entry is None else entry.read_ms
 
-    def partitions(self, topic_id: TopicId) -> list[PartitionKey]:
-        return [key for key in self._entries if key.topic_id == topic_id]
+    def learn(self, raw_key: bytes, value: bytes | None, revision: int) -> None:
+        """Takes over the value of a key of etcd, if it is the head or meta of a partition that is held."""
+        found = self._raw_keys.get(raw_key)
+        if found is not None:
+            key, is_head = found
+            (self.learn_head if is_head else self.learn_meta)(key, value, revision)
 
     def learn_head(self, key: PartitionKey, value: bytes | None, revision: int) -> None:
-        entry = self._entry(key)
-        if entry.head.learn(value, revision):
+        entry = self._entries.get(key)
+        if entry is not None and entry.head.learn(value, revision):
             self._changed(key, entry)
 
     def learn_meta(self, key: PartitionKey, value: bytes | None, revision: int) -> None:
-        entry = self._entry(key)
-        if entry.meta.learn(value, revision):
+        entry = self._entries.get(key)
+        if entry is not None and entry.meta.learn(value, revision):
             self._changed(key, entry)
 
     def confirm(self, key: PartitionKey, revision: int, started_ms: int) -> None:
         """A linearizable read that began at `started_ms` saw the key as of `revision`."""
-        entry = self._entry(key)
-        entry.read_revision = max(entry.read_revision, revision)
-        entry.read_ms = max(entry.read_ms, started_ms)
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.read_revision = max(entry.read_revision, revision)
+            entry.read_ms = max(entry.read_ms, started_ms)
 
-    def forget(self, topic_id: TopicId) -> None:
-        for key in self.partitions(topic_id):
-            del self._entries[key]
+    def drop_unused(self, since_ms: int) -> None:
+        """Forgets partitions that nothing has used after `since_ms` and no held request waits for."""
+        for key, entry in tuple(self._entries.items()):
+            if entry.used_ms <= since_ms and key not in self._listeners:
+                self._forget(key)
+
+    def forget_values(self) -> None:
+        """What was learned may not be true any more. The partitions stay held."""
+        for key in self._entries:
+            used_ms = self._entries[key].used_ms
+            entry = self._entries[key] = _Entry()
+            entry.used_ms = used_ms
+            self._changed(key, entry)
 
     def listen(self, keys: Iterable[PartitionKey], listener: Listener) -> None:
         for key in keys:
@@ -175,14 +215,26 @@ class LogTable:
                 if not listeners:
                     del self._listeners[key]
 
-    def listened(self, topic_id: TopicId) -> bool:
-        return any(key.topic_id == topic_id for key in self._listeners)
+    def listened(self, key: PartitionKey) -> bool:
+        return key in self._listeners
 
-    def _entry(self, key: PartitionKey) -> _Entry:
-        entry = self._entries.get(key)
-        if entry is None:
-            entry = self._entries[key] = _Entry()
+    def _add(self, key: PartitionKey) -> _Entry:
+        for oldest in list(islice(self._entries, EVICTIONS_TRIED_MAX)):
+            if len(self._entries) < self._partitions_max:
+                break
+            if oldest in self._listeners:
+                self._entries.move_to_end(oldest)
+            else:
+                self._forget(oldest)
+        entry = self._entries[key] = _Entry()
+        self._raw_keys[self._keyspace.head(*key)] = key, True
+        self._raw_keys[self._keyspace.meta(*key)] = key, False
         return entry
+
+    def _forget(self, key: PartitionKey) -> None:
+        del self._entries[key]
+        del self._raw_keys[self._keyspace.head(*key)]
+        del self._raw_keys[self._keyspace.meta(*key)]
 
     def _changed(self, key: PartitionKey, entry: _Entry) -> None:
         entry.changed()

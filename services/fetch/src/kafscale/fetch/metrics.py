@@ -1,4 +1,4 @@
-"""What the handlers count of their answers; what else is on /metrics is read where it lives (`metrics_page.py`)."""
+"""What the handlers count of their answers. The other metrics are values of the service's parts (`server.py`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Offsets by time, and epochs' ends: questions about a log's history.
+"""Offsets by time, and the ends of leader epochs.
 
-By time means the first record, not the first batch, at or after the time: segments are passed over by their
-newest timestamp, batches by theirs, and one batch is opened, beside the event loop (`turns.py`) and only as far as
+By time means the first record, not the first batch, at or after the time: segments are skipped by their newest
+timestamp, batches by theirs, and one batch is opened, beside the event loop (`batch_thread.py`) and only as far as
 needed. A batch that cannot be opened (brokers store batches unread), or not within the limits of bytes, records and
 time, answers its first offset, which is never too late.
 """
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from kafscale.fetch.batch_thread import BatchThread, Lane, OutOfTime
 from kafscale.fetch.cache import SegmentCache
 from kafscale.fetch.locator import Locator
 from kafscale.fetch.logstate import LogState
 from kafscale.fetch.lookup import Spot
 from kafscale.fetch.reader import Reader
 from kafscale.fetch.segment_view import SegmentView
-from kafscale.fetch.turns import Lane, OutOfTime, Turns
 from kafscale.storage.heads import Seg
 from kafscale.wire.buffers import Buffer, Steps, T
 from kafscale.wire.errors import ErrorCode, WireError
@@ -32,11 +32,11 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 
 OPENED_BYTES_MAX: Final = 16 << 20
-"""That come out of one batch; producers fill batches up to a megabyte or a few."""
+"""Bytes decompressed from one batch. Producers fill batches up to one or a few megabytes."""
 OPENED_RECORDS_MAX: Final = 250_000
-"""Looked at in one batch: about a quarter of a second's work, in pieces."""
+"""Records read in one batch: about a quarter of a second of work, in pieces."""
 OPENED_WITHIN_S: Final = 5.0
-"""One batch, its turns waited for included."""
+"""For one batch, with the waits for the thread."""
 OPENED_AT_ONCE: Final = 4
 LIES_MAX: Final = 16
 """Batches of one request that took what a limit allows, or have no record as new as their header says."""
@@ -65,16 +65,16 @@ class EpochEnd:
 
 
 class OffsetFinder:
-    """Every method takes a spot whose state is as new as the question demands; raises one of ReadFailure."""
+    """Every method takes a spot whose state is new enough for the request, and raises one of ReadFailure."""
 
-    def __init__(self, reader: Reader, locator: Locator, cache: SegmentCache, turns: Turns) -> None:
+    def __init__(self, reader: Reader, locator: Locator, cache: SegmentCache, thread: BatchThread) -> None:
         self._reader = reader
         self._locator = locator
         self._cache = cache
-        self._lane = Lane(turns, at_once=OPENED_AT_ONCE)
+        self._lane = Lane(thread, at_once=OPENED_AT_ONCE)
 
     def begin(self) -> "Search":
-        """For all questions of one request."""
+        """One for each request."""
         return Search(self._lane)
 
     async def earliest(self, spot: Spot) -> Point:
@@ -189,8 +189,8 @@ class OffsetFinder:
 
 
 class Search:
-    """The batches that one request opens. What a header says of its records is believed until they are seen; when so
-    many of them lied, or took too long, no further one is opened."""
+    """The batches that one request opens. A header is trusted until its records are read. After too many headers were
+    wrong, or too many batches took too long, no further batch is opened."""
 
     __slots__ = ("_lane", "_left")
 
@@ -226,7 +226,7 @@ def end_of(starts: Sequence[tuple[int, int]], epoch: int, state: LogState) -> Ep
 
 
 async def _batches(view: SegmentView) -> AsyncIterator[int]:
-    """The starts of a segment's batches; of many tiny ones a piece at a time, so that the loop has its turns."""
+    """The starts of a segment's batches; of many tiny ones a piece at a time, so that the loop runs in between."""
     position = view.start
     while position < view.end:
         starts = list(islice(view.batches(position), HEADERS_PER_TURN))

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from kafscale.fetch.metrics import FetchMetrics
-from kafscale.fetch.metrics_page import publish
-from kafscale.fetch.service import assemble
+from kafscale.fetch.service import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.tasks import task_handler
@@ -35,12 +35,11 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
         metrics=metrics,
         shared=shared,
     )
-    publish(runtime.metrics, service)
+    _publish(runtime.metrics, service)
     watch_views(runtime.metrics, topics=runtime.topics.view)
     unsubscribe = runtime.topics.subscribe(
         lambda name, topic: metrics.topic_gone(name) if topic is None else None
     )
-    sweeper = tasks.create_task(service.heads.run())
 
     async def drain() -> None:
         service.fetch.drain()
@@ -57,4 +56,24 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
         )
     finally:
         unsubscribe()
-        sweeper.cancel()
+
+
+def _publish(page: Metrics, service: FetchService) -> None:
+    """The service's lines on /metrics. If `lost_segments_total` is above 0, an operator must look at once."""
+    handler, cache, counted, reader = service.fetch, service.cache, service.cache.counters, service.reader
+    heads, manifests = service.heads, service.manifests
+    page.watch("held_requests", lambda: handler.held_requests)
+    page.watch("cache_bytes", lambda: cache.held_bytes)
+    page.watch("cache_hits_total", lambda: counted.hits)
+    page.watch("cache_loads_total", lambda: counted.loads)
+    page.watch("cache_loaded_bytes_total", lambda: counted.loaded_bytes)
+    page.watch("cache_evictions_total", lambda: counted.evictions)
+    page.watch("cache_refusals_total", lambda: counted.refused)
+    page.watch("readaheads_total", lambda: counted.readaheads)
+    page.watch("corrupt_reads_total", lambda: counted.corrupt)
+    page.watch("lost_segments_total", lambda: reader.lost_segments)
+    page.watch("followed_topics", lambda: heads.topics_followed)
+    page.watch("followed_partitions", lambda: heads.partitions_held)
+    page.watch("metadata_refreshes_total", lambda: heads.refreshes)
+    page.watch("metadata_reads_total", lambda: heads.reads)
+    page.watch("manifest_loads_total", lambda: manifests.loads)

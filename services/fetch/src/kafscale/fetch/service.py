@@ -3,7 +3,9 @@
 import asyncio
 from dataclasses import dataclass
 
+from kafscale.fetch.batch_thread import BatchThread
 from kafscale.fetch.cache import CacheLimits, SegmentCache
+from kafscale.fetch.down_conversion import DownConverter
 from kafscale.fetch.handlers.fetch import FetchHandler, FetchLimits
 from kafscale.fetch.handlers.list_offsets import ListOffsetsHandler
 from kafscale.fetch.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
@@ -12,10 +14,8 @@ from kafscale.fetch.locator import Locator, ManifestCache
 from kafscale.fetch.lookup import Lookup
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.offsets import OffsetFinder
-from kafscale.fetch.old_formats import Teller
 from kafscale.fetch.reader import Reader, ReadLimits
 from kafscale.fetch.settings import FetchSettings
-from kafscale.fetch.turns import Turns
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.shared_cache import SharedCache
@@ -36,7 +36,7 @@ class FetchService:
     offset_for_leader_epoch: OffsetForLeaderEpochHandler
     reader: Reader
     manifests: ManifestCache
-    turns: Turns
+    batch_thread: BatchThread
 
 
 def assemble(
@@ -52,14 +52,14 @@ def assemble(
     metrics: FetchMetrics,
     shared: SharedCache | None = None,
 ) -> FetchService:
-    heads = Heads(etcd, keyspace, clock=clock, tasks=tasks, times=_times(settings))
+    heads = _heads(settings, etcd, keyspace, clock, tasks)
     cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared)
     manifests = _manifests(settings, store, tasks)
     locator = Locator(manifests)
     lookup = Lookup(topics, heads)
     reader = _reader(settings, keyspace, cache, locator, lookup)
-    turns = Turns()
-    finder = OffsetFinder(reader, locator, cache, turns)
+    thread = BatchThread()
+    finder = OffsetFinder(reader, locator, cache, thread)
     return FetchService(
         heads=heads,
         cache=cache,
@@ -71,13 +71,13 @@ def assemble(
             clock=clock,
             limits=_fetch_limits(settings),
             metrics=metrics,
-            teller=Teller(turns),
+            down_converter=DownConverter(thread),
         ),
         list_offsets=ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock),
         offset_for_leader_epoch=OffsetForLeaderEpochHandler(lookup=lookup, finder=finder),
         reader=reader,
         manifests=manifests,
-        turns=turns,
+        batch_thread=thread,
     )
 
 
@@ -90,10 +90,17 @@ def _manifests(settings: FetchSettings, store: ObjectStore, tasks: asyncio.TaskG
     )
 
 
-def _times(settings: FetchSettings) -> HeadTimes:
-    return HeadTimes(
+def _heads(
+    settings: FetchSettings, etcd: EtcdClient, keyspace: Keyspace, clock: Clock, tasks: asyncio.TaskGroup
+) -> Heads:
+    times = HeadTimes(
         refresh_timeout_ms=settings.fetch_refresh_timeout_ms, idle_ms=settings.fetch_idle_topic_ms
     )
+    heads = Heads(
+        etcd, keyspace, clock=clock, tasks=tasks, times=times, partitions_max=settings.fetch_partitions
+    )
+    tasks.create_task(heads.run(), name="heads")
+    return heads
 
 
 def _cache_limits(settings: FetchSettings) -> CacheLimits:

@@ -2,30 +2,28 @@
 · v12 flexible · v13 topic ids
 
 Answers whole batches from the one that holds the fetch offset; high watermark, last stable offset and log start are
-always the real ones; an empty record set is never null, and none passes over an offset. Up to v3 batches are told as
-message sets (`old_formats.py`), the first one whole; zstd has no place in those. From v4 on it is served as any codec,
-as Kafka does where the topic's own `compression.type` is not zstd (KIP-110).
+always the real ones; an empty record set is never null, and no answer skips an offset. Up to v3, batches are converted
+to message sets (`down_conversion.py`), the first one whole; message sets cannot hold zstd. From v4 on, zstd is served
+as any codec, as Kafka does where the topic's own `compression.type` is not zstd (KIP-110).
 Returns OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
 UNSUPPORTED_COMPRESSION_TYPE, FETCH_SESSION_ID_NOT_FOUND; NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR when etcd or
 the store cannot be read.
 Ignored: rack, replica fields, forgotten topics (no sessions are kept), last fetched epoch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.fetch.answer import PinnedAnswer
 from kafscale.fetch.cache import Lease, SegmentCache
+from kafscale.fetch.down_conversion import BATCHES_FROM, CONVERTED_BYTES_MAX, DownConverter
 from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
 from kafscale.fetch.heads import Heads, Wakeup
 from kafscale.fetch.logstate import PartitionKey
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.metrics import FetchMetrics
-from kafscale.fetch.old_formats import BATCHES_FROM, TOLD_BYTES_MAX, Teller
 from kafscale.fetch.plan import bytes_at_most
 from kafscale.fetch.reader import Ask, Reader
-from kafscale.fetch.session import NO_SESSION, session_error
 from kafscale.fetch.wait import Act, FetchWait, Offer, Step
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
@@ -39,6 +37,35 @@ READ_COMMITTED: Final = 1
 SESSIONS_FROM: Final = 7
 TOPIC_IDS_FROM: Final = 13
 UNKNOWN_OFFSET: Final = -1
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+
+
+def session_error(session_epoch: int) -> ErrorCode:
+    """NONE: serve the request in full, and answer session id 0. Versions below 7 have epoch -1.
+
+    Fetch sessions (KIP-227) are answered without keeping any. Session id 0 makes the client send full requests, so any
+    instance can serve any request. No instance gives out ids. A full request with an id (epoch 0 or -1) closes that
+    session, which needs no work. An incremental one gets an error, because a success would confirm the id.
+    """
+    if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        return ErrorCode.NONE
+    return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+class PinnedAnswer(list[Buffer]):
+    """Buffers that are views of pinned segments. The pins live as long as the list: the stream drops it once it has
+    sent the answer, and no other event says so."""
+
+    def __init__(self, buffers: Iterable[Buffer], lease: Lease) -> None:
+        super().__init__(buffers)
+        self._lease = lease
+
+    def __del__(self) -> None:
+        # The views go first: a segment must not be released while this list still refers to it.
+        self.clear()
+        self._lease.release()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +87,7 @@ class FetchHandler:
         clock: Clock,
         limits: FetchLimits,
         metrics: FetchMetrics,
-        teller: Teller,
+        down_converter: DownConverter,
     ) -> None:
         self._lookup = lookup
         self._heads = heads
@@ -69,7 +96,7 @@ class FetchHandler:
         self._clock = clock
         self._limits = limits
         self._metrics = metrics
-        self._teller = teller
+        self._down_converter = down_converter
         self._held: set[Wakeup] = set()
         self._draining = False
 
@@ -91,7 +118,7 @@ class FetchHandler:
             if error is not ErrorCode.NONE:
                 return answered(request, api.FetchResponse(error_code=error), api.encode_response)
         if version < BATCHES_FROM:
-            message.max_bytes = min(message.max_bytes, TOLD_BYTES_MAX)
+            message.max_bytes = min(message.max_bytes, CONVERTED_BYTES_MAX)
         asks = _asks(message, version)
         if request.span is not None:
             request.span.set("kafka.partitions", len(asks))
@@ -99,7 +126,7 @@ class FetchHandler:
         try:
             throttle_ms = await self._until_ready(asks, message, request, lease)
             if version < BATCHES_FROM:
-                await self._teller.tell(asks, version, message.max_bytes)
+                await self._down_converter.convert(asks, version, message.max_bytes)
             response = _response(message, asks, throttle_ms)
             answer = PinnedAnswer(api.encode_response(response, version), lease)
         except BaseException:

@@ -108,7 +108,9 @@ class ListOffsetsHandler:
                 return await self._finder.before(spot, part.timestamp, count, wall_ms=wall_ms)
             return await self._one_point(spot, part.timestamp, isolation_level == READ_COMMITTED, search)
         except ReadFailure as failure:
-            log.warning("offsets_not_found", topic=spot.wanted, partition=spot.partition, reason=str(failure))
+            log.warning(
+                "offset lookup failed", topic=spot.wanted, partition=spot.partition, reason=str(failure)
+            )
             spot.error = code_for(failure, Asked.OFFSETS)
             return NOWHERE
 

@@ -55,7 +55,7 @@ class OffsetForLeaderEpochHandler:
             return await self._finder.epoch_end(spot, epoch)
         except ReadFailure as failure:
             log.warning(
-                "epoch_end_not_found", topic=spot.wanted, partition=spot.partition, reason=str(failure)
+                "epoch end lookup failed", topic=spot.wanted, partition=spot.partition, reason=str(failure)
             )
             spot.error = code_for(failure, Asked.OFFSETS)
             return UNDEFINED

@@ -1,11 +1,11 @@
-"""Fetch 0-3: what is stored as batches is told as message sets, and ListOffsets 0 as lists."""
+"""Fetch 0-3: batches are converted to message sets, and ListOffsets 0 as lists."""
 
 import asyncio
 import threading
 from dataclasses import replace
 
 import pytest
-from kafscale.fetch import old_formats
+from kafscale.fetch import down_conversion
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
@@ -38,7 +38,7 @@ def log(etcd: EtcdClient, keyspace: Keyspace, store: FaultyStore, topic: Topic) 
     return LogBuilder(etcd, keyspace, store, topic)
 
 
-def told(answer: FetchResponsePartition) -> list[tuple[int, int, bytes | None]]:
+def converted(answer: FetchResponsePartition) -> list[tuple[int, int, bytes | None]]:
     assert answer.error_code == ErrorCode.NONE
     message_set = bytes(answer.records)
     return [(r.offset, r.timestamp, r.value) for r in messages_in(message_set)] if message_set else []
@@ -50,7 +50,7 @@ def at(*timestamps: int) -> list[Record]:
 
 @pytest.mark.parametrize("version", range(4))
 @pytest.mark.parametrize("codec", OLD_CODECS)
-async def test_old_versions_are_told_message_sets_of_their_magic(
+async def test_old_versions_get_message_sets_of_their_magic(
     etcd, keyspace, store, topic, log, serve, version: int, codec: Codec
 ) -> None:
     await log.append(at(100, 110), at(120), codec=codec)
@@ -59,9 +59,11 @@ async def test_old_versions_are_told_message_sets_of_their_magic(
         answer = await client.fetch(topic, 0, version=version)
         assert bytes(answer.records)[16] == (1 if version >= 2 else 0)
         times = [100, 110, 120, 130] if version >= 2 else [-1] * 4
-        assert told(answer) == list(zip(range(4), times, (b"v100", b"v110", b"v120", b"v130"), strict=True))
+        assert converted(answer) == list(
+            zip(range(4), times, (b"v100", b"v110", b"v120", b"v130"), strict=True)
+        )
         assert answer.high_watermark == 4
-        from_the_middle = told(await client.fetch(topic, 1, version=version))
+        from_the_middle = converted(await client.fetch(topic, 1, version=version))
         assert [offset for offset, _, _ in from_the_middle] == list(range(codec is Codec.NONE, 4))
         assert bytes((await client.fetch(topic, 4, version=version)).records) == b""
         assert bytes((await client.fetch(topic, 0, version=4)).records) == log.expected(0)
@@ -80,7 +82,7 @@ async def test_every_partition_gets_its_first_batch_whole(
     async with serve(etcd, keyspace, store) as client:
         call = client.start_fetch(topic, 0, 0, version=version, partition_max_bytes=limit)
         parts = (await call.fetched()).responses[0].partitions
-        assert [len(told(part)) for part in parts] == [20, 20]
+        assert [len(converted(part)) for part in parts] == [20, 20]
         assert all(len(bytes(part.records)) > limit for part in parts)
 
 
@@ -91,10 +93,10 @@ async def test_an_answer_is_bounded_by_its_limit_and_one_batch(
     for each in (log, other):
         await each.append(*([records(10)] * 5))
     one = len(log.expected(0)) // 5
-    monkeypatch.setattr("kafscale.fetch.handlers.fetch.TOLD_BYTES_MAX", one)
+    monkeypatch.setattr("kafscale.fetch.handlers.fetch.CONVERTED_BYTES_MAX", one)
     async with serve(etcd, keyspace, store) as client:
         parts = (await client.start_fetch(topic, 0, 0, version=0).fetched()).responses[0].partitions
-        assert [len(told(part)) for part in parts] == [10, 0]
+        assert [len(converted(part)) for part in parts] == [10, 0]
 
 
 class Large:
@@ -112,14 +114,14 @@ class Large:
 
 @pytest.fixture
 def large(monkeypatch) -> Large:
-    """A batch of more than one record is large; telling it goes on until `free` is set."""
-    monkeypatch.setattr(old_formats, "ORDINARY_RECORDS", 1)
+    """A batch of more than one record is large; its conversion goes on until `free` is set."""
+    monkeypatch.setattr(down_conversion, "ORDINARY_RECORDS", 1)
     large = Large()
-    monkeypatch.setattr(old_formats, "message_sets_of", large.message_sets_of)
+    monkeypatch.setattr(down_conversion, "message_sets_of", large.message_sets_of)
     return large
 
 
-async def test_large_batches_are_told_one_at_a_time_and_ordinary_readers_pass_them(
+async def test_large_batches_are_converted_one_at_a_time_and_ordinary_readers_pass_them(
     etcd, keyspace, store, topic, log, serve, until, large
 ) -> None:
     await log.append(at(1, 2, 3))
@@ -131,21 +133,21 @@ async def test_large_batches_are_told_one_at_a_time_and_ordinary_readers_pass_th
         stays = [client.start_fetch(topic, 0, version=1) for _ in range(2)]
         for _ in range(3):
             _, ordinary = (await client.start_fetch(topic, 3, 0, version=1).fetched()).responses[0].partitions
-            assert len(told(ordinary)) == 1
+            assert len(converted(ordinary)) == 1
         assert large.begun == 1
         leaves.cancel()
         await until(lambda: large.begun == 2)
         large.free.set()
         for call in stays:
             (answer,) = (await call.fetched()).responses[0].partitions
-            assert len(told(answer)) == 3
+            assert len(converted(answer)) == 3
         assert large.begun == 3
 
 
 async def test_a_reader_that_waits_too_long_behind_large_batches_gets_a_retriable_error(
     etcd, keyspace, store, topic, log, serve, until, large, monkeypatch
 ) -> None:
-    monkeypatch.setattr(old_formats, "LARGE_WAIT_S", 0.2)
+    monkeypatch.setattr(down_conversion, "LARGE_WAIT_S", 0.2)
     await log.append(at(1, 2, 3))
     async with serve(etcd, keyspace, store) as client, asyncio.timeout(60):
         answers = [client.start_fetch(topic, 0, version=1) for _ in range(2)]
@@ -153,15 +155,17 @@ async def test_a_reader_that_waits_too_long_behind_large_batches_gets_a_retriabl
             (answer,) = (await call.fetched()).responses[0].partitions
             assert (answer.error_code, bytes(answer.records)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
         large.free.set()
-        assert len(told(await client.fetch(topic, 0, version=1))) == 3
+        assert len(converted(await client.fetch(topic, 0, version=1))) == 3
 
 
-async def test_zstd_is_refused_to_who_cannot_be_told_it(etcd, keyspace, store, topic, log, serve) -> None:
+async def test_zstd_is_refused_where_message_sets_cannot_hold_it(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
     await log.append(at(1))
     await log.append(at(2), codec=Codec.ZSTD)
     async with serve(etcd, keyspace, store) as client:
         for version in range(4):
-            assert len(told(await client.fetch(topic, 0, version=version))) == 1
+            assert len(converted(await client.fetch(topic, 0, version=version))) == 1
             refused = await client.fetch(topic, 1, version=version)
             assert refused.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             assert bytes(refused.records) == b""
@@ -177,7 +181,7 @@ async def test_a_batch_that_cannot_be_opened_is_an_error_of_its_partition(
     async with serve(etcd, keyspace, store) as client:
         first, second = (await client.start_fetch(topic, 0, 0, version=2).fetched()).responses[0].partitions
         assert first.error_code == ErrorCode.CORRUPT_MESSAGE
-        assert len(told(second)) == 1
+        assert len(converted(second)) == 1
 
 
 async def test_offsets_before_a_time_are_the_starts_of_segments_newest_first(

@@ -1,28 +1,30 @@
-"""Fetch 0-3: what was read is told as message sets, magic 0 up to v1 and magic 1 from v2 on.
+"""Fetch 0-3: converts batches to message sets, magic 0 up to v1 and magic 1 from v2 on.
 
-Telling opens every record, so it is done beside the event loop, in turns (`turns.py`). There are two lanes. In the
-ordinary one a batch may hold ORDINARY_BYTES and an answer ORDINARY_RECORDS; what holds more is told in the large lane,
-one batch at a time in the process. So a batch that holds a thousand times its own size delays only others of its kind,
-which wait LARGE_WAIT_S at most and are then answered NOT_LEADER_OR_FOLLOWER; ordinary readers wait for pieces of it
-and never for the whole. An ordinary request waits ORDINARY_WAIT_S for its turn, if its client waits so long.
-An answer of these versions holds at most TOLD_BYTES_MAX, except that of each partition that is told the first batch
-goes whole (see `message_sets_of`): told, a batch may be many times as large as stored, and a reader must get on. These
-versions have no isolation level: they read what is not committed too, as they do from Kafka.
+The conversion opens every record, so it runs beside the event loop (`batch_thread.py`). There are two lanes. In the
+ordinary one a batch may hold ORDINARY_BYTES and an answer ORDINARY_RECORDS. What holds more is converted in the large
+lane, one batch at a time in the process. So a batch that holds a thousand times its own size delays only others of its
+kind, which wait LARGE_WAIT_S at most and are then answered NOT_LEADER_OR_FOLLOWER. Ordinary readers wait for pieces of
+it and never for the whole. An ordinary request waits at most ORDINARY_WAIT_S, if its client waits so long.
+
+An answer of these versions holds at most CONVERTED_BYTES_MAX. The first batch of each partition is the exception:
+it is answered whole (see `message_sets_of`), although it may be many times as large as stored, because a reader must
+make progress.
+These versions have no isolation level: they also read what is not committed, as they do from Kafka.
 """
 
 import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from kafscale.fetch.batch_thread import BatchThread, Lane, OutOfTime
 from kafscale.fetch.plan import Cut, ResponseLimit
 from kafscale.fetch.reader import NOTHING, Ask
-from kafscale.fetch.turns import Lane, OutOfTime, Turns
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.message_sets import message_sets_of
 
 BATCHES_FROM: Final = 4
 MAGIC_1_FROM: Final = 2
-TOLD_BYTES_MAX: Final = 16 << 20
+CONVERTED_BYTES_MAX: Final = 16 << 20
 """Converted bytes are copies, which no cache counts."""
 ORDINARY_BYTES: Final = 4 << 20
 ORDINARY_RECORDS: Final = 50_000
@@ -31,15 +33,15 @@ ORDINARY_WAIT_S: Final = 300.0
 LARGE_WAIT_S: Final = 20.0
 
 
-class Teller:
-    """See the module's law."""
+class DownConverter:
+    """The lanes of the module's law."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._ordinary = Lane(turns, at_once=ORDINARY_AT_ONCE)
-        self._large = Lane(turns, at_once=1)
+    def __init__(self, thread: BatchThread) -> None:
+        self._ordinary = Lane(thread, at_once=ORDINARY_AT_ONCE)
+        self._large = Lane(thread, at_once=1)
 
-    async def tell(self, asks: Sequence[Ask], version: int, max_bytes: int) -> None:
-        """Replaces the cut of each ask; what cannot be told is in its spot's error."""
+    async def convert(self, asks: Sequence[Ask], version: int, max_bytes: int) -> None:
+        """Replaces the cut of each ask; a failure is in its spot's error."""
         magic = 1 if version >= MAGIC_1_FROM else 0
         left = ResponseLimit(max_bytes)
         for ask in asks:
@@ -48,15 +50,15 @@ class Teller:
             if left.exhausted:
                 ask.cut = NOTHING
                 continue
-            await self._tell_one(ask, magic, left.allow(ask.max_bytes))
+            await self._convert_one(ask, magic, left.allow(ask.max_bytes))
             left.take(ask.cut.size)
 
-    async def _tell_one(self, ask: Ask, magic: int, bytes_max: int) -> None:
+    async def _convert_one(self, ask: Ask, magic: int, bytes_max: int) -> None:
         cut, ask.cut = ask.cut, NOTHING
         try:
             sets = await self._sets(cut, magic, ask.offset, bytes_max)
-        except WireError as untold:
-            ask.spot.error = untold.code
+        except WireError as refused:
+            ask.spot.error = refused.code
             return
         except OutOfTime:
             ask.spot.error = ErrorCode.NOT_LEADER_OR_FOLLOWER  # old clients know this code and ask again

@@ -1,10 +1,10 @@
-"""Opening batches beside the event loop: in one thread, in pieces, each piece of work in its turn.
+"""Opens record batches beside the event loop: in one thread, a piece of work at a time.
 
-A thread that runs Python keeps the loop from running as much as the loop itself would, and what a batch holds is
-known only when it was opened: a few kilobytes may hold millions of records. So work on records is a generator that
-stops often (`Steps`); a piece of it runs for PIECE_S or one step, whichever is longer, then the loop has its turn, and
-then the work that waits longest has the thread. A lane bounds how many are under way at a time, as each holds what it
-has opened in memory, and how long one may take in all, its waiting included.
+A thread that runs Python blocks the loop as much as the loop itself would. What a batch holds is known only after it
+was opened: a few kilobytes may hold millions of records. So work on records is a generator that stops often (`Steps`).
+A piece of it runs for PIECE_S or one step, whichever is longer. Then the loop runs, and then the work that has waited
+longest. A lane limits how much work is under way at a time, as each holds in memory what it has opened, and how long
+one work may take in all, with its wait.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ PIECE_S: Final = 0.003
 
 
 class OutOfTime(Exception):
-    """The work was not done by its deadline: it was too much, or too many others had their turns."""
+    """The work was not done by its deadline: it was too much, or others used the thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +29,22 @@ class _Done(Generic[T]):
     value: T
 
 
-class Turns:
-    """The thread, for one event loop."""
+class BatchThread:
+    """One thread, for one event loop."""
 
     def __init__(self, *, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._turn = asyncio.Lock()  # first come, first served
         self._now_s = now_s
         self.pieces = 0
 
     async def finish(self, work: Steps[T]) -> T:
-        """What the work comes to; raises what it raises. A cancelled caller leaves at most one piece to be done."""
+        """Returns the work's result; raises what it raises. A cancelled caller leaves at most one piece to be done."""
         loop = asyncio.get_running_loop()
         while True:
             async with self._turn:
                 self.pieces += 1
-                done = await loop.run_in_executor(self._thread, self._piece, work)
+                done = await loop.run_in_executor(self._executor, self._piece, work)
             if done is not None:
                 return done.value
 
@@ -60,16 +60,16 @@ class Turns:
 
 
 class Lane:
-    """Work of one kind: `at_once` of it have turns, the rest waits in line."""
+    """Work of one kind: at most `at_once` under way, the rest waits in line."""
 
-    def __init__(self, turns: Turns, *, at_once: int) -> None:
-        self._turns = turns
+    def __init__(self, thread: BatchThread, *, at_once: int) -> None:
+        self._thread = thread
         self._places = asyncio.Semaphore(at_once)
 
     async def finish(self, work: Steps[T], *, until_s: float) -> T:
         """Raises OutOfTime at `until_s` of the loop's clock, and what the work raises."""
         try:
             async with asyncio.timeout_at(until_s), self._places:
-                return await self._turns.finish(work)
+                return await self._thread.finish(work)
         except TimeoutError:
             raise OutOfTime from None

@@ -1,11 +1,11 @@
-"""Work on records in turns: a long one delays nobody by more than a piece, and what is under way is bounded."""
+"""Work on records beside the event loop: a long one delays others by a piece at most, and a lane has a limit."""
 
 import asyncio
 import itertools
 import threading
 
 import pytest
-from kafscale.fetch.turns import PIECE_S, Lane, OutOfTime, Turns
+from kafscale.fetch.batch_thread import PIECE_S, BatchThread, Lane, OutOfTime
 from kafscale.wire.buffers import Steps
 
 SOON_S = 0.05
@@ -13,10 +13,10 @@ LATER_S = 60.0
 
 
 @pytest.fixture
-def turns() -> Turns:
+def thread() -> BatchThread:
     """Every step takes a whole piece's time."""
     ticks = itertools.count()
-    return Turns(now_s=lambda: next(ticks) * PIECE_S)
+    return BatchThread(now_s=lambda: next(ticks) * PIECE_S)
 
 
 def counting(steps: int, done: list[int]) -> Steps[int]:
@@ -36,22 +36,22 @@ def later() -> float:
     return asyncio.get_running_loop().time() + LATER_S
 
 
-async def test_a_short_work_ends_while_a_long_one_goes_on(turns: Turns) -> None:
+async def test_a_short_work_ends_while_a_long_one_goes_on(thread: BatchThread) -> None:
     done: list[int] = []
-    long = asyncio.create_task(turns.finish(counting(1_000, done)))
+    long = asyncio.create_task(thread.finish(counting(1_000, done)))
     while not done:
         await asyncio.sleep(0)
-    assert await turns.finish(counting(3, done)) == 3
+    assert await thread.finish(counting(3, done)) == 3
     assert not long.done()
     last = len(done) - 1 - done[::-1].index(3)
     assert done[:last].count(1_000) < 12, "it waited for more than a piece of the other at each of its own"
     assert await long == 1_000
 
 
-async def test_the_loop_has_its_turn_between_pieces(turns: Turns) -> None:
+async def test_the_loop_has_its_turn_between_pieces(thread: BatchThread) -> None:
     done: list[int] = []
     seen: list[int] = []
-    work = asyncio.create_task(turns.finish(counting(50, done)))
+    work = asyncio.create_task(thread.finish(counting(50, done)))
     while not work.done():
         seen.append(len(done))
         await asyncio.sleep(0)
@@ -59,16 +59,16 @@ async def test_the_loop_has_its_turn_between_pieces(turns: Turns) -> None:
 
 
 async def test_many_quick_steps_are_one_piece() -> None:
-    turns = Turns(now_s=lambda: 0.0)
-    assert await turns.finish(counting(1_000, [])) == 1_000
-    assert turns.pieces == 1
+    thread = BatchThread(now_s=lambda: 0.0)
+    assert await thread.finish(counting(1_000, [])) == 1_000
+    assert thread.pieces == 1
 
 
-async def test_a_lane_has_so_many_under_way_and_the_rest_in_line(turns: Turns) -> None:
+async def test_a_lane_has_so_many_under_way_and_the_rest_in_line(thread: BatchThread) -> None:
     begun: list[int] = []
-    lane = Lane(turns, at_once=2)
+    lane = Lane(thread, at_once=2)
     tasks = [asyncio.create_task(lane.finish(endless(begun), until_s=later())) for _ in range(5)]
-    other = Lane(turns, at_once=1)
+    other = Lane(thread, at_once=1)
     assert await other.finish(counting(20, []), until_s=later()) == 20
     assert len(begun) == 2
     tasks[0].cancel()
@@ -79,8 +79,8 @@ async def test_a_lane_has_so_many_under_way_and_the_rest_in_line(turns: Turns) -
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_work_has_a_deadline_in_line_and_under_way(turns: Turns) -> None:
-    lane = Lane(turns, at_once=1)
+async def test_work_has_a_deadline_in_line_and_under_way(thread: BatchThread) -> None:
+    lane = Lane(thread, at_once=1)
     soon = asyncio.get_running_loop().time() + SOON_S
     ends = await asyncio.gather(
         *(lane.finish(endless([]), until_s=soon) for _ in range(2)), return_exceptions=True
@@ -89,7 +89,7 @@ async def test_work_has_a_deadline_in_line_and_under_way(turns: Turns) -> None:
     assert await lane.finish(counting(3, []), until_s=later()) == 3
 
 
-async def test_a_step_that_is_long_outlives_its_client_and_nothing_else(turns: Turns) -> None:
+async def test_a_step_that_is_long_outlives_its_client_and_nothing_else(thread: BatchThread) -> None:
     begun, free = threading.Event(), threading.Event()
 
     def long() -> Steps[None]:
@@ -97,20 +97,20 @@ async def test_a_step_that_is_long_outlives_its_client_and_nothing_else(turns: T
         assert free.wait(LATER_S)
         yield
 
-    leaves = asyncio.create_task(turns.finish(long()))
+    leaves = asyncio.create_task(thread.finish(long()))
     await asyncio.to_thread(begun.wait, LATER_S)
     leaves.cancel()
-    next_one = asyncio.create_task(turns.finish(counting(3, [])))
+    next_one = asyncio.create_task(thread.finish(counting(3, [])))
     await asyncio.sleep(0)
     free.set()
     assert await next_one == 3
 
 
-async def test_what_the_work_raises_is_raised(turns: Turns) -> None:
+async def test_what_the_work_raises_is_raised(thread: BatchThread) -> None:
     def fails() -> Steps[None]:
         yield
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await turns.finish(fails())
-    assert await turns.finish(counting(1, [])) == 1
+        await thread.finish(fails())
+    assert await thread.finish(counting(1, [])) == 1
