@@ -8,10 +8,10 @@ it is told through `call`, and must let go of everything it still has open at a 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from kafscale.frontdoor.answer_memory import UnsentAnswers
 from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request, Slot
-from kafscale.frontdoor.outlets import Outlet
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer
@@ -71,16 +71,18 @@ class Caller:
         "fetch_turn",
         "gone",
         "listener",
-        "outlet",
+        "unsent",
         "peer",
         "principal",
     )
 
-    def __init__(self, *, connection_id: int, listener: str, peer: str, outlet: Outlet | None = None) -> None:
+    def __init__(
+        self, *, connection_id: int, listener: str, peer: str, unsent: UnsentAnswers | None = None
+    ) -> None:
         self.connection_id = connection_id
         self.listener = listener
         self.peer = peer
-        self.outlet = outlet or Outlet()
+        self.unsent = unsent or UnsentAnswers()
         self.fetch_turn: FetchTurn | None = None
         self.principal = "User:ANONYMOUS"
         self.controls: dict[Backend, Channel] = {}

@@ -2,7 +2,7 @@
 
 Laws: every request gets a deadline when it arrives, and a sweep ends those that passed it. Answers of one
 turn of the event loop leave in one write per connection. Requests and answers have half of the memory each; who
-may be read, and who must go when it is full, is said by memory.py and outlets.py. What clients do wrong is
+may be read, and who must go when it is full, is said by memory.py and answer_memory.py. What clients do wrong is
 logged once in a while, however often they do it.
 """
 
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import structlog
+from kafscale.frontdoor.answer_memory import UnsentAnswers
 from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
+from kafscale.frontdoor.connection_limits import ConnectionLimits
 from kafscale.frontdoor.exchange import Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
+from kafscale.frontdoor.frame_timeouts import FrameTimeouts
 from kafscale.frontdoor.memory import Holder, RequestMemory, Tide
 from kafscale.frontdoor.metrics import FrontdoorMetrics
-from kafscale.frontdoor.outlets import Outlet
-from kafscale.frontdoor.pace import PaceLimits
-from kafscale.frontdoor.places import Places
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.runtime.budget import MemoryBudget
@@ -112,10 +112,12 @@ class Gateway:
         self._dirty: list[Client] = []
         self._turns = turns
         self._answers = turns.memory
-        self._places: Places[Client] = Places(bounds.connections_max, bounds.address_connections_max)
+        self._connection_limits: ConnectionLimits[Client] = ConnectionLimits(
+            bounds.connections_max, bounds.address_connections_max
+        )
         self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
         self.bounds = bounds
-        self.pace = PaceLimits(frame_ms_max=bounds.idle_ms_max)
+        self.frame_timeouts = FrameTimeouts(frame_ms_max=bounds.idle_ms_max)
         self.clock = clock
         self.metrics = metrics
         self.complaints = Complaints(clock)
@@ -132,7 +134,7 @@ class Gateway:
         if self.draining:
             self.metrics.hung_up.labels("too_many").inc()
             return None
-        entered, displaced = self._places.enter(connection, address)
+        entered, displaced = self._connection_limits.enter(connection, address)
         if displaced is not None:
             displaced.cut_off("no place left for a connection without a request", "displaced")
         if not entered:
@@ -146,11 +148,11 @@ class Gateway:
 
     def has_asked(self, connection: Client) -> None:
         """Its first whole request is here: its place is its own."""
-        self._places.settled(connection)
+        self._connection_limits.settled(connection)
 
     def leave(self, connection: Client, caller: Caller) -> None:
         self.connections.discard(connection)
-        self._places.leave(connection)
+        self._connection_limits.leave(connection)
         self._turns.left(caller)
         self.metrics.connections.set(len(self.connections))
         self._left(caller)
@@ -235,7 +237,7 @@ class Gateway:
         """What waits for a connection's client now."""
         now_ms = self.clock.now_ms()
         self._answers.update(
-            caller.outlet, unsent_bytes=unsent_bytes, buffered_bytes=buffered_bytes, now_ms=now_ms
+            caller.unsent, unsent_bytes=unsent_bytes, buffered_bytes=buffered_bytes, now_ms=now_ms
         )
         for victim in self._answers.victims(now_ms):
             victim.end()
@@ -261,10 +263,10 @@ class Gateway:
     def next_fetch(self, caller: Caller) -> None:
         self._turns.taken(caller)
 
-    def let_go(self, holder: Holder, outlet: Outlet) -> None:
+    def let_go(self, holder: Holder, unsent: UnsentAnswers) -> None:
         """The connection has ended, and everything that it held with it."""
         self.requests.leave(holder)
-        self._answers.leave(outlet)
+        self._answers.leave(unsent)
         self._sync()
 
     def _sync(self) -> None:

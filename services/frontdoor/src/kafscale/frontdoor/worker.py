@@ -18,7 +18,7 @@ import structlog
 import uvloop
 from kafscale.frontdoor.assembly import Means, connect_streams
 from kafscale.frontdoor.revisions import AckedRevision, open_page
-from kafscale.frontdoor.server import ROLE, Door, Service
+from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
@@ -129,9 +129,9 @@ class Worker:
         finally:
             await service.close()
 
-    def _doors(self) -> list[Door]:
+    def _doors(self) -> list[BoundListener]:
         return [
-            Door(name=name, host=host, socket=socket.socket(fileno=descriptor))
+            BoundListener(name=name, host=host, socket=socket.socket(fileno=descriptor))
             for name, host, descriptor in self._plan.sockets
         ]
 

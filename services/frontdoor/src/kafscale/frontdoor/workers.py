@@ -9,15 +9,19 @@ is told to stop has the drain's time for it, then it is killed.
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 import structlog
 from kafscale.frontdoor.revisions import make_page
+from kafscale.frontdoor.server import BoundListener
+from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.worker import METRICS, PLAN_VARIABLE, READY, Plan
 from kafscale.runtime.backoff import Backoff
 from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.process import Runtime, ServiceParts
 
 log = structlog.get_logger("kafscale.frontdoor.workers")
 
@@ -152,3 +156,26 @@ class Workers:
     async def close(self) -> None:
         await self.stop(KILL_AFTER_S)
         os.close(self._page)
+
+
+@asynccontextmanager
+async def build_workers(
+    runtime: Runtime[FrontdoorSettings], *, doors: Sequence[Sequence[BoundListener]], argv: Sequence[str]
+) -> AsyncIterator[ServiceParts]:
+    workers = Workers(
+        instance=runtime.registration.instance.id,
+        sockets=[[(door.name, door.host, door.socket.fileno()) for door in own] for own in doors],
+        argv=argv,
+        metrics=runtime.metrics,
+    )
+
+    async def before_ready() -> None:
+        await workers.start(runtime.task_group)
+
+    async def drain() -> None:
+        await workers.stop(runtime.settings.drain_timeout_ms / 1000 + KILL_AFTER_S)
+
+    try:
+        yield ServiceParts(before_ready=before_ready, drain=drain, worker_metrics=workers.expositions)
+    finally:
+        await workers.close()

@@ -14,7 +14,7 @@ import structlog
 from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd.client import EtcdError
 
-log = structlog.get_logger("kafscale.frontdoor.lookups")
+log = structlog.get_logger("kafscale.frontdoor.topic_lookups")
 
 PAUSE_MS: Final = 50
 TIMEOUT_S: Final = 1.0

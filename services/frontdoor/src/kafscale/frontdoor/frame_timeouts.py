@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaceLimits:
+class FrameTimeouts:
     frame_ms_max: int = 600_000
     quiet_ms_max: int = 60_000
     pressed_quiet_ms_max: int = 10_000
@@ -17,7 +17,7 @@ class PaceLimits:
     bytes_per_s_min: int = 32 << 10
 
 
-class FramePace:
+class FrameTimer:
     """Of one connection: the frame that is under way, if there is one."""
 
     __slots__ = ("_began_ms", "_first_ms", "_quiet_from_ms", "_unread_from_ms")
@@ -47,7 +47,7 @@ class FramePace:
             self._began_ms += unread_ms
             self._quiet_from_ms = min(now_ms, self._quiet_from_ms + unread_ms)
 
-    def wrong(self, limits: PaceLimits, now_ms: int, *, arrived_bytes: int, pressed: bool) -> str | None:
+    def wrong(self, limits: FrameTimeouts, now_ms: int, *, arrived_bytes: int, pressed: bool) -> str | None:
         """Why the connection must close; None while the frame is in time."""
         if self._first_ms is None:
             return None

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 C = TypeVar("C", bound=Hashable)
 
 
-class Places(Generic[C]):
+class ConnectionLimits(Generic[C]):
     def __init__(self, connections_max: int, address_max: int) -> None:
         self._connections_max = connections_max
         self._address_max = address_max
