@@ -1,11 +1,11 @@
 """The memory that answers take until their clients have taken them. Pure.
 
-Laws: every answer counts, from its arrival here until the socket has taken it; of a large Fetch answer the room
-is reserved before it is asked for, and what finds no room is asked for in a small size, so that nobody waits for
-those who do not read. Other answers that come in several parts of a stream (1 MiB each) have room reserved for each
-part before it is kept (`take`); one that finds none is thrown away, and its client asks again. When answers fill the
-memory, the connections that have taken nothing for longest are closed. Who takes nothing for `STUCK_MS` while bytes
-wait in its socket is closed in any case.
+Laws: every answer counts, from its arrival here until the socket has taken it. The front door reserves room for a
+large Fetch answer before it sends the request; without room it requests a small size, so that no client waits for
+clients that do not read. For other answers that arrive in several parts of a stream (1 MiB each), it reserves room for
+each part before it keeps it (`take`); without room it drops the answer, and the client retries. When answers fill the
+memory, the connections that have taken nothing for longest are closed. A connection that takes nothing for `STUCK_MS`
+while bytes wait in its socket is closed in any case.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ RESERVED_SHARE: Final = 0.75
 LARGEST_SHARE: Final = 0.25
 FRESH_MS: Final = 1_000
 OVERRUN: Final = 1.25
-"""Past that it helps a connection nothing that it has just taken something."""
+"""Above this share, a connection is closed even if it has just taken something."""
 
 
 def nobody() -> None:
-    """Who is called when the connection has ended."""
+    """In place of a callback, when the connection has ended."""
 
 
 class UnsentAnswers:
@@ -113,7 +113,7 @@ class AnswerMemory:
         self.update(unsent, unsent_bytes=0, buffered_bytes=0, now_ms=unsent.moved_ms)
 
     def victims(self, now_ms: int, wanted_bytes: int = 0) -> list[UnsentAnswers]:
-        """Who must go because answers have filled the memory, or leave less than is wanted; usually nobody."""
+        """The connections to close because answers fill the memory, or leave less than is wanted; usually none."""
         excess_bytes = self.used_bytes + wanted_bytes - self.bytes_max
         if excess_bytes <= 0:
             return []

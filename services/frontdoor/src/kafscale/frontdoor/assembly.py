@@ -37,7 +37,7 @@ ROLES: Final = (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR, Backend.ADM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """What is known of the cluster, each kept true by a task of its own."""
+    """The watched copies of the cluster's state; each has its own task."""
 
     topics: TopicsView
     owners: Owners

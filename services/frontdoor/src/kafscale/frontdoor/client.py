@@ -1,7 +1,7 @@
 """The socket of one client: the shell around the connection machine. Decides nothing about Kafka.
 
-It reads only while the machine and the memory budget allow it, writes what the machine gives, and when the
-client has gone it tells every exchange that is still open.
+It reads only while the machine and the memory budget allow it, and writes what the machine returns. When the client
+has left, it abandons every exchange that is still open.
 """
 
 import asyncio
@@ -81,8 +81,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._gateway.requests.next_frame(self._holder)
 
     def eof_received(self) -> bool:
-        """The client sends no more. It may have left or only closed its half, which look the same from here:
-        what it has asked is still answered if that is soon, and then given up."""
+        """The client sends no more. It may have left or only closed its half; the two look the same here.
+        Its open requests are answered for a short time and then given up."""
         self._ending = True
         self._eof_ms = self._gateway.clock.now_ms()
         self._settle()
@@ -144,7 +144,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._gateway.has_answers(self)
 
     def flush(self) -> None:
-        """Sends what is ready and takes up what had to wait."""
+        """Sends the answers that are ready, and resumes requests that had to wait."""
         self._flush_asked = False
         if self._transport is None or self._closing_ms is not None:
             return
@@ -222,7 +222,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # ---- the end
 
     def hang_up(self, reason: str) -> None:
-        """The client cannot be answered: it is told so by the end of the connection."""
+        """There is no answer that the client could read, so the connection is closed."""
         self._complain("request without an answer", "bad_request", reason=reason)
 
     def _complain(self, kind: str, label: str, *, send: bool = True, **fields: object) -> None:
@@ -235,7 +235,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._close(send=send)
 
     def cut_off(self, kind: str, label: str) -> None:
-        """Like a complaint, and nothing more is sent: what it holds is free at once."""
+        """Closes without sending anything more, so its memory is free at once."""
         transport = self._transport
         self._complain(kind, label, send=False)
         if transport is not None:

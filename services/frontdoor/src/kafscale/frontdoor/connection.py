@@ -1,8 +1,8 @@
 """One client connection, without its socket: bytes in, requests out; answers in, bytes out in request order.
 
-Laws: what comes out does not depend on how the bytes were cut. A frame's size is judged before a byte is
-allocated for it, and memory grows with what has arrived, not with what was promised: a frame never holds more
-than `GROWTH` times what of it is here. Answers leave in the
+Laws: the events do not depend on how the bytes were cut. A frame's size is checked before a byte is
+allocated for it, and memory grows with the bytes that have arrived, not with the announced size: a frame never holds
+more than `GROWTH` times what of it is here. Answers leave in the
 order of their requests, whatever order they came in. `reading` is false while requests, their bytes or
 unsent bytes stand at their limits; what had already arrived then waits in here and comes out of `resume`.
 A silent request (acks=0) is in flight, but the answers behind it do not wait for it. After a request whose answer may

@@ -17,7 +17,7 @@ Start = Callable[[Exchange, int], None]
 """What sends a Fetch on, and how large its answer may be."""
 NEVER_MS: Final = 1 << 62
 HUNGRY_BYTES: Final = SMALL_ANSWER_BYTES // 2
-"""After an answer of this size the next is expected to be large; before the first one nobody knows."""
+"""After an answer of this size the next is expected to be large; before the first answer the size is unknown."""
 
 
 class WaitingFetch:
@@ -27,7 +27,7 @@ class WaitingFetch:
         """Its connection forgets all of them together."""
 
     def expire(self) -> None:
-        raise AssertionError("what waits for the client itself has no deadline")
+        raise AssertionError("a Fetch that waits for its own client has no deadline")
 
 
 NONE_YET: Final = -1

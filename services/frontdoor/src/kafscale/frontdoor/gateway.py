@@ -1,9 +1,9 @@
-"""Everything the connections of one process share: dispatch by the table, deadlines, memory, flushing.
+"""What the connections of one process share: dispatch by API, deadlines, memory, flushing.
 
 Laws: every request gets a deadline when it arrives, and a sweep ends those that passed it. Answers of one
-turn of the event loop leave in one write per connection. Requests and answers have half of the memory each; who
-may be read, and who must go when it is full, is said by memory.py and answer_memory.py. What clients do wrong is
-logged once in a while, however often they do it.
+turn of the event loop leave in one write per connection. Requests and answers have half of the memory each; memory.py
+and answer_memory.py decide which connections are read, and which are closed when it is full. Each kind of client error
+is logged at most once per interval.
 """
 
 import asyncio
@@ -136,7 +136,7 @@ class Gateway:
             return None
         entered, displaced = self._connection_limits.enter(connection, address)
         if displaced is not None:
-            displaced.cut_off("no place left for a connection without a request", "displaced")
+            displaced.cut_off("connection limit reached, and no request was sent", "displaced")
         if not entered:
             self.metrics.hung_up.labels("too_many").inc()
             return None
@@ -244,7 +244,7 @@ class Gateway:
         self._sync()
 
     def admits(self, exchange: Exchange, size: int) -> bool:
-        """Reserves room for a part of an answer that has come; those who do not read make room for it."""
+        """Reserves room for a part of an answer that has arrived; clients that do not read are closed to make room."""
         for victim in self._answers.victims(self.clock.now_ms(), size):
             victim.end()
         if not exchange.unanswered or not self._answers.take(size):
@@ -295,7 +295,7 @@ class Gateway:
                     connection.sweep(now_ms)
 
     async def drain(self, timeout_ms: int) -> None:
-        """Answers what is in flight and closes; what takes longer is cut off."""
+        """Answers the requests in flight and closes; after the timeout it cuts the rest off."""
         self.draining = True
         self._empty = asyncio.Event()
         for connection in tuple(self.connections):
@@ -305,6 +305,6 @@ class Gateway:
                 while self.connections:
                     await self._empty.wait()
         except TimeoutError:
-            log.warning("connections are cut off", connections=len(self.connections))
+            log.warning("connections cut off", connections=len(self.connections))
         for connection in tuple(self.connections):
             connection.abort()

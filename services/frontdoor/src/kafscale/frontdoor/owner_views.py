@@ -30,7 +30,7 @@ class OwnersView:
         self._listeners.append(listener)
 
     def _decode(self, kv: KeyValue) -> OwnerRecord:
-        self._keyspace.parse_owner(kv.key)  # raises UnknownKey: what is no partition's record is not kept
+        self._keyspace.parse_owner(kv.key)  # raises UnknownKey: other keys are not kept
         return decode_owner(kv.value)
 
     def _changed(self, key: bytes, record: OwnerRecord | None) -> None:

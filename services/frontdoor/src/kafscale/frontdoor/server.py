@@ -67,7 +67,7 @@ def bind_all(binds: Sequence[Bind], *, shared: bool = False) -> tuple[BoundListe
 def bind_for_workers(binds: Sequence[Bind], workers: int) -> tuple[tuple[BoundListener, ...], ...]:
     """The same ports once for each worker. Raises ListenersWrong.
 
-    SO_REUSEPORT would also share a port with a stranger who set it, so the ports are first bound without.
+    SO_REUSEPORT would also share a port with a foreign process that sets it, so the ports are first bound without.
     """
     first = bind_all(binds)
     ports = [door.where for door in first]
@@ -165,7 +165,7 @@ class Service:
             log.info("listening", listener=door.name, port=door.port)
 
     async def drain(self) -> None:
-        """After our registration has said so. Who was told of us just before, and a balancer, still find us a while."""
+        """Call it once the registration says that we leave. Clients with our address still connect for a while."""
         if any(other.is_ready for other in self._front_doors.instances() if other.node_id != self._node_id):
             await asyncio.sleep(self._settings.frontdoor_notice_ms / 1000)
         for server in self._servers:

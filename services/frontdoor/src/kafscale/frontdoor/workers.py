@@ -1,9 +1,9 @@
 """Several worker processes on the same ports, under one parent that holds the registration.
 
-Each worker has sockets of its own on the shared ports, bound by the parent with SO_REUSEPORT, so the kernel
-spreads connections and a restarted worker takes up what waits in its queue. Workers are spawned, never
-forked: gRPC's threads do not survive a fork. A worker that dies is started again, each time later; one that
-is told to stop has the drain's time for it, then it is killed.
+Each worker has its own sockets on the shared ports. The parent binds them with SO_REUSEPORT, so the kernel spreads the
+connections, and a restarted worker accepts the connections that wait in its queue. Workers are spawned, never forked:
+gRPC's threads do not survive a fork. A worker that dies is started again, with a longer delay each time. On a stop a
+worker has the time of the drain, and then it is killed.
 """
 
 import asyncio
@@ -93,8 +93,8 @@ class WorkerProcess:
                     head = await process.stdout.readline()
                     return await process.stdout.readexactly(int(head.split()[1]))
             except (TimeoutError, OSError, asyncio.IncompleteReadError, IndexError) as error:
-                # Its pipe is out of step from here on: the worker starts anew.
-                log.error("worker does not answer", worker=self.plan.number, reason=repr(error))
+                # Its pipe is out of step from here on, so the worker is restarted.
+                log.error("worker unresponsive", worker=self.plan.number, reason=repr(error))
                 self._kill()
                 return None
 
@@ -108,7 +108,7 @@ class WorkerProcess:
             async with asyncio.timeout(timeout_s):
                 await process.wait()
         except TimeoutError:
-            log.error("worker is killed", worker=self.plan.number)
+            log.error("worker killed", worker=self.plan.number)
             self._kill()
             await process.wait()
 
