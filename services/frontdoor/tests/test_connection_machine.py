@@ -37,11 +37,38 @@ def frame(key: int = 3, version: int = 1, correlation_id: int = 7, body: bytes =
     return pack(">i", len(whole)) + whole
 
 
-def machine(**limits: int) -> Connection:
-    return Connection(Limits(frame_bytes_max=limits.pop("frame_bytes_max", FRAME_MAX), **limits))
+class Fed(Connection):
+    """A machine that is given whole chunks, and shows what it holds."""
+
+    def receive(self, data: Buffer, now_ms: int) -> list[Event]:
+        events: list[Event] = []
+        rest = memoryview(data)
+        while len(rest) and not self._deaf:
+            if self._backlog:
+                self._backlog += bytes(rest)
+                break
+            with self.get_buffer() as room:
+                count = min(len(room), len(rest))
+                room[:count] = rest[:count]
+            events += self.buffer_updated(count, now_ms)
+            rest = rest[count:]
+        return events
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Of a frame that is still arriving."""
+        return 0 if self._frame is None else len(self._frame)
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
 
 
-def feed(connection: Connection, data: bytes, cuts: Sequence[int]) -> list[Event]:
+def machine(**limits: int) -> Fed:
+    return Fed(Limits(frame_bytes_max=limits.pop("frame_bytes_max", FRAME_MAX), **limits))
+
+
+def feed(connection: Fed, data: bytes, cuts: Sequence[int]) -> list[Event]:
     events: list[Event] = []
     position = 0
     for cut in [*sorted(cuts), len(data)]:
@@ -152,7 +179,7 @@ def test_a_size_past_the_limit_ends_the_connection_before_anything_is_allocated(
     [(b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"), (b"\x16\x03\x01\x02\x00\x01", "a TLS ClientHello")],
 )
 def test_another_protocol_is_called_by_its_name(data: bytes, what: str) -> None:
-    connection = Connection(Limits(frame_bytes_max=(1 << 31) - 1))
+    connection = Fed(Limits(frame_bytes_max=(1 << 31) - 1))
     assert connection.receive(data, 0) == [BadFrame(reason=what)]
 
 
@@ -197,7 +224,7 @@ def test_a_flexible_answer_has_its_tag_count_behind_the_correlation_id() -> None
 
 
 def test_a_silent_request_holds_nothing_up_but_counts_as_in_flight() -> None:
-    connection = Connection(Limits(requests_max=2), silent=lambda header, _: header.api_key == 0)
+    connection = Fed(Limits(requests_max=2), silent=lambda header, _: header.api_key == 0)
     quiet, loud = connection.receive(frame(0, 3, 1) + frame(3, 1, 2), 0)
     assert isinstance(quiet, Request)
     assert isinstance(loud, Request)
@@ -243,7 +270,7 @@ def test_a_closed_connection_names_what_to_abandon() -> None:
 
 
 def test_after_a_request_with_a_large_answer_nothing_is_parsed_until_the_answer_has_gone() -> None:
-    connection = Connection(Limits(), alone=(MUCH,))
+    connection = Fed(Limits(), alone=(MUCH,))
     first, much = connection.receive(frame(3, 1, 1) + frame(MUCH, 1, 2) + frame(3, 1, 3), 0)
     assert isinstance(first, Request)
     assert isinstance(much, Request)
@@ -270,7 +297,7 @@ class Pipelined(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.connection = Connection(
+        self.connection = Fed(
             Limits(
                 frame_bytes_max=FRAME_MAX,
                 requests_max=self.REQUESTS_MAX,

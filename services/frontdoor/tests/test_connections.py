@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 from door_harness import Cluster, FakeClient, settled, until
 from kafscale.frontdoor.api import Backend
-from kafscale.frontdoor.pace import PaceLimits
+from kafscale.frontdoor.frame_timeouts import FrameTimeouts
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import (
     describe_cluster,
@@ -217,7 +217,7 @@ async def test_a_connection_that_asks_nothing_is_closed_and_one_that_asked_once_
 async def test_a_client_that_takes_no_answers_is_closed_and_its_memory_is_free(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafscale.frontdoor.outlets.STUCK_MS", 300)
+    monkeypatch.setattr("kafscale.frontdoor.answer_memory.STUCK_MS", 300)
     cluster.serve(Backend.FETCH, 1)
     deaf, slow = cluster.client(), cluster.client()
     for client in (deaf, slow):
@@ -259,7 +259,7 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
 async def test_half_a_request_that_stands_still_ends_the_connection(
     cluster: Cluster,
 ) -> None:
-    cluster.door.gateway.pace = PaceLimits(quiet_ms_max=50)
+    cluster.door.gateway.frame_timeouts = FrameTimeouts(quiet_ms_max=50)
     slow, whole = cluster.client(), cluster.client()
     slow.feed(slow.frame(18, 0, b"")[:7])
     whole.feed(whole.frame(18, 0, b""))
@@ -269,7 +269,7 @@ async def test_half_a_request_that_stands_still_ends_the_connection(
 
 async def test_half_a_request_that_came_behind_whole_ones_has_its_time_as_well() -> None:
     async with Cluster.running(frontdoor_requests_max=1) as cluster:
-        cluster.door.gateway.pace = PaceLimits(quiet_ms_max=50)
+        cluster.door.gateway.frame_timeouts = FrameTimeouts(quiet_ms_max=50)
         cluster.serve(Backend.ADMIN, 1)
         client = cluster.client()
         body = joined(metadata.encode_request(metadata.MetadataRequest(topics=[]), 9))

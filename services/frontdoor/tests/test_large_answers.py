@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 from door_fakes import FakeStream
 from door_harness import Cluster, FakeClient, settled
+from kafscale.frontdoor.answer_memory import FRESH_MS
 from kafscale.frontdoor.api import Backend
-from kafscale.frontdoor.outlets import FRESH_MS
 from kafscale.frontdoor.refusals import REQUEST_BYTES_MAX
 from kafscale.wire.schema import describe_groups, metadata, offset_for_leader_epoch
 
@@ -116,7 +116,7 @@ async def test_who_reads_nothing_makes_room_for_who_asks(small: Cluster) -> None
     ask_metadata(client)
     sent = admin(small).sent[1]
     assert sent.arrive(2 * MIB)
-    idle.connection.caller.outlet.moved_ms -= 2 * FRESH_MS
+    idle.connection.caller.unsent.moved_ms -= 2 * FRESH_MS
     assert sent.arrive(2 * MIB)
     assert idle.hung_up
     assert not client.hung_up

@@ -7,8 +7,8 @@ import pytest_asyncio
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeStream, instance
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.backends import Pool
+from kafscale.frontdoor.owner_views import SlotsView
 from kafscale.frontdoor.routing import Routing
-from kafscale.frontdoor.slot_table import SlotsView
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, SlotId

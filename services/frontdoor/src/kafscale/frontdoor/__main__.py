@@ -8,7 +8,7 @@ from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
 from kafscale.frontdoor.process_limits import allow_descriptors
 from kafscale.frontdoor.server import ROLE, bind_all, bind_for_workers, build
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.shared import build_workers
+from kafscale.frontdoor.workers import build_workers
 from kafscale.runtime.logs import configure_logs, say_why_it_ends
 from kafscale.runtime.process import run_service
 from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings

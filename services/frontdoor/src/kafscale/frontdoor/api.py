@@ -115,7 +115,7 @@ class ToGroups:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The API has a handler of its own. `make` builds it from the front door's parts (parts.py)."""
+    """A handler for this API alone. `make` builds it from the front door's parts (parts.py)."""
 
     make: Callable[..., Callable[..., None]]
 

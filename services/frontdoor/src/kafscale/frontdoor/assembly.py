@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, assert_never
 
+from kafscale.frontdoor.answer_memory import AnswerMemory
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
 from kafscale.frontdoor.apis import SERVED, advertised
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
@@ -16,14 +17,13 @@ from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.gateway import REQUESTS_SHARE, Bounds, Gateway, Handler, Served
 from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.lanes import LaneLimits
-from kafscale.frontdoor.lookups import TopicLookups
 from kafscale.frontdoor.metrics import FrontdoorMetrics
-from kafscale.frontdoor.outlets import AnswerMemory
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.frontdoor.topic_lookups import TopicLookups
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.loop_watchdog import LoopWatch
@@ -37,7 +37,7 @@ ROLES: Final = (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR, Backend.ADM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """What is known of the cluster, each kept true by a task of its own."""
+    """The watched copies of the cluster's state; each has its own task."""
 
     topics: TopicsView
     owners: Owners

@@ -1,8 +1,8 @@
 """The services behind the front door: one channel per live instance, taken from the live view.
 
-Laws: a channel lives as long as its instance is registered; when the registration goes, nothing new is
-sent, what is open gets a short grace for answers that are on their way, and then fails as lost. Streams
-are opened at first use. A pool's READY instances stand in node order, so that equal views choose equally.
+Laws: a channel lives as long as its instance is registered. When the registration is gone, nothing new is sent; open
+requests get a short grace period for replies that are on their way, and are then lost. Streams are opened at first use.
+A pool's READY instances are in the order of their nodes, so that equal views choose equally.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class Channel:
 
     @property
     def congested(self) -> bool:
-        """More than half of what may wait for the instance does: who sends to it should pause."""
+        """More than half of the queue to the instance is full, so its senders should pause."""
         return self._bulk is not None and not self._bulk.writable
 
     def when_drained(self, then: Callable[[], None]) -> None:

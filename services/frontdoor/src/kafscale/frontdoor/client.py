@@ -1,21 +1,21 @@
 """The socket of one client: the shell around the connection machine. Decides nothing about Kafka.
 
-It reads only while the machine and the memory budget allow it, writes what the machine gives, and when the
-client has gone it tells every exchange that is still open.
+It reads only while the machine and the memory budget allow it, and writes what the machine returns. When the client
+has left, it abandons every exchange that is still open.
 """
 
 import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
+from kafscale.frontdoor.answer_memory import SMALL_ANSWER_BYTES, UnsentAnswers, nobody
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import BadFrame, Connection, Event, FrameTooLarge, Request, Slot
 from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
 from kafscale.frontdoor.memory import Holder
-from kafscale.frontdoor.outlets import SMALL_ANSWER_BYTES, Outlet, nobody
-from kafscale.frontdoor.pace import FramePace
 from kafscale.wire.buffers import Buffer
 
 LINGER_MS_MAX: Final = 5_000
@@ -41,11 +41,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._paused_for = 0
         now_ms = self._made_ms = self._last_ms = gateway.clock.now_ms()
         self._has_asked = False
-        self._pace = FramePace()
+        self._frame_timer = FrameTimer()
         self._holder = Holder("", wake=self._settle, end=self._make_room, touched_ms=now_ms)
         self.exchanges: dict[Slot, Exchange] = {}
-        outlet = Outlet(end=self._make_room, now_ms=now_ms)
-        self.caller = Caller(connection_id=0, listener=listener, peer="", outlet=outlet)
+        unsent = UnsentAnswers(end=self._make_room, now_ms=now_ms)
+        self.caller = Caller(connection_id=0, listener=listener, peer="", unsent=unsent)
 
     # ---- the transport's calls
 
@@ -76,13 +76,13 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _note_frame(self, now_ms: int, *, new_frame: bool) -> None:
         """Bytes came of the frame that is under way, or of a new one: then its turn and its time begin."""
-        self._pace.arrived(now_ms, new_frame=new_frame, under_way=self._machine.mid_frame)
+        self._frame_timer.arrived(now_ms, new_frame=new_frame, under_way=self._machine.mid_frame)
         if new_frame:
             self._gateway.requests.next_frame(self._holder)
 
     def eof_received(self) -> bool:
-        """The client sends no more. It may have left or only closed its half, which look the same from here:
-        what it has asked is still answered if that is soon, and then given up."""
+        """The client sends no more. It may have left or only closed its half; the two look the same here.
+        Its open requests are answered for a short time and then given up."""
         self._ending = True
         self._eof_ms = self._gateway.clock.now_ms()
         self._settle()
@@ -101,9 +101,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._closing_ms is None:
             self._abandon()
         self._gateway.leave(self, self.caller)
-        self._gateway.let_go(self._holder, self.caller.outlet)
+        self._gateway.let_go(self._holder, self.caller.unsent)
         # They lead back here: else only the collector would free this connection.
-        self._holder.wake = self._holder.end = self.caller.outlet.end = nobody
+        self._holder.wake = self._holder.end = self.caller.unsent.end = nobody
 
     # ---- requests and answers
 
@@ -144,7 +144,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._gateway.has_answers(self)
 
     def flush(self) -> None:
-        """Sends what is ready and takes up what had to wait."""
+        """Sends the answers that are ready, and resumes requests that had to wait."""
         self._flush_asked = False
         if self._transport is None or self._closing_ms is not None:
             return
@@ -160,7 +160,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         unsent_bytes = self._machine.unsent_bytes
         buffers = self._machine.to_send()
         if buffers:
-            self.caller.outlet.given_bytes += unsent_bytes - self._machine.unsent_bytes
+            self.caller.unsent.given_bytes += unsent_bytes - self._machine.unsent_bytes
             transport.writelines(buffers)
 
     # ---- reading or not
@@ -184,7 +184,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             wanted = False
         if wanted != self._reading:
             self._reading = wanted
-            self._pace.reading(wanted, self._gateway.clock.now_ms())
+            self._frame_timer.reading(wanted, self._gateway.clock.now_ms())
             if wanted:
                 self._transport.resume_reading()
             else:
@@ -197,12 +197,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _account(self, transport: asyncio.Transport) -> None:
         """What this connection holds; that may be its end, or that of others."""
-        machine, holder, outlet = self._machine, self._holder, self.caller.outlet
-        outlet.next_slot = machine.next_slot
+        machine, holder, unsent = self._machine, self._holder, self.caller.unsent
+        unsent.next_slot = machine.next_slot
         if machine.held_bytes != holder.held_bytes or machine.mid_frame is not holder.under_way:
             self._gateway.hold(holder, machine.held_bytes, under_way=machine.mid_frame)
         unsent_bytes, buffered_bytes = machine.unsent_bytes, transport.get_write_buffer_size()
-        if unsent_bytes or buffered_bytes or outlet.waiting_bytes:
+        if unsent_bytes or buffered_bytes or unsent.waiting_bytes:
             self._gateway.owe(self.caller, unsent_bytes=unsent_bytes, buffered_bytes=buffered_bytes)
 
     def _make_room(self) -> None:
@@ -222,7 +222,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # ---- the end
 
     def hang_up(self, reason: str) -> None:
-        """The client cannot be answered: it is told so by the end of the connection."""
+        """There is no answer that the client could read, so the connection is closed."""
         self._complain("request without an answer", "bad_request", reason=reason)
 
     def _complain(self, kind: str, label: str, *, send: bool = True, **fields: object) -> None:
@@ -235,7 +235,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._close(send=send)
 
     def cut_off(self, kind: str, label: str) -> None:
-        """Like a complaint, and nothing more is sent: what it holds is free at once."""
+        """Closes without sending anything more, so its memory is free at once."""
         transport = self._transport
         self._complain(kind, label, send=False)
         if transport is not None:
@@ -263,7 +263,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _abandon(self) -> None:
         self.caller.gone = True
         self._machine.closed()
-        self._gateway.let_go(self._holder, self.caller.outlet)
+        self._gateway.let_go(self._holder, self.caller.unsent)
         exchanges, self.exchanges = self.exchanges, {}
         for exchange in exchanges.values():
             exchange.unanswered = False
@@ -286,7 +286,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         for exchange in [e for e in self.exchanges.values() if e.deadline_ms <= now_ms]:
             self._expire(exchange)
-        if self.caller.outlet.waiting_bytes:
+        if self.caller.unsent.waiting_bytes:
             self._settle()
         if not self._ended:
             self._sweep_time(now_ms)
@@ -295,10 +295,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         """What the client may take its time for, and how much."""
         machine, gateway = self._machine, self._gateway
         pressed = machine.mid_frame and gateway.requests.is_pressed(self._holder)
-        wrong = self._pace.wrong(gateway.pace, now_ms, arrived_bytes=machine.arrived_bytes, pressed=pressed)
+        wrong = self._frame_timer.wrong(
+            gateway.frame_timeouts, now_ms, arrived_bytes=machine.arrived_bytes, pressed=pressed
+        )
         if wrong is not None:
             self._complain(wrong, "half_request")
-        elif self.caller.outlet.is_stuck(now_ms):
+        elif self.caller.unsent.is_stuck(now_ms):
             self.cut_off("a client that takes no answers", "no_reader")
         elif not self._has_asked and now_ms - self._made_ms > gateway.bounds.first_request_ms_max:
             self._complain("no request", "no_request")

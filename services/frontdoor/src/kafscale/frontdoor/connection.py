@@ -1,8 +1,8 @@
 """One client connection, without its socket: bytes in, requests out; answers in, bytes out in request order.
 
-Laws: what comes out does not depend on how the bytes were cut. A frame's size is judged before a byte is
-allocated for it, and memory grows with what has arrived, not with what was promised: a frame never holds more
-than `GROWTH` times what of it is here. Answers leave in the
+Laws: the events do not depend on how the bytes were cut. A frame's size is checked before a byte is
+allocated for it, and memory grows with the bytes that have arrived, not with the announced size: a frame never holds
+more than `GROWTH` times what of it is here. Answers leave in the
 order of their requests, whatever order they came in. `reading` is false while requests, their bytes or
 unsent bytes stand at their limits; what had already arrived then waits in here and comes out of `resume`.
 A silent request (acks=0) is in flight, but the answers behind it do not wait for it. After a request whose answer may
@@ -161,11 +161,6 @@ class Connection:
         )
 
     @property
-    def allocated_bytes(self) -> int:
-        """What a frame that is still arriving holds."""
-        return 0 if self._frame is None else len(self._frame)
-
-    @property
     def held_bytes(self) -> int:
         """Everything that the client's bytes occupy here."""
         arriving = len(self._head) if self._frame is None else len(self._frame)
@@ -222,21 +217,6 @@ class Connection:
             return []
         frame, self._frame = memoryview(self._frame), None
         return [self._complete(frame, now_ms)]
-
-    def receive(self, data: Buffer, now_ms: int) -> list[Event]:
-        """The same, for bytes that somebody else has read."""
-        events: list[Event] = []
-        rest = memoryview(data)
-        while len(rest) and not self._deaf:
-            if self._backlog:
-                self._backlog += bytes(rest)
-                break
-            with self.get_buffer() as room:
-                count = min(len(room), len(rest))
-                room[:count] = rest[:count]
-            events += self.buffer_updated(count, now_ms)
-            rest = rest[count:]
-        return events
 
     def resume(self, now_ms: int) -> list[Event]:
         """Requests that had arrived while the limits were reached. To be called after answers."""
@@ -359,10 +339,6 @@ class Connection:
         self._writable = yes
 
     # ---- the end
-
-    @property
-    def open_count(self) -> int:
-        return len(self._open)
 
     @property
     def drained(self) -> bool:

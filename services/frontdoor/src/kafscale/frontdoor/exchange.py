@@ -1,17 +1,17 @@
 """A request between its arrival and its answer, and what handlers may know of its connection.
 
-Law: an exchange ends once, by an answer, by silence (acks=0) or by hanging up; what comes later is
-dropped. Every exchange has a deadline. When the client leaves or the deadline passes, whoever works for
-it is told through `call`, and must let go of everything it still has open at a service.
+Law: an exchange ends once, by an answer, by silence (acks=0) or by hanging up; everything later is dropped. Every
+exchange has a deadline. When the client leaves or the deadline passes, the exchange calls `call`, which must cancel
+everything that is still open at a service.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from kafscale.frontdoor.answer_memory import UnsentAnswers
 from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request, Slot
-from kafscale.frontdoor.outlets import Outlet
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer
@@ -24,11 +24,11 @@ class Call(Protocol):
     """The work for one exchange."""
 
     def abandon(self) -> None:
-        """The client has left: cancel what is open, answer nothing."""
+        """The client has left: cancel the open requests, answer nothing."""
         ...
 
     def expire(self) -> None:
-        """The deadline has passed: cancel what is open and answer that it timed out."""
+        """The deadline has passed: cancel the open requests and answer that it timed out."""
         ...
 
 
@@ -62,7 +62,7 @@ class Client(Protocol):
 
 
 class Caller:
-    """One client connection: who it is, and which instances its requests stay with."""
+    """One client connection: its identity, and the instances that its requests stay with."""
 
     __slots__ = (
         "connection_id",
@@ -71,16 +71,18 @@ class Caller:
         "fetch_turn",
         "gone",
         "listener",
-        "outlet",
+        "unsent",
         "peer",
         "principal",
     )
 
-    def __init__(self, *, connection_id: int, listener: str, peer: str, outlet: Outlet | None = None) -> None:
+    def __init__(
+        self, *, connection_id: int, listener: str, peer: str, unsent: UnsentAnswers | None = None
+    ) -> None:
         self.connection_id = connection_id
         self.listener = listener
         self.peer = peer
-        self.outlet = outlet or Outlet()
+        self.unsent = unsent or UnsentAnswers()
         self.fetch_turn: FetchTurn | None = None
         self.principal = "User:ANONYMOUS"
         self.controls: dict[Backend, Channel] = {}
@@ -129,7 +131,7 @@ class Exchange:
             self._client.answered(self, body)
 
     def silence(self) -> None:
-        """acks=0: dealt with, and nothing to say."""
+        """acks=0: done, and there is no answer."""
         if self.unanswered:
             self.unanswered = False
             self.call = None
@@ -140,17 +142,17 @@ class Exchange:
             self._client.hang_up(reason)
 
     def admits(self, size: int) -> bool:
-        """Whether so much more of a large answer may be kept."""
+        """Whether there is memory for `size` more bytes of a large answer."""
         return self.unanswered and self._client.admits(self, size)
 
     def pause_for(self, channel: Channel) -> None:
-        """The instance has more waiting than it takes: the client is not read until that has changed."""
+        """The instance is congested, so the client is not read until it has caught up."""
         self._client.pause_for(channel)
 
     def meta(
         self, *, now_ms: int, revision: int = 0, log_start_revision: int = 0, lane_epoch: int = 0
     ) -> RequestMeta:
-        """What a service learns of the request; its age budget is what remains until the deadline."""
+        """The request's header for a service. The age budget is the time until the deadline."""
         caller, header = self.caller, self.request.header
         return RequestMeta(
             connection_id=caller.connection_id,

@@ -1,10 +1,10 @@
 """One Fetch request over several fetch instances, and the one answer that comes of it.
 
 Laws: the first part with something to say (records or an error) ends the wait: the others are asked again
-with a wait of zero, and what they then have is taken along. The answer names every partition asked for,
+with a wait of zero, and the answer includes what they then have. The answer names every partition asked for,
 in the order of the request. Each part is asked for its share of max_bytes, so that together they are no more than
 that. The answer obeys max_bytes, except that the first record set of the first partition
-that has one always goes through, or a consumer would stand still. A part whose instance is lost goes to
+that has one always goes through, or a consumer would never advance. A part whose instance is lost goes to
 another one, once: any of them can serve it. If that fails too, its partitions are NOT_LEADER_OR_FOLLOWER.
 """
 
@@ -156,7 +156,7 @@ class SplitFetch:
         try:
             return schema.decode_response(reply.body, self._version)
         except WireError as error:
-            log.error("a fetch service answered nonsense", reason=str(error))
+            log.error("invalid answer of a fetch service", reason=str(error))
             return None
 
     def _move(self, part: FetchPart) -> bool:
@@ -169,7 +169,7 @@ class SplitFetch:
         return True
 
     def _hurry(self) -> None:
-        """There is something to say: nobody waits any longer."""
+        """A part has records or an error, so the other parts stop waiting."""
         for part in self._parts:
             if part.done or part.hurried:
                 continue

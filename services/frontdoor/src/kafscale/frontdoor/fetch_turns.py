@@ -3,21 +3,21 @@
 Kafka does so with every request, by not reading the socket; so it is here with requests whose answers may be large
 (connection.py), and the others go on.
 Law: of one connection there is at most one Fetch answer in memory, whatever it has asked for and however little
-of it it reads. How much may be asked for is the memory's to say (outlets.py).
+of it it reads. How much may be asked for is the memory's to say (answer_memory.py).
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from kafscale.frontdoor.answer_memory import SMALL_ANSWER_BYTES, AnswerMemory
 from kafscale.frontdoor.exchange import Caller, Exchange
-from kafscale.frontdoor.outlets import SMALL_ANSWER_BYTES, AnswerMemory
 
 Start = Callable[[Exchange, int], None]
 """What sends a Fetch on, and how large its answer may be."""
 NEVER_MS: Final = 1 << 62
 HUNGRY_BYTES: Final = SMALL_ANSWER_BYTES // 2
-"""After an answer of this size the next is expected to be large; before the first one nobody knows."""
+"""After an answer of this size the next is expected to be large; before the first answer the size is unknown."""
 
 
 class WaitingFetch:
@@ -27,7 +27,7 @@ class WaitingFetch:
         """Its connection forgets all of them together."""
 
     def expire(self) -> None:
-        raise AssertionError("what waits for the client itself has no deadline")
+        raise AssertionError("a Fetch that waits for its own client has no deadline")
 
 
 NONE_YET: Final = -1
@@ -55,7 +55,7 @@ class FetchTurns:
         turn = caller.fetch_turn
         if turn is None:
             turn = caller.fetch_turn = FetchTurn()
-        if turn.running is not None or turn.waiting or not caller.outlet.has_passed(turn.answered_slot):
+        if turn.running is not None or turn.waiting or not caller.unsent.has_passed(turn.answered_slot):
             exchange.deadline_ms = NEVER_MS
             exchange.call = WaitingFetch()
             turn.waiting.append((exchange, wanted_bytes, start))
@@ -64,7 +64,7 @@ class FetchTurns:
 
     def _start(self, turn: FetchTurn, exchange: Exchange, wanted_bytes: int, start: Start) -> None:
         hungry = turn.last_bytes is None or turn.last_bytes >= HUNGRY_BYTES
-        granted_bytes = self.memory.grant(exchange.caller.outlet, wanted_bytes, hungry=hungry)
+        granted_bytes = self.memory.grant(exchange.caller.unsent, wanted_bytes, hungry=hungry)
         exchange.call = None
         turn.running = exchange
         start(exchange, granted_bytes)
@@ -76,14 +76,14 @@ class FetchTurns:
             turn.running = None
             turn.answered_slot = exchange.request.slot
             turn.last_bytes = size
-            self.memory.settle(exchange.caller.outlet)
+            self.memory.settle(exchange.caller.unsent)
 
     def taken(self, caller: Caller) -> None:
         """The connection has little left to send: the next one's turn, if there is one."""
         turn = caller.fetch_turn
         if turn is None or not turn.waiting or turn.running is not None:
             return
-        if caller.outlet.has_passed(turn.answered_slot):
+        if caller.unsent.has_passed(turn.answered_slot):
             self._start(turn, *turn.waiting.popleft())
 
     def left(self, caller: Caller) -> None:

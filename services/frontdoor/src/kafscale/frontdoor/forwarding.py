@@ -1,10 +1,10 @@
-"""Hands a whole request to one instance of a service and its reply to the client, unread.
+"""Sends a whole request to one instance of a service, and the reply to the client, unread.
 
-Laws: what an instance may have executed is sent to another one only when it is repeatable. Without an
-instance a request waits for one, `WAIT_MS_MAX` at most and never past its deadline; then the client gets
-the code that makes it try again. That an instance cannot be reached is such a wait too: it may be about to
-listen. A request whose instance was lost while it had it goes to one other at most (`LOSSES_MAX`): it may be what
-ends them. What is too large for a stream, as a request or as its answer, is refused and never repeated.
+Laws: a request that an instance may have executed goes to another one only if it is repeatable. Without an
+instance a request waits for one, at most `WAIT_MS_MAX` and never past its deadline; then the client gets the code on
+which it retries. An instance that cannot be reached is such a wait too: it may be about to listen. A request whose
+instance was lost with it goes to at most one other (`LOSSES_MAX`), since the request itself may end instances. A
+request or an answer that is too large for a stream is refused and never repeated.
 """
 
 import asyncio
@@ -121,7 +121,7 @@ class Forwarded:
             future.add_done_callback(self._take)
 
     def _wait(self) -> None:
-        """An instance may come or come back: a client that is told no at once only asks in a loop."""
+        """An instance may come or come back, and a client that is refused at once only retries in a loop."""
         exchange = self._exchange
         until_ms = min(exchange.request.arrived_ms + WAIT_MS_MAX, exchange.deadline_ms)
         if self._from.clock.now_ms() >= until_ms or self._losses >= LOSSES_MAX:
@@ -162,7 +162,7 @@ class Forwarded:
             self._refuse(self._how.unavailable)
 
     def _try_another(self) -> None:
-        """At once if there is one that has not failed us yet, else after a while."""
+        """At once if another instance has not failed yet, else after a while."""
         assert self._tried is not None, "something was tried"
         self._failed.append(self._tried)
         self._exchange.caller.controls.pop(self._exchange.api.backend, None)

@@ -1,9 +1,9 @@
-"""Everything the connections of one process share: dispatch by the table, deadlines, memory, flushing.
+"""What the connections of one process share: dispatch by API, deadlines, memory, flushing.
 
 Laws: every request gets a deadline when it arrives, and a sweep ends those that passed it. Answers of one
-turn of the event loop leave in one write per connection. Requests and answers have half of the memory each; who
-may be read, and who must go when it is full, is said by memory.py and outlets.py. What clients do wrong is
-logged once in a while, however often they do it.
+turn of the event loop leave in one write per connection. Requests and answers have half of the memory each; memory.py
+and answer_memory.py decide which connections are read, and which are closed when it is full. Each kind of client error
+is logged at most once per interval.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import structlog
+from kafscale.frontdoor.answer_memory import UnsentAnswers
 from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
+from kafscale.frontdoor.connection_limits import ConnectionLimits
 from kafscale.frontdoor.exchange import Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
+from kafscale.frontdoor.frame_timeouts import FrameTimeouts
 from kafscale.frontdoor.memory import Holder, RequestMemory, Tide
 from kafscale.frontdoor.metrics import FrontdoorMetrics
-from kafscale.frontdoor.outlets import Outlet
-from kafscale.frontdoor.pace import PaceLimits
-from kafscale.frontdoor.places import Places
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.runtime.budget import MemoryBudget
@@ -112,10 +112,12 @@ class Gateway:
         self._dirty: list[Client] = []
         self._turns = turns
         self._answers = turns.memory
-        self._places: Places[Client] = Places(bounds.connections_max, bounds.address_connections_max)
+        self._connection_limits: ConnectionLimits[Client] = ConnectionLimits(
+            bounds.connections_max, bounds.address_connections_max
+        )
         self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
         self.bounds = bounds
-        self.pace = PaceLimits(frame_ms_max=bounds.idle_ms_max)
+        self.frame_timeouts = FrameTimeouts(frame_ms_max=bounds.idle_ms_max)
         self.clock = clock
         self.metrics = metrics
         self.complaints = Complaints(clock)
@@ -132,9 +134,9 @@ class Gateway:
         if self.draining:
             self.metrics.hung_up.labels("too_many").inc()
             return None
-        entered, displaced = self._places.enter(connection, address)
+        entered, displaced = self._connection_limits.enter(connection, address)
         if displaced is not None:
-            displaced.cut_off("no place left for a connection without a request", "displaced")
+            displaced.cut_off("connection limit reached, and no request was sent", "displaced")
         if not entered:
             self.metrics.hung_up.labels("too_many").inc()
             return None
@@ -146,11 +148,11 @@ class Gateway:
 
     def has_asked(self, connection: Client) -> None:
         """Its first whole request is here: its place is its own."""
-        self._places.settled(connection)
+        self._connection_limits.settled(connection)
 
     def leave(self, connection: Client, caller: Caller) -> None:
         self.connections.discard(connection)
-        self._places.leave(connection)
+        self._connection_limits.leave(connection)
         self._turns.left(caller)
         self.metrics.connections.set(len(self.connections))
         self._left(caller)
@@ -235,14 +237,14 @@ class Gateway:
         """What waits for a connection's client now."""
         now_ms = self.clock.now_ms()
         self._answers.update(
-            caller.outlet, unsent_bytes=unsent_bytes, buffered_bytes=buffered_bytes, now_ms=now_ms
+            caller.unsent, unsent_bytes=unsent_bytes, buffered_bytes=buffered_bytes, now_ms=now_ms
         )
         for victim in self._answers.victims(now_ms):
             victim.end()
         self._sync()
 
     def admits(self, exchange: Exchange, size: int) -> bool:
-        """Reserves room for a part of an answer that has come; those who do not read make room for it."""
+        """Reserves room for a part of an answer that has arrived; clients that do not read are closed to make room."""
         for victim in self._answers.victims(self.clock.now_ms(), size):
             victim.end()
         if not exchange.unanswered or not self._answers.take(size):
@@ -261,10 +263,10 @@ class Gateway:
     def next_fetch(self, caller: Caller) -> None:
         self._turns.taken(caller)
 
-    def let_go(self, holder: Holder, outlet: Outlet) -> None:
+    def let_go(self, holder: Holder, unsent: UnsentAnswers) -> None:
         """The connection has ended, and everything that it held with it."""
         self.requests.leave(holder)
-        self._answers.leave(outlet)
+        self._answers.leave(unsent)
         self._sync()
 
     def _sync(self) -> None:
@@ -293,7 +295,7 @@ class Gateway:
                     connection.sweep(now_ms)
 
     async def drain(self, timeout_ms: int) -> None:
-        """Answers what is in flight and closes; what takes longer is cut off."""
+        """Answers the requests in flight and closes; after the timeout it cuts the rest off."""
         self.draining = True
         self._empty = asyncio.Event()
         for connection in tuple(self.connections):
@@ -303,6 +305,6 @@ class Gateway:
                 while self.connections:
                     await self._empty.wait()
         except TimeoutError:
-            log.warning("connections are cut off", connections=len(self.connections))
+            log.warning("connections cut off", connections=len(self.connections))
         for connection in tuple(self.connections):
             connection.abort()

@@ -2,13 +2,13 @@
 
 Law: a group call is sent at most once, and two calls of one connection never pass each other. An OffsetCommit
 that the front door sent again could overwrite a newer one of the same consumer, and one that it held could
-arrive behind it. So nothing is held and nothing repeated: without a coordinator the client is told
-COORDINATOR_NOT_AVAILABLE, after a loss NOT_COORDINATOR (which says nothing about whether it was done), and on
-both it asks for the coordinator and comes again. What a coordinator answers passes unread. Calls of one
-connection take one lane of the stream to an instance, so they arrive in the order of the socket; when a slot
-moves between two of them, the old owner's fence keeps the first from taking effect after the second.
-A call that names several groups is cut by coordinator, and its answer joined in the order of the request, each
-group once; groups whose coordinator did not answer have the error in their own entry.
+arrive behind it. So the front door holds nothing and repeats nothing. Without a coordinator the client gets
+COORDINATOR_NOT_AVAILABLE, after a loss NOT_COORDINATOR (perhaps executed), and on both it finds the coordinator and
+retries. A coordinator's answer passes unread. Calls of one connection take one lane of the stream to an instance, so
+they arrive in the order of the socket. When a slot moves between two of them, the old owner's fence keeps the first
+from taking effect after the second.
+A call that names several groups is split by coordinator. The answers are joined in the order of the request, each
+group once; a group whose coordinator did not answer has the error in its own entry.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ class GroupCaller:
         exchange.deadline_ms = max(exchange.deadline_ms, exchange.request.arrived_ms + bounded_ms + GRACE_MS)
 
     def _in_time(self, exchange: Exchange, age_ms_max: int) -> bool:
-        """What may have stood unread while this process was stopped is as old as the stop."""
+        """A call that may have waited unread while this process was stopped is as old as the stop."""
         now_ms = self._clock.now_ms()
         stalled_ms = None if self._watch is None else self._watch.stalled_since_ms(now_ms)
         arrived_ms = exchange.request.arrived_ms

@@ -1,7 +1,7 @@
 """`listeners` and `advertised.listeners`, written as in Kafka: NAME://host:port, separated by commas.
 
 An empty host listens on every address. Every listener that is advertised must be one that listens, and
-what is not advertised is not shown in Metadata. Several front doors behind one load balancer advertise its
+a listener that is not advertised is not in Metadata. Several front doors behind one load balancer advertise its
 one address: Metadata then shows that address alone.
 """
 
@@ -45,7 +45,7 @@ def parse(text: str, *, setting: str) -> tuple[Bind, ...]:
                 f"{setting}: {bind.name} is not supported yet; use PLAINTEXT or a name of your own"
             )
         if any(bind.name == other.name for other in binds):
-            raise ListenersWrong(f"{setting}: {bind.name} stands there twice")
+            raise ListenersWrong(f"{setting}: {bind.name} is there twice")
         binds.append(bind)
     if not binds:
         raise ListenersWrong(f"{setting} names no listener")
@@ -55,7 +55,7 @@ def parse(text: str, *, setting: str) -> tuple[Bind, ...]:
 def advertised(
     listening: tuple[Bind, ...], text: str, *, setting: str, own_host: str
 ) -> tuple[Listener, ...]:
-    """What clients are told to dial; without a setting where we listen, by our host's name if that is everywhere."""
+    """The addresses for clients. Without a setting: where we listen, by our host's name if that is every address."""
     if not text.strip():
         return tuple(
             Listener(name=bind.name, host=own_host if bind.host in ANY_HOSTS else bind.host, port=bind.port)

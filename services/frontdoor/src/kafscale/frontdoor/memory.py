@@ -1,6 +1,6 @@
-"""How connections share the memory that their requests take. Pure: it says who may be read and who must go.
+"""How connections share the memory that their requests take. Pure: it decides which are read and which are closed.
 
-Laws: what counts is what is here, never what was announced. A connection that holds little (`SMALL_BYTES`) and
+Laws: only bytes that have arrived count, never the announced size. A connection that holds little (`SMALL_BYTES`) and
 one that holds much draw on separate parts, so that large requests never keep small ones from being read. When
 the part for large ones is full, only the oldest frame under way is read on, past the bound if it must be: so
 somebody always gets done. One address has at most its share of that part. Whole requests in flight end by their
@@ -56,7 +56,7 @@ class Part:
         self.stalled: dict[Holder, None] = {}
 
     def add(self, delta_bytes: int) -> Iterable[Holder]:
-        """Those who waited and may be read again."""
+        """The connections that waited and may be read again."""
         self.used_bytes += delta_bytes
         if self.used_bytes >= self.bytes_max:
             self.full = True
@@ -130,7 +130,7 @@ class RequestMemory:
         return any(part.full for part in self._parts(holder))
 
     def victims(self) -> list[Holder]:
-        """Who must go so that unfinished frames do not fill the memory for others; usually nobody."""
+        """The connections to close so that unfinished frames do not fill the memory; usually none."""
         small, large = self._small, self._large
         excess_small = self._unfinished_small_bytes - UNFINISHED_SHARE * small.bytes_max
         if excess_small > 0 and small.used_bytes > small.bytes_max:

@@ -35,7 +35,7 @@ class FrontdoorMetrics:
         self.connections = metrics.gauge("connections")
         self.accepted = metrics.counter("connections_accepted_total")
         self.hung_up = metrics.counters("connections_closed_total")
-        self.hung_up.begin("memory")  # an alert asks for it
+        self.hung_up.begin("memory")  # an alert uses it
         self.dropped_answers = metrics.counter("answers_dropped_total")
         self.held_bytes = metrics.gauge("held_bytes")
         self.stalls = metrics.counter("read_stalls_total")

@@ -1,8 +1,8 @@
 """One Produce request on its way: its parts, what became of each, and the joined answer.
 
 Law: the answer names each topic-partition of the request once, in the order of the request, each with what
-its owner said or with a code of ours. Of a partition that stands twice in one request the last entry
-counts, as in Kafka. Records are never touched: an answer or a share is built around the same bytes.
+its owner said or with a code of the front door. If a request has a partition twice, the last entry counts, as in
+Kafka. Records are never touched: an answer or a share is built around the same bytes.
 """
 
 from collections.abc import Callable, Iterable
@@ -166,7 +166,7 @@ class ProduceCall:
             exchange.error = next((r.error_code for p in self.parts if (r := p.result) and r.error_code), 0)
             exchange.answer(self.joined())
         elif self.failed:
-            exchange.hang_up("a record with acks=0 was not taken")
+            exchange.hang_up("a record with acks=0 was not accepted")
         else:
             exchange.silence()
         self.ended()
@@ -182,7 +182,7 @@ class ProduceCall:
         self._expired(self)
 
     def ended(self) -> None:
-        """Lets go of the parts, which hold this call: else only the collector frees them, and the connection."""
+        """Drops the parts, which refer to this call: else only the garbage collector frees it and the connection."""
         self.parts = []
         self.shares = []
 

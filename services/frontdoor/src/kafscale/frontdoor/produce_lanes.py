@@ -1,11 +1,12 @@
-"""Sends Produce requests by lane, takes the replies, and holds and sends again what was refused.
+"""Sends Produce requests by lane, takes the replies, and holds and resends the parts that were certainly not appended.
 
-Laws: only a reply that proves that nothing was appended (NOT_OWNER for that partition, refused or not sent
-at all) puts a part back into its lane; on an unknown outcome the connection is closed, as when a broker dies,
-and nothing is sent again: what the client had pipelined behind must not reach another owner first, or the
-repeat of the unknown one would come too late there (an owner that knows nothing of a producer takes any
-sequence as its first). A send that fails at once is dealt with before the next send, so that a later request cannot
-slip past. A part that is held too long is answered LEADER_NOT_AVAILABLE: certainly not appended.
+Laws: only a reply that proves that nothing was appended (NOT_OWNER for that partition, refused, not sent) puts a part
+back into its lane. A part that the service dropped as too old is answered LEADER_NOT_AVAILABLE and not sent again:
+parts behind it may be appended by then. On an unknown outcome the connection is closed, as when a broker dies,
+and nothing is sent again: requests that the client had pipelined behind it must not reach another owner first, or the
+retry of the unknown one would come too late there (an owner that knows nothing of a producer accepts any sequence as
+its first). A send that fails at once is handled before the next send, so a later request cannot pass it. A part that
+is held too long is answered LEADER_NOT_AVAILABLE: certainly not appended.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ NO_OWNER: Final = ErrorCode.LEADER_NOT_AVAILABLE
 
 
 class Producer:
-    """The lanes of one connection and the requests that wait for their topics to be looked up."""
+    """The lanes of one connection, and its requests that wait for a topic lookup."""
 
     __slots__ = ("caller", "lanes", "numbers", "timer", "unplaced")
 
@@ -60,7 +61,7 @@ class LaneSender:
         self._holding: set[Producer] = set()
         self._holders: dict[
             LaneKey, dict[int, None]
-        ] = {}  # connections, by what they hold; in order of holding
+        ] = {}  # the connections that hold parts of each lane, oldest first
         self.resent_parts = 0
         routing.subscribe(self._route_changed)
 
@@ -73,7 +74,7 @@ class LaneSender:
         return found
 
     def _hold_changed(self, number: int, key: LaneKey, holding: bool) -> None:
-        """So that a change of owner is looked at by those who hold something of that lane, and by nobody else."""
+        """Only connections that hold parts of a lane look at a change of its owner."""
         if holding:
             self._holders.setdefault(key, {})[number] = None
             return
@@ -87,7 +88,7 @@ class LaneSender:
         return sum(producer.lanes.held_count for producer in self._holding)
 
     def left(self, caller: Caller) -> None:
-        """The client is gone: its lanes with it."""
+        """The client has left, so its lanes end."""
         producer = self._producers.pop(caller.connection_id, None)
         if producer is None:
             return
@@ -213,7 +214,7 @@ class LaneSender:
         for part in share.parts:
             result = results.get((call.topic_key(part.topic), part.entry.index))
             if result is None:
-                call.exchange.hang_up("a produce service left a partition unanswered")
+                call.exchange.hang_up("a produce service did not answer a partition")
             elif result.error_code == NOT_OWNER and reply.status is ReplyStatus.NOT_OWNER:
                 lanes.refused(part, now_ms)
                 continue
@@ -262,7 +263,7 @@ class LaneSender:
         self._pump(producer)
 
     def _pump(self, producer: Producer, key: LaneKey | None = None) -> None:
-        """Of one lane: what waits for its time has its timer already."""
+        """`key`: only this lane; parts that wait for a time have their timer already."""
         if producer.caller.gone:
             return
         now_ms, lanes = self._clock.now_ms(), producer.lanes
@@ -316,7 +317,7 @@ class LaneSender:
     # ---- the end of a call
 
     def _expire(self, producer: Producer, call: ProduceCall) -> None:
-        """The deadline has passed: what is at a service has an unknown outcome, what is held has not."""
+        """The deadline has passed. Parts at a service have an unknown outcome; held parts were not appended."""
         shares, call.shares = call.shares, []
         for share in shares:
             self._unknown(producer, share, "a Produce was not answered in time")

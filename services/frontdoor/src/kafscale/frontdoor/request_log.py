@@ -1,4 +1,4 @@
-"""What is told of a request: the root of its trace if it is sampled, and its line at debug level when it has ended."""
+"""The trace and the log of a request: the root span if it is sampled, and a line at debug level when it has ended."""
 
 from typing import Literal
 

@@ -30,7 +30,7 @@ class AckedRevision:
 
     @property
     def log_starts(self) -> int:
-        """Log starts as of this revision have been told to clients."""
+        """Clients have seen log starts as of this revision."""
         return self._log_starts.value
 
     def saw(self, revision: int) -> None:

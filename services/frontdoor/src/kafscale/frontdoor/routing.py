@@ -3,8 +3,8 @@
 Produce goes to the owner that `/o/` names while it is registered, else to the node it was handed to, else
 to rendezvous over the READY instances, which will claim it. Fetch goes by rendezvous alone, for warm
 caches. A group's calls go to the coordinator that has its slot while it is registered, else to the node that
-the slot was handed to, else to nobody: another one would only have to refuse them. Other control calls stay
-with one READY instance per connection while it is there.
+the slot was handed to, else to none: another coordinator would only refuse them. Other control calls of a connection
+stay with one READY instance while it is there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -80,7 +80,7 @@ class Routing:
         return None if record is None else self._holder(Backend.COORDINATOR, record)
 
     def coordinators(self) -> tuple[Channel, ...] | None:
-        """All that may know of groups, by node; None while the groups of some slot are known to nobody."""
+        """All that may know groups, by node; None while no coordinator knows the groups of some slot."""
         pool = self._pools[Backend.COORDINATOR]
         found = set(pool.ready)
         for record in self._slots.claimed():

@@ -16,10 +16,9 @@ import structlog
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.listeners import Bind, ListenersWrong
-from kafscale.frontdoor.owners import OwnersView
+from kafscale.frontdoor.owner_views import OwnersView, SlotsView
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.slot_table import SlotsView
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.etcd.client import EtcdClient
@@ -34,7 +33,7 @@ BACKLOG: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class BoundListener:
     """A bound socket that does not listen yet."""
 
     name: str
@@ -52,12 +51,12 @@ class Door:
         return Bind(name=self.name, host=self.host, port=self.port)
 
 
-def bind_all(binds: Sequence[Bind], *, shared: bool = False) -> tuple[Door, ...]:
+def bind_all(binds: Sequence[Bind], *, shared: bool = False) -> tuple[BoundListener, ...]:
     """`shared`: other sockets of ours will have the same ports. Raises ListenersWrong."""
-    doors: list[Door] = []
+    doors: list[BoundListener] = []
     for bind in binds:
         try:
-            doors.append(Door(name=bind.name, host=bind.host, socket=_bound(bind, shared=shared)))
+            doors.append(BoundListener(name=bind.name, host=bind.host, socket=_bound(bind, shared=shared)))
         except OSError as error:
             _close_all(doors)
             where = f"{bind.host or '*'}:{bind.port}"
@@ -65,15 +64,15 @@ def bind_all(binds: Sequence[Bind], *, shared: bool = False) -> tuple[Door, ...]
     return tuple(doors)
 
 
-def bind_for_workers(binds: Sequence[Bind], workers: int) -> tuple[tuple[Door, ...], ...]:
+def bind_for_workers(binds: Sequence[Bind], workers: int) -> tuple[tuple[BoundListener, ...], ...]:
     """The same ports once for each worker. Raises ListenersWrong.
 
-    SO_REUSEPORT would also share a port with a stranger who set it, so the ports are first bound without.
+    SO_REUSEPORT would also share a port with a foreign process that sets it, so the ports are first bound without.
     """
     first = bind_all(binds)
     ports = [door.where for door in first]
     _close_all(first)
-    found: list[tuple[Door, ...]] = []
+    found: list[tuple[BoundListener, ...]] = []
     try:
         for _ in range(workers):
             found.append(bind_all(ports, shared=True))  # noqa: PERF401  (what is bound must be closed again)
@@ -84,7 +83,7 @@ def bind_for_workers(binds: Sequence[Bind], workers: int) -> tuple[tuple[Door, .
     return tuple(found)
 
 
-def _close_all(doors: Sequence[Door]) -> None:
+def _close_all(doors: Sequence[BoundListener]) -> None:
     for door in doors:
         door.socket.close()
 
@@ -158,7 +157,7 @@ class Service:
     def listening(self) -> bool:
         return any(server.is_serving() for server in self._servers)
 
-    async def listen(self, doors: Sequence[Door]) -> None:
+    async def listen(self, doors: Sequence[BoundListener]) -> None:
         loop = asyncio.get_running_loop()
         for door in doors:
             factory = partial(ClientConnection, self.door.gateway, door.name)
@@ -166,7 +165,7 @@ class Service:
             log.info("listening", listener=door.name, port=door.port)
 
     async def drain(self) -> None:
-        """After our registration has said so. Who was told of us just before, and a balancer, still find us a while."""
+        """Call it once the registration says that we leave. Clients with our address still connect for a while."""
         if any(other.is_ready for other in self._front_doors.instances() if other.node_id != self._node_id):
             await asyncio.sleep(self._settings.frontdoor_notice_ms / 1000)
         for server in self._servers:
@@ -182,7 +181,9 @@ class Service:
 
 
 @asynccontextmanager
-async def build(runtime: Runtime[FrontdoorSettings], *, doors: Sequence[Door]) -> AsyncIterator[ServiceParts]:
+async def build(
+    runtime: Runtime[FrontdoorSettings], *, doors: Sequence[BoundListener]
+) -> AsyncIterator[ServiceParts]:
     """One process: it serves the clients itself."""
     settings = runtime.settings
     means = Means(

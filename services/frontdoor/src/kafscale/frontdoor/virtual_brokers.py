@@ -2,7 +2,7 @@
 
 Tools ask every broker that Metadata names and put the answers together, so each must answer for its own share
 alone: what the same rules that Metadata and FindCoordinator follow give to it. Front doors that share an address
-are one broker, whoever of them is reached.
+are one broker, whichever of them a client reaches.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
 """One worker process of a front door: serves clients on sockets that its parent has bound.
 
-It registers nothing: node id and registration are the parent's. It ends when it is told to (SIGTERM, after
-a drain) and when its parent is gone, which it notices by the end of its standard input. Lines on standard
-input are questions: `metrics` is answered by `metrics <bytes>` and the bytes. It says `ready` when clients
-may come.
+It registers nothing: the parent has the node id and the registration. It ends on SIGTERM, after a drain, and when its
+parent has ended, which it sees as the end of its standard input. Each line on standard input is a question: the answer
+to `metrics` is `metrics <bytes>` and the bytes. It writes `ready` when clients may connect.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ import structlog
 import uvloop
 from kafscale.frontdoor.assembly import Means, connect_streams
 from kafscale.frontdoor.revisions import AckedRevision, open_page
-from kafscale.frontdoor.server import ROLE, Door, Service
+from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
@@ -44,7 +43,7 @@ METRICS: Final = b"metrics"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parent tells a worker; descriptors are inherited."""
+    """The parent's instructions for a worker, which inherits the descriptors."""
 
     number: int
     workers: int
@@ -129,9 +128,9 @@ class Worker:
         finally:
             await service.close()
 
-    def _doors(self) -> list[Door]:
+    def _doors(self) -> list[BoundListener]:
         return [
-            Door(name=name, host=host, socket=socket.socket(fileno=descriptor))
+            BoundListener(name=name, host=host, socket=socket.socket(fileno=descriptor))
             for name, host, descriptor in self._plan.sockets
         ]
 

@@ -1,22 +1,26 @@
 """Several worker processes on the same ports, under one parent that holds the registration.
 
-Each worker has sockets of its own on the shared ports, bound by the parent with SO_REUSEPORT, so the kernel
-spreads connections and a restarted worker takes up what waits in its queue. Workers are spawned, never
-forked: gRPC's threads do not survive a fork. A worker that dies is started again, each time later; one that
-is told to stop has the drain's time for it, then it is killed.
+Each worker has its own sockets on the shared ports. The parent binds them with SO_REUSEPORT, so the kernel spreads the
+connections, and a restarted worker accepts the connections that wait in its queue. Workers are spawned, never forked:
+gRPC's threads do not survive a fork. A worker that dies is started again, with a longer delay each time. On a stop a
+worker has the time of the drain, and then it is killed.
 """
 
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 import structlog
 from kafscale.frontdoor.revisions import make_page
+from kafscale.frontdoor.server import BoundListener
+from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.worker import METRICS, PLAN_VARIABLE, READY, Plan
 from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.storage.backoff import Backoff
 
 log = structlog.get_logger("kafscale.frontdoor.workers")
@@ -89,8 +93,8 @@ class WorkerProcess:
                     head = await process.stdout.readline()
                     return await process.stdout.readexactly(int(head.split()[1]))
             except (TimeoutError, OSError, asyncio.IncompleteReadError, IndexError) as error:
-                # Its pipe is out of step from here on: the worker starts anew.
-                log.error("worker does not answer", worker=self.plan.number, reason=repr(error))
+                # Its pipe is out of step from here on, so the worker is restarted.
+                log.error("worker unresponsive", worker=self.plan.number, reason=repr(error))
                 self._kill()
                 return None
 
@@ -104,7 +108,7 @@ class WorkerProcess:
             async with asyncio.timeout(timeout_s):
                 await process.wait()
         except TimeoutError:
-            log.error("worker is killed", worker=self.plan.number)
+            log.error("worker killed", worker=self.plan.number)
             self._kill()
             await process.wait()
 
@@ -152,3 +156,26 @@ class Workers:
     async def close(self) -> None:
         await self.stop(KILL_AFTER_S)
         os.close(self._page)
+
+
+@asynccontextmanager
+async def build_workers(
+    runtime: Runtime[FrontdoorSettings], *, doors: Sequence[Sequence[BoundListener]], argv: Sequence[str]
+) -> AsyncIterator[ServiceParts]:
+    workers = Workers(
+        instance=runtime.registration.instance.id,
+        sockets=[[(door.name, door.host, door.socket.fileno()) for door in own] for own in doors],
+        argv=argv,
+        metrics=runtime.metrics,
+    )
+
+    async def before_ready() -> None:
+        await workers.start(runtime.task_group)
+
+    async def drain() -> None:
+        await workers.stop(runtime.settings.drain_timeout_ms / 1000 + KILL_AFTER_S)
+
+    try:
+        yield ServiceParts(before_ready=before_ready, drain=drain, worker_metrics=workers.expositions)
+    finally:
+        await workers.close()

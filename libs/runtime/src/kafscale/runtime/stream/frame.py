@@ -1,6 +1,6 @@
 """One frame of the stream: values to bytes and back. Pure; knows no stream, no clock, no queue.
 
-The layout stands in proto/kafscale/rpc/v1/stream.proto and is what both ends were built from.
+The layout is in proto/kafscale/rpc/v1/stream.proto; both ends follow it.
 A frame that does not follow it to the letter is a FrameError, and its stream is closed: bytes
 after a frame of the wrong length can only be misread.
 """

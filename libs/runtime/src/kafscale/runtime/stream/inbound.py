@@ -70,7 +70,7 @@ class InboundRequest:
 
     @property
     def cancelled(self) -> bool:
-        """The client left or the stream ended: nobody reads the reply."""
+        """The client left or the stream ended, so the reply goes nowhere."""
         return self._state is _CANCELLED
 
     @property
@@ -91,7 +91,7 @@ class InboundRequest:
         return budget_ms != 0 and now_ms - self.arrived_ms >= budget_ms
 
     def cancel(self) -> Sequence[Callable[[], object]]:
-        """For the stream: marks the request and returns what must be called."""
+        """For the stream: marks the request and returns the callbacks to call."""
         if self._state is not _OPEN:
             return ()
         self._state = _CANCELLED

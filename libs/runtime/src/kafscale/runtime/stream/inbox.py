@@ -1,9 +1,9 @@
 """Messages received, and the frames in them; chunked bodies put together again. Pure.
 
-It accepts only what its side of the stream may receive and only well-formed frames; everything else is a
-FrameError. A body that passes its bound is its request's failure, not the stream's: what comes of it is thrown
-away, and its end is a frame that says so. Who has no room for a body is asked with each part of it that comes
-(`admits`); after a no the rest is thrown away, and nothing more is said of it.
+It accepts only well-formed frames of the kinds that its side of the stream may receive; everything else is a
+FrameError. A body above its bound fails its request, not the stream: the rest of it is dropped, and a frame at its end
+says so. `admits` is asked with each part of a large body whether there is memory for it; after a no the rest is dropped
+without a further frame.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from kafscale.runtime.stream.frame import (
 )
 
 OPEN_BODIES_MAX: Final = 16
-# A view keeps its whole message: what is this small and came in a message this large is copied out.
+# A view keeps its whole message alive, so a small body from a large message is copied.
 SMALL_BODY_BYTES: Final = 4 << 10
 LARGE_MESSAGE_BYTES: Final = 32 << 10
 _REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)

@@ -1,4 +1,4 @@
-"""One stream of a StreamClient: connects, writes what waits, pairs what comes, and comes back when lost."""
+"""One stream of a StreamClient: connects, writes the queue, pairs replies with requests, reconnects after a loss."""
 
 import asyncio
 import enum
@@ -42,9 +42,9 @@ class _Lost(Exception):
 
 
 class _State(enum.Enum):
-    CONNECTING = enum.auto()  # what is sent now waits for the stream
+    CONNECTING = enum.auto()  # new requests wait for the stream
     UP = enum.auto()
-    DOWN = enum.auto()  # the last attempt failed: what is sent now fails
+    DOWN = enum.auto()  # the last attempt failed, so new requests fail
     CLOSED = enum.auto()
 
 
@@ -60,8 +60,8 @@ class LinkLimits:
 class PendingReply:
     """A request under way. The future may be awaited or given callbacks.
 
-    `admits`: asked with each part of an answer that comes in several, whether its owner has room for so many bytes
-    more. After a no the answer is thrown away, and is FAILED.
+    `admits`: called with the size of each part of an answer in several parts; says whether its owner has memory for
+    it. After a no the answer is dropped, and the reply is FAILED.
     """
 
     __slots__ = ("_link", "_request_id", "_waiting", "admits", "expires_ms", "future")
@@ -82,7 +82,7 @@ class PendingReply:
         self._waiting = waiting
 
     def cancel(self) -> None:
-        """Nobody wants the reply: cancels the future and tells the service. Idempotent."""
+        """The reply is not needed any more: cancels the future, and the request at its service. Idempotent."""
         self._link.withdraw(self._request_id)
         self.admits = None
         self.future.cancel()
@@ -155,7 +155,7 @@ class Link:
         return pending
 
     def withdraw(self, request_id: int) -> PendingReply | None:
-        """What has not left never will; the service is told of what has."""
+        """Drops the request if it is still queued. If any bytes were sent, sends a CANCEL frame."""
         pending = self.pending.pop(request_id, None)
         if pending is None:
             return None
@@ -170,7 +170,7 @@ class Link:
         return pending
 
     def sweep(self, now_ms: int) -> None:
-        """Ends what is older than its budget, and tells the service of what its owner cancelled."""
+        """Ends requests that are older than their budget, and cancels the others at the service if their owner did."""
         over = [
             request_id
             for request_id, pending in self.pending.items()
@@ -298,7 +298,7 @@ class Link:
                 self._reply(frame)
 
     def _reply(self, frame: ReplyFrame) -> None:
-        """A reply that nobody waits for any more was overtaken by a cancel."""
+        """A reply without a pending request crossed its cancel on the way."""
         pending = self.pending.pop(frame.request_id, None)
         if pending is None or pending.future.done():
             return
@@ -308,7 +308,7 @@ class Link:
         pending.future.set_result(frame.reply)
 
     def _admits(self, request_id: int, size: int) -> bool:
-        """What nobody waits for takes no memory either."""
+        """A reply that is not waited for takes no memory."""
         pending = self.pending.get(request_id)
         if pending is None or pending.future.done():
             return False

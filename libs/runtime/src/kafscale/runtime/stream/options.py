@@ -1,7 +1,7 @@
 """gRPC's settings for streams of large raw messages, as measured in bench/streams.py.
 
 Large HTTP/2 frames and reads cut the work per megabyte; retries are off because nothing here may be
-sent twice; each stream gets a TCP connection of its own, so that bulk bytes never hold control ones.
+sent twice; each stream has its own TCP connection, so that bulk bytes never delay control calls.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ SERVICE: Final = "kafscale.rpc.v1.KafkaStream"
 # A service's first word on a stream that it will serve. A refused call shows empty metadata instead.
 ACCEPTED: Final = (("kafscale-stream", "1"),)
 
-# A peer that stands still (stopped, unplugged) is given up after the sum of these.
+# A peer that does not respond (stopped, unplugged) is given up after the sum of these.
 KEEPALIVE_TIME_MS: Final = 5_000
 KEEPALIVE_TIMEOUT_MS: Final = 5_000
 

@@ -39,7 +39,7 @@ _REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
 
 
 class Waiting:
-    """One request, reply or cancel on its way out. `taken` tells whether any byte of it has left."""
+    """One request, reply or cancel on its way out. `taken`: whether any byte of it has left."""
 
     __slots__ = (
         "body",
@@ -82,7 +82,7 @@ class Outbox:
         self._message_bytes_max = message_bytes_max
         self._payload_bytes_max = payload_bytes_max
         self._queue: deque[Waiting] = deque()
-        # Lane -> what waits behind the chunked body that holds it.
+        # Lane -> the frames that wait behind its chunked body.
         self._held: dict[Hashable, deque[Waiting]] = {}
         self._open_bodies = 0
         self._large: deque[Waiting] = deque()
@@ -110,7 +110,7 @@ class Outbox:
         self._enqueue(Waiting(_CANCEL, request_id, (), 0))
 
     def drop(self, waiting: Waiting) -> None:
-        """What has not left of it never will. A cancel must follow if part of it is taken."""
+        """Drops what has not left. A cancel must follow if part of it has left (`taken`)."""
         if waiting.dropped:
             return
         waiting.dropped = True

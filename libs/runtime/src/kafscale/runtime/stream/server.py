@@ -1,9 +1,9 @@
 """The service's end of the streams: hands requests to handlers in arrival order, sends replies in any.
 
-Laws: a handler is called synchronously, so what it does before it returns happens in the order in
+Laws: a handler is called synchronously, so its work before it returns happens in the order in
 which the front door sent. Every request is answered exactly once or its stream is gone. When a
 stream ends, everything open on it is cancelled. While more bytes than the limit are unanswered or
-unsent, the stream is not read. An answer that is larger than the limit is not sent: its request hears
+unsent, the stream is not read. An answer that is larger than the limit is not sent: its request gets
 TOO_LARGE, and the stream goes on for all others.
 """
 
@@ -44,7 +44,7 @@ log = structlog.get_logger("kafscale.stream")
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 # After a pause we have caught up when a read had to wait this long, or when as many bytes were read
-# as gRPC and the sockets can have held for us: the rest waited at the sender, who counted its age.
+# as gRPC and the sockets can have held for us: the rest waited at the sender, which counted its age.
 CAUGHT_UP_MS: Final = 5
 WINDOW_BYTES: Final = 16 << 20
 
@@ -128,7 +128,7 @@ class StreamServer:
                 stream.resume()
 
     def leave(self) -> None:
-        """Ends every stream in good order; what is still open on them is cancelled."""
+        """Ends every stream in good order; requests that are still open on them are cancelled."""
         for stream in tuple(self._streams):
             stream.leave()
 
@@ -145,7 +145,7 @@ class StreamServer:
         self._streams.add(stream)
         self.stats[kind].streams += 1
         try:
-            # The client writes nothing before it has seen this: what it sends after it is ours.
+            # The client writes nothing before it has seen this, and everything after it is for us.
             await context.send_initial_metadata(ACCEPTED)
             error = await stream.run()
         finally:
@@ -184,7 +184,7 @@ class _ServerStream:
         self.open: dict[int, InboundRequest] = {}
 
     async def run(self) -> FrameError | None:
-        """Until the client closed its side (nobody waits for the rest), broke the layout, or we leave."""
+        """Until the client closed its side (it waits for no more replies), broke the layout, or we leave."""
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(self._write())
             self._reader = tasks.create_task(self._read_until_wrong())
@@ -193,7 +193,7 @@ class _ServerStream:
         return None if self._reader.cancelled() else self._reader.result()
 
     def leave(self) -> None:
-        """Ends the call in good order, so that what was written last still arrives."""
+        """Ends the call in good order, so that the last writes still arrive."""
         if self._reader is not None:
             self._reader.cancel()
 
@@ -293,7 +293,7 @@ class _ServerStream:
             self._room_wanted.set_result(None)
 
     def _arrival_ms(self, called_ms: int, now_ms: int) -> int:
-        """When a message that is read now came at the earliest: what stood unread is as old as the pause."""
+        """The earliest arrival of a message that is read now: one that waited unread is as old as the pause."""
         stalled_ms = self._server.watch.stalled_since_ms(now_ms) if self._server.watch else None
         behind_ms = self._behind_since_ms
         if stalled_ms is not None:
@@ -351,7 +351,7 @@ class _ServerStream:
             if not request.replied:
                 request.reply(status=ReplyStatus.FAILED)
         finally:
-            CURRENT_REQUEST.reset(token)  # what the stream does next is not the request's
+            CURRENT_REQUEST.reset(token)  # the stream's next work is not the request's
 
     def _cancel(self, request: InboundRequest) -> None:
         for callback in request.cancel():

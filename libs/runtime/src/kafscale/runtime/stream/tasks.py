@@ -33,7 +33,7 @@ def task_handler(
 ) -> Handler:
     """A task per request, for handlers with no ordered part; at most concurrent_max run at once.
 
-    What async_fn returns is the reply, unless it replied itself; what it raises is logged and
+    The result of async_fn is the reply, unless it replied itself; an exception is logged and
     answered FAILED, with a traceback unless the request was malformed; a cancel cancels it.
     `prompt`: it has a task only once it waits. Until then it must not ask for the current task, as asyncio.timeout
     does.
@@ -98,13 +98,13 @@ class _Tasks:
         except Exception:
             log.exception("handler failed", api_key=request.meta.api_key, request_id=request.meta.request_id)
         finally:
-            # After an exception, or when what it awaited was cancelled under it: the outcome is unknown.
+            # After an exception, or after a cancel of what it awaited: the outcome is unknown.
             if not request.replied:
                 request.reply(status=ReplyStatus.FAILED)
 
 
 class _Begun(Coroutine[Wait, Any, None], Generator[Wait, Any, None]):
-    """What is left of a coroutine that waits, for a task to run: first its wait, then all that follows.
+    """The rest of a coroutine that waits, for a task to run: first its wait, then all that follows.
 
     A coroutine itself, and not awaited by one: a task that is cancelled before its first step throws into it, and what
     it holds must hear that.

@@ -1,7 +1,7 @@
 """DeleteRecords (21): v0-2.   v2 flexible
-Admin decides, and its reply tells from which revision on fetch services know the new log starts. Certainly
-not executed: NOT_LEADER_OR_FOLLOWER, on which admin clients look for the leader again; outcome unknown:
-REQUEST_TIMED_OUT, and nothing is repeated here, since -1 would mean another offset by then.
+Admin decides. Its reply carries the revision from which fetch services know the new log starts. Certainly not
+executed: NOT_LEADER_OR_FOLLOWER, on which admin clients find the leader again. Outcome unknown: REQUEST_TIMED_OUT, and
+the front door does not retry, since -1 would mean another offset by then.
 """
 
 from typing import Final

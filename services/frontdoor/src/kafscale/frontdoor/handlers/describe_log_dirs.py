@@ -1,6 +1,6 @@
 """DescribeLogDirs (35): v0-5.   v2 flexible · v3 error of the whole answer · v4 bytes of the volume · v5 cordoned
-Tools ask every broker and add up what they hear, so each answers for the partitions that it leads on this listener:
-admin is asked for those alone. A topic that the view lacks is looked up first. While no admin is there, this front
+Tools ask every broker and add up the answers, so each answers only for the partitions that it leads on this listener,
+and asks admin for those alone. A topic that the view lacks is looked up first. While no admin is there, this front
 door is not registered or etcd cannot be asked: NOT_CONTROLLER.
 """
 

@@ -1,7 +1,7 @@
 """DescribeProducers (61): v0-0
 Cut by owner as Produce is, and joined in the order of the request; a topic or partition that the view lacks is looked
-up first. Per partition: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER, on which clients ask again, when nobody
-owns it, its owner did not answer or etcd could not be asked; all else is the produce service's.
+up first. Per partition: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER, on which clients retry, if it
+has no owner, its owner did not answer or etcd could not be read. The produce service answers all other codes.
 """
 
 from collections.abc import Sequence
@@ -129,7 +129,7 @@ def _read(body: memoryview, version: int) -> Found:
     try:
         response = schema.decode_response(body, version)
     except WireError as error:
-        log.error("a produce service answered nonsense", reason=str(error))
+        log.error("invalid answer of a produce service", reason=str(error))
         return {}
     return {
         (topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions

@@ -1,6 +1,6 @@
 """InitProducerId (22): v0-5.   v2 flexible · v3 producer id and epoch, KIP-360 · v4 PRODUCER_FENCED
 The coordinator draws the ids. While none is there: COORDINATOR_LOAD_IN_PROGRESS, the one code on which
-producers without a transactional id simply try again. An id that nobody received is lost, no harm.
+producers without a transactional id simply try again. An id that no client received is lost, which does no harm.
 """
 
 from typing import Final

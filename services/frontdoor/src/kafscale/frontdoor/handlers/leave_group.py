@@ -1,6 +1,6 @@
 """LeaveGroup (13): v0-5.   v3 several members, static ones · v4 flexible · v5 reasons
 To the coordinator of the group's slot, once (see group_calls.py).
-COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost; who then does not come again leaves by its session timeout.
+COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost; without a retry the member leaves by its session timeout.
 """
 
 from typing import Final

@@ -72,7 +72,7 @@ class ListGroupsHandler:
         try:
             return schema.decode_response(reply.body, exchange.version)
         except WireError as error:
-            log.error("a coordinator answered nonsense", reason=str(error))
+            log.error("invalid answer of a coordinator", reason=str(error))
             return schema.ListGroupsResponse(error_code=int(UNAVAILABLE))
 
 

@@ -2,7 +2,7 @@
 To the coordinator of the group's slot, once (see group_calls.py): sent a second time it could overwrite a newer one.
 COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost, perhaps committed. On both clients commit again, or give
 up in favour of their next commit. One that is older than `AGE_MS_MAX` takes no effect any more: clients give up after
-ten seconds or more, and what they commit next, perhaps by another front door, must not be overwritten.
+ten seconds or more, and their next commit, perhaps by another front door, must not be overwritten.
 Versions 0 and 1, which Kafka 4 has dropped, go to the same store.
 """
 

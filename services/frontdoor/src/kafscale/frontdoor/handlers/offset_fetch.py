@@ -1,7 +1,7 @@
 """OffsetFetch (9): v0-10.   v2 null = all · v5 leader epochs · v6 flexible · v8 several groups · v10 topic ids
 To the coordinator of the group's slot, once; from v8 on cut by coordinator and joined (see group_calls.py).
 NOT_COORDINATOR whether it was lost or not even sent: Java's consumer asks for the coordinator again on that code, and
-throws on COORDINATOR_NOT_AVAILABLE. The error stands at the top, in v0-1 with each partition, from v8 with each group.
+throws on COORDINATOR_NOT_AVAILABLE. The error is at the top, in v0-1 with each partition, from v8 with each group.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """Produce (0): v0-13.   v3 record batches · v7 zstd · v8 record errors · v9 flexible · v13 topic ids
-Returns UNKNOWN_TOPIC_OR_PARTITION (from v13 UNKNOWN_TOPIC_ID), INVALID_REQUIRED_ACKS, and for what is
-between a client and an owner: LEADER_NOT_AVAILABLE (certainly not appended), or a closed connection (nobody
-can know); all else is the produce service's, message sets of v0-2 too.
+Returns UNKNOWN_TOPIC_OR_PARTITION (from v13 UNKNOWN_TOPIC_ID), INVALID_REQUIRED_ACKS, and for failures
+between a client and an owner: LEADER_NOT_AVAILABLE (certainly not appended), or a closed connection (unknown). The
+produce service answers everything else, message sets of v0-2 too.
 """
 
 from functools import partial
@@ -30,7 +30,7 @@ PRODUCE_KEY: Final = int(ApiKey.PRODUCE)
 
 
 def is_silent(header: RequestHeader, body: memoryview) -> bool:
-    """Whether this is a Produce request with acks=0: nobody waits for an answer."""
+    """Whether this is a Produce request with acks=0: the client waits for no answer."""
     if header.api_key != PRODUCE_KEY:
         return False
     try:
@@ -41,7 +41,7 @@ def is_silent(header: RequestHeader, body: memoryview) -> bool:
 
 
 def _acks_start(version: int, body: memoryview) -> int:
-    """acks stands behind the transactional id, which may be null."""
+    """acks follows the transactional id, which may be null."""
     if version < TRANSACTIONAL_ID_FROM:
         return 0
     if version >= produce.FLEXIBLE_FROM:

@@ -1,9 +1,9 @@
-"""Asks etcd whether a topic really is unknown, before a client is told so.
+"""Asks etcd whether a topic really is unknown, before a client gets that answer.
 
-The topics' view follows a watch, so for some milliseconds it may not have a topic that a client was told
-of elsewhere. Laws: one reading at a time serves everybody who asked before it began; after a reading the
-view is asked again and believed; no reading is begun within `PAUSE_MS` of the last, so that a client with
-a wrong name costs etcd no more than that. Who asks within the pause is told to believe the view.
+The topics' view follows a watch, so for some milliseconds it may lack a topic that a client has seen elsewhere. Laws:
+one read at a time serves every request that asked before it began. After a read the view is checked again and
+believed. No read begins within `PAUSE_MS` of the last, so a client with a wrong name costs etcd no more than that. A
+request that asks within the pause believes the view.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import structlog
 from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd.client import EtcdError
 
-log = structlog.get_logger("kafscale.frontdoor.lookups")
+log = structlog.get_logger("kafscale.frontdoor.topic_lookups")
 
 PAUSE_MS: Final = 50
 TIMEOUT_S: Final = 1.0
@@ -55,7 +55,7 @@ class TopicLookups:
                 self._read_ms = self._clock.now_ms()
             except (EtcdError, TimeoutError) as error:
                 known = False
-                log.warning("topics could not be looked up", reason=str(error))
+                log.warning("topic lookup failed", reason=str(error))
             for then in waiting:
                 then(known)
         self._reading = False

@@ -1,15 +1,16 @@
 """How long a frame may take to arrive. Pure.
 
-Laws: from its first byte a frame has a time to be whole, whether or not it is read. While it is read, its bytes
-come at a least rate, on average and after a grace; it never stands still for long, and for less long while others
-wait for the memory that it holds. Time in which we do not read it is not its client's.
+Laws: a frame must be whole within a time that begins with its first byte, whether the front door reads it or not.
+While the front door reads it, its bytes arrive at a minimum rate, on average and after a grace period. A frame never
+pauses for long, and for less time while others wait for the memory that it holds. Time in which the front door does
+not read does not count against the client.
 """
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaceLimits:
+class FrameTimeouts:
     frame_ms_max: int = 600_000
     quiet_ms_max: int = 60_000
     pressed_quiet_ms_max: int = 10_000
@@ -17,7 +18,7 @@ class PaceLimits:
     bytes_per_s_min: int = 32 << 10
 
 
-class FramePace:
+class FrameTimer:
     """Of one connection: the frame that is under way, if there is one."""
 
     __slots__ = ("_began_ms", "_first_ms", "_quiet_from_ms", "_unread_from_ms")
@@ -29,7 +30,7 @@ class FramePace:
         self._unread_from_ms: int | None = None
 
     def arrived(self, now_ms: int, *, new_frame: bool, under_way: bool) -> None:
-        """Bytes came. `new_frame`: a request was completed by them, what is under way began with them."""
+        """Bytes arrived. `new_frame`: they completed a request, so a frame that is under way began with them."""
         if not under_way:
             self._first_ms = None
             return
@@ -47,7 +48,7 @@ class FramePace:
             self._began_ms += unread_ms
             self._quiet_from_ms = min(now_ms, self._quiet_from_ms + unread_ms)
 
-    def wrong(self, limits: PaceLimits, now_ms: int, *, arrived_bytes: int, pressed: bool) -> str | None:
+    def wrong(self, limits: FrameTimeouts, now_ms: int, *, arrived_bytes: int, pressed: bool) -> str | None:
         """Why the connection must close; None while the frame is in time."""
         if self._first_ms is None:
             return None

@@ -1,21 +1,21 @@
 """The laws of answers that wait: all are counted, large ones are reserved, who takes nothing goes first."""
 
-from kafscale.frontdoor.outlets import SMALL_ANSWER_BYTES, STUCK_MS, AnswerMemory, Outlet
+from kafscale.frontdoor.answer_memory import SMALL_ANSWER_BYTES, STUCK_MS, AnswerMemory, UnsentAnswers
 
 MIB = 1 << 20
 
 
-def given(memory: AnswerMemory, size: int, now_ms: int, outlet: Outlet | None = None) -> Outlet:
+def given(memory: AnswerMemory, size: int, now_ms: int, unsent: UnsentAnswers | None = None) -> UnsentAnswers:
     """An answer of so many bytes has been given to a socket that takes nothing."""
-    outlet = outlet or Outlet(now_ms=now_ms)
-    outlet.given_bytes += size
-    memory.update(outlet, unsent_bytes=0, buffered_bytes=outlet.buffered_bytes + size, now_ms=now_ms)
-    return outlet
+    unsent = unsent or UnsentAnswers(now_ms=now_ms)
+    unsent.given_bytes += size
+    memory.update(unsent, unsent_bytes=0, buffered_bytes=unsent.buffered_bytes + size, now_ms=now_ms)
+    return unsent
 
 
 def test_room_for_a_large_answer_is_reserved_and_without_room_a_small_one_is_asked_for() -> None:
     memory = AnswerMemory(64 * MIB)
-    outlets = [Outlet() for _ in range(4)]
+    outlets = [UnsentAnswers() for _ in range(4)]
     granted = [memory.grant(one, 50 * MIB, hungry=True) for one in outlets]
     assert granted == [16 * MIB, 16 * MIB, 16 * MIB, SMALL_ANSWER_BYTES]
     assert memory.used_bytes == 48 * MIB
@@ -25,18 +25,18 @@ def test_room_for_a_large_answer_is_reserved_and_without_room_a_small_one_is_ask
 
 def test_who_had_little_to_read_reserves_nothing() -> None:
     memory = AnswerMemory(64 * MIB)
-    assert memory.grant(Outlet(), 50 * MIB, hungry=False) == SMALL_ANSWER_BYTES
-    assert memory.grant(Outlet(), 1_000, hungry=True) == 1_000
+    assert memory.grant(UnsentAnswers(), 50 * MIB, hungry=False) == SMALL_ANSWER_BYTES
+    assert memory.grant(UnsentAnswers(), 1_000, hungry=True) == 1_000
     assert memory.used_bytes == 0
 
 
 def test_what_waits_is_counted_until_it_is_taken_or_its_connection_ends() -> None:
     memory = AnswerMemory(64 * MIB)
-    outlet = given(memory, 10 * MIB, 0)
-    memory.update(outlet, unsent_bytes=MIB, buffered_bytes=4 * MIB, now_ms=5)
+    unsent = given(memory, 10 * MIB, 0)
+    memory.update(unsent, unsent_bytes=MIB, buffered_bytes=4 * MIB, now_ms=5)
     assert memory.used_bytes == 5 * MIB
-    assert outlet.moved_ms == 5
-    memory.leave(outlet)
+    assert unsent.moved_ms == 5
+    memory.leave(unsent)
     assert memory.used_bytes == 0
 
 
@@ -62,11 +62,11 @@ def test_who_has_just_taken_something_is_spared_while_there_is_any_room() -> Non
 
 def test_who_takes_nothing_for_a_minute_is_stuck_and_who_takes_a_byte_is_not() -> None:
     memory = AnswerMemory(64 * MIB)
-    outlet = given(memory, MIB, 0)
-    assert not outlet.is_stuck(STUCK_MS)
-    assert outlet.is_stuck(STUCK_MS + 1)
-    memory.update(outlet, unsent_bytes=0, buffered_bytes=MIB - 1, now_ms=STUCK_MS)
-    assert not outlet.is_stuck(STUCK_MS + 1)
+    unsent = given(memory, MIB, 0)
+    assert not unsent.is_stuck(STUCK_MS)
+    assert unsent.is_stuck(STUCK_MS + 1)
+    memory.update(unsent, unsent_bytes=0, buffered_bytes=MIB - 1, now_ms=STUCK_MS)
+    assert not unsent.is_stuck(STUCK_MS + 1)
 
 
 def test_a_part_of_an_answer_is_kept_only_while_there_is_room() -> None:
@@ -93,6 +93,6 @@ def test_who_has_taken_nothing_makes_room_for_a_part_that_comes() -> None:
 def test_who_waits_for_an_answer_of_ours_is_not_stuck() -> None:
     """What is ready behind a request that is not answered yet cannot be taken."""
     memory = AnswerMemory(64 * MIB)
-    outlet = Outlet()
-    memory.update(outlet, unsent_bytes=MIB, buffered_bytes=0, now_ms=0)
-    assert not outlet.is_stuck(10 * STUCK_MS)
+    unsent = UnsentAnswers()
+    memory.update(unsent, unsent_bytes=MIB, buffered_bytes=0, now_ms=0)
+    assert not unsent.is_stuck(10 * STUCK_MS)

@@ -1,11 +1,11 @@
 """The memory that answers take until their clients have taken them. Pure.
 
-Laws: every answer counts, from its arrival here until the socket has taken it; of a large Fetch answer the room
-is reserved before it is asked for, and what finds no room is asked for in a small size, so that nobody waits for
-those who do not read. Other answers that come in several parts of a stream (1 MiB each) have room reserved for each
-part before it is kept (`take`); one that finds none is thrown away, and its client asks again. When answers fill the
-memory, the connections that have taken nothing for longest are closed. Who takes nothing for `STUCK_MS` while bytes
-wait in its socket is closed in any case.
+Laws: every answer counts, from its arrival here until the socket has taken it. The front door reserves room for a
+large Fetch answer before it sends the request; without room it requests a small size, so that no client waits for
+clients that do not read. For other answers that arrive in several parts of a stream (1 MiB each), it reserves room for
+each part before it keeps it (`take`); without room it drops the answer, and the client retries. When answers fill the
+memory, the connections that have taken nothing for longest are closed. A connection that takes nothing for `STUCK_MS`
+while bytes wait in its socket is closed in any case.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ RESERVED_SHARE: Final = 0.75
 LARGEST_SHARE: Final = 0.25
 FRESH_MS: Final = 1_000
 OVERRUN: Final = 1.25
-"""Past that it helps a connection nothing that it has just taken something."""
+"""Above this share, a connection is closed even if it has just taken something."""
 
 
 def nobody() -> None:
-    """Who is called when the connection has ended."""
+    """In place of a callback, when the connection has ended."""
 
 
-class Outlet:
+class UnsentAnswers:
     """One connection's answers. `moved_ms`: when its client last took something, or nothing waited."""
 
     __slots__ = (
@@ -67,36 +67,36 @@ class AnswerMemory:
         self.bytes_max = bytes_max
         self.used_bytes = 0
         self.largest_bytes = max(SMALL_ANSWER_BYTES, int(bytes_max * LARGEST_SHARE))
-        self._waiting: dict[Outlet, None] = {}
+        self._waiting: dict[UnsentAnswers, None] = {}
 
-    def update(self, outlet: Outlet, *, unsent_bytes: int, buffered_bytes: int, now_ms: int) -> None:
+    def update(self, unsent: UnsentAnswers, *, unsent_bytes: int, buffered_bytes: int, now_ms: int) -> None:
         """What of the connection's answers waits now."""
-        taken_bytes = outlet.given_bytes - buffered_bytes
-        if taken_bytes > outlet.taken_bytes or not buffered_bytes:
-            outlet.moved_ms = now_ms
-        outlet.taken_bytes = taken_bytes
-        self.used_bytes += unsent_bytes + buffered_bytes - outlet.waiting_bytes
-        outlet.unsent_bytes, outlet.buffered_bytes = unsent_bytes, buffered_bytes
-        if outlet.waiting_bytes:
-            self._waiting[outlet] = None
+        taken_bytes = unsent.given_bytes - buffered_bytes
+        if taken_bytes > unsent.taken_bytes or not buffered_bytes:
+            unsent.moved_ms = now_ms
+        unsent.taken_bytes = taken_bytes
+        self.used_bytes += unsent_bytes + buffered_bytes - unsent.waiting_bytes
+        unsent.unsent_bytes, unsent.buffered_bytes = unsent_bytes, buffered_bytes
+        if unsent.waiting_bytes:
+            self._waiting[unsent] = None
         else:
-            self._waiting.pop(outlet, None)
+            self._waiting.pop(unsent, None)
 
-    def grant(self, outlet: Outlet, wanted_bytes: int, *, hungry: bool) -> int:
+    def grant(self, unsent: UnsentAnswers, wanted_bytes: int, *, hungry: bool) -> int:
         """How large an answer may be asked for. `hungry`: a large one is to be expected."""
         wanted_bytes = min(wanted_bytes, self.largest_bytes)
         if wanted_bytes <= SMALL_ANSWER_BYTES:
             return wanted_bytes
         if not hungry or self.used_bytes + wanted_bytes > RESERVED_SHARE * self.bytes_max:
             return SMALL_ANSWER_BYTES
-        outlet.reserved_bytes += wanted_bytes
+        unsent.reserved_bytes += wanted_bytes
         self.used_bytes += wanted_bytes
         return wanted_bytes
 
-    def settle(self, outlet: Outlet) -> None:
+    def settle(self, unsent: UnsentAnswers) -> None:
         """The answer is here and counts by itself, or none will come."""
-        self.used_bytes -= outlet.reserved_bytes
-        outlet.reserved_bytes = 0
+        self.used_bytes -= unsent.reserved_bytes
+        unsent.reserved_bytes = 0
 
     def take(self, size: int) -> bool:
         """Whether there is room for so much more of an answer that is on its way; it counts until `give_back`."""
@@ -108,16 +108,16 @@ class AnswerMemory:
     def give_back(self, size: int) -> None:
         self.used_bytes -= size
 
-    def leave(self, outlet: Outlet) -> None:
-        self.settle(outlet)
-        self.update(outlet, unsent_bytes=0, buffered_bytes=0, now_ms=outlet.moved_ms)
+    def leave(self, unsent: UnsentAnswers) -> None:
+        self.settle(unsent)
+        self.update(unsent, unsent_bytes=0, buffered_bytes=0, now_ms=unsent.moved_ms)
 
-    def victims(self, now_ms: int, wanted_bytes: int = 0) -> list[Outlet]:
-        """Who must go because answers have filled the memory, or leave less than is wanted; usually nobody."""
+    def victims(self, now_ms: int, wanted_bytes: int = 0) -> list[UnsentAnswers]:
+        """The connections to close because answers fill the memory, or leave less than is wanted; usually none."""
         excess_bytes = self.used_bytes + wanted_bytes - self.bytes_max
         if excess_bytes <= 0:
             return []
-        chosen: list[Outlet] = []
+        chosen: list[UnsentAnswers] = []
         for one in sorted(self._waiting, key=_worst_first):
             if excess_bytes <= 0:
                 break
@@ -129,5 +129,5 @@ class AnswerMemory:
         return chosen
 
 
-def _worst_first(outlet: Outlet) -> tuple[int, int]:
-    return outlet.moved_ms, -outlet.waiting_bytes
+def _worst_first(unsent: UnsentAnswers) -> tuple[int, int]:
+    return unsent.moved_ms, -unsent.waiting_bytes

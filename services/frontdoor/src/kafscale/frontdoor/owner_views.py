@@ -1,16 +1,20 @@
-"""Who owns which partition, by a watch on the small owner records: never on the heads."""
+"""Which instance owns a partition, and which coordinator owns a slot: watched copies of the small owner records.
 
-from collections.abc import Callable
+The front door never watches the heads. Run `view.run` of each in a task.
+"""
+
+from collections.abc import Callable, Iterable
 
 from kafscale.frontdoor.lanes import LaneKey
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.heads import OwnerRecord, decode_owner
-from kafscale.storage.keys import Keyspace
+from kafscale.storage.keys import Keyspace, SlotId
+from kafscale.storage.slots import SLOTS, Slot, decode_slot
 from kafscale.storage.views import PrefixView
 
 
 class OwnersView:
-    """`view.run` it in a task."""
+    """The owner records of partitions."""
 
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
@@ -26,7 +30,7 @@ class OwnersView:
         self._listeners.append(listener)
 
     def _decode(self, kv: KeyValue) -> OwnerRecord:
-        self._keyspace.parse_owner(kv.key)  # raises UnknownKey: what is no partition's record is not kept
+        self._keyspace.parse_owner(kv.key)  # raises UnknownKey: other keys are not kept
         return decode_owner(kv.value)
 
     def _changed(self, key: bytes, record: OwnerRecord | None) -> None:
@@ -37,3 +41,22 @@ class OwnersView:
             self._records[lane] = record
         for listener in self._listeners:
             listener(lane)
+
+
+class SlotsView:
+    """The claims of the 64 slots."""
+
+    def __init__(self, etcd: EtcdClient, keyspace: Keyspace) -> None:
+        self._keys = [keyspace.slot_claim(SlotId(number)) for number in range(SLOTS)]
+        self.view: PrefixView[Slot] = PrefixView(etcd, keyspace.slot_claims_prefix(), self._decode)
+
+    def get(self, slot_id: SlotId) -> Slot | None:
+        return self.view.items.get(self._keys[slot_id])
+
+    def claimed(self) -> Iterable[Slot]:
+        """Those that ever had an owner: in any other there is no group."""
+        return self.view.items.values()
+
+    @staticmethod
+    def _decode(kv: KeyValue) -> Slot:
+        return decode_slot(kv.value)

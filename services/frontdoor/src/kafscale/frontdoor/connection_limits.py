@@ -1,8 +1,8 @@
 """How many connections there may be, in all and of one address: max.connections and max.connections.per.ip. Pure.
 
-Law: a connection that has not sent one whole request has its place until somebody else needs it: when there is
-none left, the oldest such one goes, of the same address if that address is what is full. Only when all others
-have asked for something is the newcomer turned away.
+Law: a connection that has not sent a whole request keeps its place until another connection needs it. When no place is
+left, the oldest such connection is closed, of the same address if the address is full. A new connection is refused only
+if all others have sent a request.
 """
 
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 C = TypeVar("C", bound=Hashable)
 
 
-class Places(Generic[C]):
+class ConnectionLimits(Generic[C]):
     def __init__(self, connections_max: int, address_max: int) -> None:
         self._connections_max = connections_max
         self._address_max = address_max
@@ -24,7 +24,7 @@ class Places(Generic[C]):
         return len(self._addresses)
 
     def enter(self, connection: C, address: str) -> tuple[bool, C | None]:
-        """Whether it has a place, and whose place that was: the other one has left, and must be closed."""
+        """Whether it has a place, and the connection that lost its place for it, which must be closed."""
         displaced: C | None = None
         if self._counts.get(address, 0) >= self._address_max:
             displaced = next(iter(self._newcomers.get(address, ())), None)
