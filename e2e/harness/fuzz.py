@@ -169,7 +169,7 @@ def judge(frame: bytes, answer: bytes) -> None:
 
 
 def _answered_version(header: RequestHeader) -> int:
-    """ApiVersions in a version that nobody knows is answered in version 0."""
+    """ApiVersions in an unknown version is answered in version 0."""
     if header.api_key == ApiKey.API_VERSIONS:
         first, last = module_of(header.api_key).RESPONSE_VERSIONS
         return header.api_version if first <= header.api_version <= last else 0

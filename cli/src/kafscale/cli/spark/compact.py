@@ -81,7 +81,7 @@ async def _compact(names: list[str] | None, io_bytes_per_s: int | None, grace_s:
 
     with progressing() as progress:
 
-        def tell(candidate: Candidate, tally: Tally) -> None:
+        def show(candidate: Candidate, tally: Tally) -> None:
             place = f"{candidate.log.topic.name}/{candidate.log.partition}"
             progress(
                 f"compacting {place}, bytes",
@@ -90,4 +90,4 @@ async def _compact(names: list[str] | None, io_bytes_per_s: int | None, grace_s:
             )
 
         bounds = Bounds(io_bytes_per_s=io_bytes_per_s, grace_s=grace_s)
-        return told(await Round(lake, bounds, tell).run(names))
+        return told(await Round(lake, bounds, show).run(names))
