@@ -23,7 +23,6 @@ CUSTOMER_PARTITIONS = 2
 CUSTOMERS = 1_000
 OPEN = 1_000
 PER_CUSTOMER_RECORD = 100
-STATUSES = ("delivered", "new", "paid", "returned", "shipped")
 TIERS = ("basic", "silver", "gold")
 DELETED = "deleted"  # what the page calls them
 
