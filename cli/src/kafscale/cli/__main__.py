@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.completion import completion
 from kafscale.cli.configs import app as configs_app
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDirBusy
 from kafscale.cli.dump.command import dump
 from kafscale.cli.etcd_repair import etcd_repair
 from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
-from kafscale.cli.options import ROLES, Codec, StoreKind
+from kafscale.cli.options import ROLES, Codec, Shell, StoreKind
 from kafscale.cli.serve import app as serve_app
 from kafscale.cli.spark.app import app as spark_app
 from kafscale.cli.spark.lag import lag
@@ -36,6 +35,7 @@ from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 if TYPE_CHECKING:
     from kafscale.cli.up import UpPlan
 
+COMPLETE_VARIABLE = "_KAFSCALE_COMPLETE"
 RUN, RECORDS, CLUSTER, SHELL = "Run", "Records", "Look after a cluster", "Shell"
 
 app = typer.Typer(
@@ -197,6 +197,18 @@ def consume(
         raise fail(str(trouble)) from trouble
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+    """Print the completion script for a shell. Example: source <(kafscale completion bash)
+
+    zsh: kafscale completion zsh > ~/.zfunc/_kafscale, with ~/.zfunc in fpath.
+    fish: kafscale completion fish > ~/.config/fish/completions/kafscale.fish
+    """
+    from typer.completion import shell_complete
+
+    command = context.find_root().command
+    raise typer.Exit(shell_complete(command, {}, "kafscale", COMPLETE_VARIABLE, f"source_{shell.value}"))
 
 
 app.command(rich_help_panel=RUN)(up)
