@@ -1,5 +1,5 @@
-"""A lake of millions of segments that nobody wrote: manifests as owners' merges leave them, and a store that lists the
-segments' objects though there are none."""
+"""A lake of millions of segments without producers: manifests as owners' merges leave them, and a store that lists
+the segments' objects although they do not exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVELS: Final = (17_408, 544, 17)
 """Segments of the manifests behind a log's oldest."""
 WEEK_MS: Final = 7 * 24 * 3_600_000
 ORPHAN_EVERY: Final = 50
-"""Segments: beside one of so many stands an object that nothing names."""
+"""Segments per orphan: an object that no manifest names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Built:
 
 
 class ListedStore:
-    """A store's own objects, and beside them those of the built segments, as long as nobody deletes them."""
+    """The objects of a store, and those of the built segments until they are deleted."""
 
     def __init__(self, store: Any, keys: Keyspace, topics: Sequence[Built]) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""CPU time of the wire codec, beside kio and kafka-python on the same bytes.
+"""CPU time of the wire codec, compared with kio and kafka-python on the same bytes.
 
     python bench/codec.py [--rounds 5] [--oracles]
 
@@ -172,7 +172,7 @@ def kio(case: Case, rounds: int) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--oracles", action="store_true", help="kio's figures beside ours")
+    parser.add_argument("--oracles", action="store_true", help="also measure kio")
     options = parser.parse_args()
     print(f"{'CPU us':40}{'bytes':>9}{'read':>9}{'write':>9}")
     for case in cases():

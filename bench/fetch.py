@@ -1,6 +1,6 @@
 """What a fetch costs inside the service: catch-up hot and cold, small segments, an idle poll.
 
-    python bench/fetch.py            (starts an etcd of its own; objects in a temporary directory)
+    python bench/fetch.py            (starts an etcd; objects are in a temporary directory)
 
 Requests go to the handler in Kafka's bytes; sockets and gRPC are not part of it.
 """
@@ -45,7 +45,7 @@ class NoSink:
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltLog:
-    """All batches alike, so that a reader knows where it stands from what it got."""
+    """All batches are alike, so that a reader computes its offset from the number of bytes."""
 
     topic: Topic
     end: int

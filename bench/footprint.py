@@ -1,9 +1,9 @@
 """`python -m bench.footprint`: what a service costs before anybody asks it for anything.
 
-Each service on an etcd and a store of its own: from the process's start to /readyz 200, alone, the median of several
+Each service with a separate etcd and store: from the process's start to /readyz 200, alone, the median of several
 starts; then all of them together and idle: memory after a minute, CPU over the next. RSS counts the pages that
 processes share once for each, PSS divides them. CPU seconds of a start are those up to /readyz 200, and hardly
-depend on who else is busy. Goals: 2 s, 150 MB, 1 % of a core.
+depend on other load of the machine. Goals: 2 s, 150 MB, 1 % of a core.
 """
 
 from __future__ import annotations

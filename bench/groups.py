@@ -95,7 +95,7 @@ async def rebalances(system: KafScale) -> None:
 
 
 async def _member(wire: Wire, crowd: Crowd, number: int) -> None:
-    """Joins and stays: a heartbeat every 3 s, and a new join when told of a rebalance."""
+    """Joins and stays: a heartbeat every 3 s, and a new join after REBALANCE_IN_PROGRESS."""
     member = Classic(wire, crowd.group)
     while True:
         await _until_stable(member)

@@ -2,8 +2,8 @@
 
     spark/engine/.venv/bin/python -m bench.lake_spark [--rounds 5] [--megabytes 256] [--codecs none,lz4] [--rows 1000]
 
-Topics of so many megabytes in a directory, in segments of 4 MiB of 100-byte values. Each query runs once to warm up and
-then so many times; the figure is the median. Planning is what a query costs that no segment can answer; the second
+Topics of a given size in a directory, in segments of 4 MiB of 100-byte values. Each query runs once to warm up and
+then several times; the figure is the median. Planning is what a query costs that no segment can answer; the second
 figure leaves it out. Ten rows by offset are asked of a topic of `--rows` megabytes. Bytes are those that planning and
 tasks read while they ran, as Linux counts them for their processes.
 """

@@ -1,6 +1,6 @@
-"""What a redis beside fetch services is worth: reads of a cold log by one service, with the store near and far.
+"""The gain from a redis for fetch services: reads of a cold log by one service, with the store near and far.
 
-    python bench/shared_cache.py            (starts an etcd, an S3 server and a redis of its own)
+    python bench/shared_cache.py            (starts an etcd, an S3 server and a redis)
 
 Requests go to the handler in Kafka's bytes; sockets and gRPC are not part of it. "Far" is the proxy of slow_s3.py,
 which holds each GET for ten milliseconds. Every service starts with an empty memory.

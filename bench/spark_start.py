@@ -30,7 +30,7 @@ from kafscale_spark.session import local
 spark = local("start", conf={"spark.driver.extraJavaOptions": sys.argv[1]})
 assert spark.range(1000).selectExpr("sum(id)").collect()[0][0] == 499500
 """
-# The JVM ends after the Python that began it: whoever measures has to be its next of kin.
+# The JVM ends after the Python process that started it, so the measuring process must be the JVM's subreaper.
 WATCH: Final = """
 import ctypes, json, os, resource, sys, time
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0

@@ -1,6 +1,6 @@
 """`python -m bench.store_limits`: what each object store takes by itself, with nothing of KafScale before it.
 
-Conditional PUTs of new keys with the metadata of a segment, and GETs of what was put; beside the directory store, a
+Conditional PUTs of new keys with the metadata of a segment, and GETs of these objects; for the directory store, also a
 bare write and fsync of the same bytes on the same disk. Figures are for comparing within a run.
 """
 

@@ -3,7 +3,7 @@
     python -m bench.upkeep_scale [--millions 5] [--expired 100000] [--jobs lag,orphans]
 
 Manifests are written as owners' merges leave them, without a front door and without segments: half of the segments are
-in logs of 100,000, half in logs of 557,056, whose oldest manifest has them all. Each job runs in a process of its own.
+in logs of 100,000, half in logs of 557,056, whose oldest manifest has them all. Each job runs in a separate process.
 `--expired` segments are beyond their topic's retention, and their deletions are sent, to objects that are not there.
 The collection of orphans and the deletion of the topic with the large logs list two objects for each segment.
 """
@@ -34,22 +34,22 @@ LARGE: Final = 557_056
 GRACE_S: Final = 2.0
 GROUP: Final = 100
 
-Told = dict[str, Any]
+Figures = dict[str, Any]
 
 
-async def whole(lake: Lake) -> Told:
+async def whole(lake: Lake) -> Figures:
     """What each of these jobs did once: every segment of every log at once."""
     return {"segments": sum(len(log.segments) for log in await read_lake(lake))}
 
 
-async def retention(lake: Lake) -> Told:
+async def retention(lake: Lake) -> Figures:
     from kafscale.lake.retention.apply import Retention
 
     report = await Retention(lake, grace_s=0, remembers=True).run()
     return {"deleted": report.segments, "missed": report.missed}
 
 
-async def lag(lake: Lake) -> Told:
+async def lag(lake: Lake) -> Figures:
     from kafscale.lake.lag.sampler import Sampler
 
     sampler = Sampler(lake)
@@ -61,7 +61,7 @@ async def lag(lake: Lake) -> Told:
     return {"steps_s": steps_s}
 
 
-async def orphans(lake: Lake) -> Told:
+async def orphans(lake: Lake) -> Figures:
     from kafscale.lake.retention.orphans import Orphans
 
     found = await Orphans(lake, grace_s=GRACE_S, named_max=0, remembers=True).collect()
@@ -69,7 +69,7 @@ async def orphans(lake: Lake) -> Told:
     return {"orphans": found.count, "fates": fates, "missed": found.missed}
 
 
-async def survey(lake: Lake) -> Told:
+async def survey(lake: Lake) -> Figures:
     from kafscale.lake.compaction.due import candidates
 
     topics = await read_topics(lake)
@@ -82,7 +82,7 @@ async def survey(lake: Lake) -> Told:
     return {"due": len(due), "segments": sum(each.dirty.segments for each in due)}
 
 
-async def publication(lake: Lake) -> Told:
+async def publication(lake: Lake) -> Figures:
     """Of one group of compaction, in a log's oldest and largest manifest."""
     from kafscale.lake.compaction.publish import publish
     from kafscale.lake.compaction.segments import follow
@@ -98,7 +98,7 @@ async def publication(lake: Lake) -> Told:
     return {"listed_in_its_manifest": outline.meta.chunks[0].count}
 
 
-async def deletion(lake: Lake) -> Told:
+async def deletion(lake: Lake) -> Figures:
     """Of the topic with the large logs, by an admin's turns."""
     from kafscale.admin.deletion import Deletions
     from kafscale.admin.topic_limits import TopicLimits
@@ -126,7 +126,7 @@ async def deletion(lake: Lake) -> Told:
     return {"objects": lake.store.deleted}
 
 
-JOBS: Final[dict[str, Callable[[Lake], Awaitable[Told]]]] = {
+JOBS: Final[dict[str, Callable[[Lake], Awaitable[Figures]]]] = {
     each.__name__: each for each in (whole, retention, lag, orphans, survey, publication, deletion)
 }
 
@@ -141,12 +141,12 @@ async def job(name: str, etcd: str, folder: str) -> None:
     lake = await opened(etcd, Path(folder))
     before_s = time.process_time()
     began_s = time.monotonic()
-    told = await JOBS[name](lake) | {
+    figures = await JOBS[name](lake) | {
         "wall_s": round(time.monotonic() - began_s, 1),
         "cpu_s": round(time.process_time() - before_s, 1),
         "rss_peak_mb": memory_mb("VmHWM"),
     }
-    print(json.dumps({"job": name} | told), flush=True)
+    print(json.dumps({"job": name} | figures), flush=True)
 
 
 async def main(millions: float, expired: int, jobs: list[str]) -> None:

@@ -62,9 +62,9 @@ def test_an_etcd_of_a_running_data_directory_that_is_away(tmp_path: Path) -> Non
     ("line", "code", "said"),
     [
         ("status --data-dir {0}", 1, "no cluster runs on {0}; start it with `kafscale up --data-dir {0}`"),
-        ("fsck --data-dir {0}", 1, "{0} is no data directory of `kafscale up`: it has no folder etcd/"),
+        ("fsck --data-dir {0}", 1, "{0} is not a data directory of `kafscale up`: it has no folder etcd/"),
         ("status --etcd ftp://x", 2, "KAFSCALE_ETCD_ENDPOINTS='ftp://x'"),
-        ("status --watch --output json", 2, "--watch draws tables"),
+        ("status --watch --output json", 2, "--watch shows tables only"),
     ],
 )
 def test_what_names_no_cluster_is_a_sentence(line: str, code: int, said: str, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_bash_accepts_the_script_and_it_completes() -> None:
 
 
 def completed(line: str, word: int) -> subprocess.CompletedProcess[str]:
-    """What bash is told when the line's word of this number is to be completed."""
+    """The words that bash gets for the completion of this word of the line."""
     environment = {
         **os.environ,
         "COMP_WORDS": line,

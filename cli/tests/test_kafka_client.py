@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import pytest
 from kafscale.cli.kafka.client import Client, KafkaTrouble, Passing, failure, patiently
@@ -21,40 +23,34 @@ Answer = Callable[[bytes, int], bytes | None]
 """Of a frame, and the port of the server."""
 
 
-@asynccontextmanager
-async def server(answer: Answer) -> AsyncIterator[str]:
+@contextmanager
+def server(answer: Answer) -> Iterator[str]:
     """Answers frames on a port of this machine. If the answer is None it closes, if it is empty it waits."""
-    open_now: set[asyncio.StreamWriter] = set()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        open_now.add(writer)
-        try:
-            while True:
-                (size,) = struct.unpack(">i", await reader.readexactly(4))
-                reply = answer(await reader.readexactly(size), port)
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            while head := self.rfile.read(4):
+                reply = answer(self.rfile.read(*struct.unpack(">i", head)), port)
                 if reply is None:
                     return
-                writer.write(reply)
-        except (asyncio.IncompleteReadError, ConnectionResetError):
-            return
+                self.wfile.write(reply)
+
+    class Server(ThreadingTCPServer):
+        daemon_threads = True
+        block_on_close = False  # clients of librdkafka reconnect until they are collected
+
+        def handle_error(self, *_: object) -> None:
+            """The client has closed the connection."""
+
+    with Server(("127.0.0.1", 0), Handler) as listening:
+        port = listening.server_address[1]
+        thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{port}"
         finally:
-            writer.close()
-            open_now.discard(writer)
-
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        listening.close()
-        while open_now:
-            await hung_up(open_now.pop())
-
-
-async def hung_up(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with suppress(ConnectionError):
-        await writer.wait_closed()
+            listening.shutdown()
+            thread.join()
 
 
 def framed(body: bytes) -> bytes:
@@ -103,9 +99,9 @@ def ask(bootstrap: str) -> list[tuple[str, str]]:
     return [(row["topic"], row["topic_id"]) for row in list_topics(client)]
 
 
-async def test_the_first_address_that_answers_is_asked() -> None:
-    async with server(two_topics) as there:
-        listed = await asyncio.to_thread(ask, f"127.0.0.1:{free_port()}, {there}")
+def test_the_first_address_that_answers_is_asked() -> None:
+    with server(two_topics) as there:
+        listed = ask(f"127.0.0.1:{free_port()}, {there}")
     assert listed == [("clicks", "01" * 16), ("orders", "00" * 16)]
 
 
@@ -119,10 +115,10 @@ async def test_the_first_address_that_answers_is_asked() -> None:
     ],
     ids=["closes", "is silent", "speaks something else", "cuts its answer short"],
 )
-async def test_a_server_that_is_not_kafka_is_named_by_its_address(answer: Answer, reason: str) -> None:
-    async with server(answer) as there:
+def test_a_server_that_is_not_kafka_is_named_by_its_address(answer: Answer, reason: str) -> None:
+    with server(answer) as there:
         with pytest.raises(KafkaTrouble, match=reason) as trouble:
-            await asyncio.to_thread(ask, there)
+            ask(there)
         assert there in str(trouble.value)
         assert "--bootstrap-server" in str(trouble.value)
 
@@ -149,18 +145,17 @@ def test_an_address_without_a_port_is_refused() -> None:
         Client("kafka")
 
 
-async def test_a_request_by_hand_refuses_an_answer_that_is_not_kafkas() -> None:
-    async with server(two_topics) as there:
-        assert [broker.node_id for broker in (await asked(there)).brokers] == [1]
+def test_a_request_by_hand_refuses_an_answer_that_is_not_kafkas() -> None:
+    with server(two_topics) as there:
+        assert [broker.node_id for broker in asked(there).brokers] == [1]
     for answer in (lambda *_: framed(b"\x00"), cut_short):
-        async with server(answer) as there:
-            with pytest.raises(BadAnswer):
-                await asked(there)
+        with server(answer) as there, pytest.raises(BadAnswer):
+            asked(there)
 
 
-def asked(where: str) -> Awaitable[metadata.MetadataResponse]:
+def asked(where: str) -> metadata.MetadataResponse:
     host, port = where.split(":")
-    return request_metadata(host, int(port))
+    return asyncio.run(request_metadata(host, int(port)))
 
 
 def trying(*codes: ErrorCode) -> Callable[[], int]:

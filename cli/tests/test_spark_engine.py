@@ -1,6 +1,6 @@
-"""A job of Spark's project is told where the cluster is, and what becomes of it is told to the caller.
+"""A job of Spark's project gets the address of the cluster, and the caller gets the job's result.
 
-Spark's Python is a small program here: it says what it was told, and does what a job does.
+Spark's Python is a small program here: it records its arguments and variables, and answers as a job does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ sys.exit(code)
 
 
 class Spark:
-    """What stands for Spark's Python: what it was told, and what it answers."""
+    """A substitute for Spark's Python: what it received, and what it answers."""
 
     def __init__(self, folder: Path) -> None:
         self.python = folder / "python"
@@ -139,7 +139,7 @@ def test_a_plan_of_retention_comes_back_with_what_if(spark: Spark, data: DataDir
         "bytes_saved": 60,
         "losses": [LOSS_ROW],
     }
-    assert spark.args == ["retention", "--topic=orders", "--retention-ms=-1", "--grace-s=300.0"]
+    assert spark.args == ["retention", "--topic=orders", "--grace-s=300.0", "--retention-ms=-1"]
     shown = run(data, "retention", "--dry-run", "--grace", "0s", "-o", "json")
     assert json.loads(shown.stdout) == [PLAN_ROW]
     assert "1 segments of 4 logs, 100 bytes; nothing was changed" in shown.stderr
@@ -156,7 +156,7 @@ def test_a_run_of_retention_that_missed_a_log_fails(spark: Spark, data: DataDir)
     spark.answers(report_to_json(replace(report, missed={"orders/0": "it is damaged"})))
     done = run(data, "retention")
     assert done.exit_code == 1
-    assert "orders/0 was passed over: it is damaged" in done.stderr
+    assert "orders/0 was skipped: it is damaged" in done.stderr
 
 
 def test_a_collection_of_orphans_goes_to_spark(spark: Spark, data: DataDir) -> None:
@@ -174,7 +174,7 @@ def test_compaction_goes_to_spark(spark: Spark, data: DataDir) -> None:
     spark.answers([due])
     shown = run(data, "compact", "--dry-run", "--io-bytes-per-s", "9", "-o", "json")
     assert json.loads(shown.stdout) == [due]
-    assert spark.args == ["compaction", "--grace-s=300.0", "--io-bytes-per-s=9", "--dry-run"]
+    assert spark.args == ["compaction", "--grace-s=300.0", "--dry-run", "--io-bytes-per-s=9"]
     row = dict.fromkeys(DONE.names, 1)
     spark.answers(asdict(Summary(rows=[row], uncleanable=1, objects_left=2)))
     done = run(data, "compact", "--topic", "users", "-o", "json")

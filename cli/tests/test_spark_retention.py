@@ -1,4 +1,4 @@
-"""`kafscale spark retention` shows a plan segment by segment or by partition, and says who would lose what."""
+"""`kafscale spark retention` shows a plan by segment or by partition, and names groups that would lose records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.cli.spark.retention import told_of
+from kafscale.cli.spark.retention import loss_sentence
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from typer.testing import CliRunner, Result
 
@@ -77,4 +77,4 @@ def test_what_would_go_is_told_in_words(root: Path) -> None:
 
 def test_who_would_lose_records_is_named_once() -> None:
     lost = [{"group": group, "records": 1_000} for group in ("b", "a", "b")]
-    assert told_of(lost) == "a, b would lose 3,000 records, not read yet:"
+    assert loss_sentence(lost) == "a, b would lose 3,000 records, not read yet:"

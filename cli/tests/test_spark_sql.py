@@ -58,7 +58,7 @@ def test_a_long_answer_is_whole_for_programs_and_begins_for_people(root: Path) -
     assert lines == ["n", *map(str, range(2 * ROWS_AT_ONCE))]
     shown = run(root, "sql", text)
     assert [line.strip() for line in shown.stdout.splitlines()] == lines[: 1 + TABLE_ROWS_MAX]
-    assert shown.stderr.startswith("the first 1,000 rows; there are more")
+    assert shown.stderr.startswith("only the first 1,000 rows are shown")
 
 
 @pytest.mark.parametrize("count", [0, 1, TABLE_ROWS_MAX])
@@ -71,8 +71,8 @@ def test_an_answer_that_a_person_reads_is_shown_whole(root: Path, count: int) ->
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("sql",), "give one query"),
-        (("sql", COUNT, "--file", "-"), "give one query"),
+        (("sql",), "exactly one query is needed"),
+        (("sql", COUNT, "--file", "-"), "exactly one query is needed"),
         (("sql", "select * from nowhere"), "There are the tables records, batches,"),
         (("export", "nowhere", "--to", "out"), "there is no topic nowhere"),
         (("export", "b", "--to", "/dev/null/out"), "Not a directory"),

@@ -8,7 +8,7 @@ import pytest
 from kafscale.cli.options import ROLES, SERVICES
 from kafscale.cli.status.draw import doing
 from kafscale.cli.status.gather import count_groups, http_address, rates, totals
-from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Picture, Told, paint
+from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Observed, Picture, paint
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership.records import Instance, InstanceState, Listener
 
@@ -41,12 +41,12 @@ WHOLE = Kept(
     slot_owners=("1/b",) * 64,
     now_ms=NOW_MS,
 )
-SILENT = Told(health=NO_ANSWER, gauges={}, rates={})
+SILENT = Observed(health=NO_ANSWER, gauges={}, rates={})
 
 
-def of(kept: Kept, **told: Told) -> Picture:
-    ready = Told(health=READY, gauges={"process": 1.0}, rates={"process_total": 0.0})
-    everyone = {each.role + each.id: told.get(each.role, ready) for each in kept.instances}
+def of(kept: Kept, **observed: Observed) -> Picture:
+    ready = Observed(health=READY, gauges={"process": 1.0}, rates={"process_total": 0.0})
+    everyone = {each.role + each.id: observed.get(each.role, ready) for each in kept.instances}
     return paint(kept, everyone, 1.04)
 
 
@@ -79,7 +79,7 @@ def test_a_service_without_a_ready_instance_is_told_with_what_clients_notice(rol
     deaf = of(WHOLE, **{role: SILENT})
     assert not deaf.serves
     assert deaf.warnings[0].startswith(f"no {role} is ready: ")
-    assert any("is registered and does not answer" in each for each in deaf.warnings)
+    assert any("is registered but does not answer" in each for each in deaf.warnings)
 
 
 def test_clients_are_served_without_upkeep() -> None:
@@ -89,7 +89,7 @@ def test_clients_are_served_without_upkeep() -> None:
 
 
 def test_what_an_instance_says_of_itself_is_repeated() -> None:
-    draining = Told(health="draining", gauges={}, rates={})
+    draining = Observed(health="draining", gauges={}, rates={})
     assert "fetch 1 at 10.0.0.1:7000 is not ready: draining" in of(WHOLE, fetch=draining).warnings
 
 
@@ -98,7 +98,7 @@ def test_only_the_newest_boot_of_a_node_counts_and_what_the_old_one_owned_is_tol
     picture = of(replace(WHOLE, instances=(*WHOLE.instances, again)))
     (row,) = (row for row in picture.instances if row.service == "produce")
     assert row.owns == 0
-    assert picture.warnings[0].startswith("6 partitions belong to a produce instance that is gone")
+    assert picture.warnings[0].startswith("6 partitions belong to a produce instance that has died")
 
 
 def test_samples_are_added_up_by_name() -> None:
@@ -119,7 +119,7 @@ def test_what_an_instance_does() -> None:
         picture = of(
             WHOLE,
             **{
-                role: Told(
+                role: Observed(
                     health=READY,
                     gauges={prefix + name: value for name, value in gauges.items()},
                     rates={prefix + name: value for name, value in per_s.items()},
@@ -138,7 +138,7 @@ def test_what_an_instance_does() -> None:
     assert told("frontdoor", {"connections": 1_200}, {"requests_total": 0.25}) == (
         "1,200 connections, 0.2 requests/s"
     )
-    assert told("upkeep", {"working": 0}, {}) == "stands by"
+    assert told("upkeep", {"working": 0}, {}) == "standby"
     assert told("admin", {}, {}) == ""
 
 

@@ -1,4 +1,4 @@
-"""Children are started again when they die, told to drain when asked, and never outlive the supervisor."""
+"""Children are restarted when they die, drained when asked, and never outlive the supervisor."""
 
 from __future__ import annotations
 

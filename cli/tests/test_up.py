@@ -1,4 +1,4 @@
-"""What `kafscale up` tells the person at the terminal."""
+"""The messages of `kafscale up` on the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafscale.storage.membership.members import Instance, InstanceState
 
 
 class Slow:
-    """A role's live view in which the instance becomes ready when told."""
+    """A role's live view in which the instance becomes ready when the test says so."""
 
     def __init__(self, role: str) -> None:
         self.role = role

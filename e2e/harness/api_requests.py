@@ -1,6 +1,6 @@
 """A request of each API that a healthy cluster answers well: what it says, and what must be there before it.
 
-The fields are those of all versions together, under Kafka's names, for `oracles.py` to write. Whoever adds a row to
+The fields are those of all versions together, under Kafka's names, for `oracles.py` to write. If you add a row to
 the front door's table adds one here, else the test of the table fails.
 """
 
@@ -106,8 +106,8 @@ def offsets(raw: Raw, world: World) -> World:
     partition = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     on = offset_commit.OffsetCommitRequestTopic(name=world.topic, partitions=[partition])
     committing = offset_commit.OffsetCommitRequest(group_id=world.group, topics=[on])
-    (told,) = ask(raw, offset_commit, 7, committing).topics
-    assert [each.error_code for each in told.partitions] == [ErrorCode.NONE]
+    (answered,) = ask(raw, offset_commit, 7, committing).topics
+    assert [each.error_code for each in answered.partitions] == [ErrorCode.NONE]
     return world
 
 

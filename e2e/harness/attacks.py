@@ -1,4 +1,4 @@
-"""What one client can do to a cluster, one function for each attack, in a process of its own.
+"""Attacks of one client on a cluster. Each is one function and runs in a separate process.
 
 `python -m e2e.harness.attacks NAME BOOTSTRAP PROBES` sets the attack up, says `ready`, waits for a line, attacks, and
 says what it saw as one line of JSON. Nothing here is a trick: each request is one that a parser takes.
@@ -290,7 +290,7 @@ def compacted_bombs(target: Target) -> Attack:
 
 
 def offset_commits(target: Target) -> Attack:
-    """Offsets with 4 KiB of metadata each, for groups that nobody has."""
+    """Offsets with 4 KiB of metadata each, for groups without members."""
     make_topic(target, WIDE, WIDE_PARTITIONS)
 
     def attack() -> Outcome:
@@ -321,7 +321,7 @@ def commit_wide(raw: Raw, group: str) -> set[int]:
 
 
 def slow_probes(target: Target) -> Attack:
-    """As many connections as there are places for probes, each slow; and a real probe beside them."""
+    """As many slow connections as the server takes probes at a time, and one real probe."""
     host, port = target.probes.rsplit(":", 1)
 
     def attack() -> Outcome:

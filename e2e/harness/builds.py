@@ -1,4 +1,4 @@
-"""What tests need built: once for all processes of a run, and again only when what it is made of has changed."""
+"""Builds for tests: once for all processes of a run, and again only after a change of their sources."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BY_TOOLS = {"node_modules", "target", "__pycache__"}
 
 
 def built_once(name: str, make: Callable[[Path], None], *, of: Sequence[Path | str]) -> Path:
-    """The folder that `make` has filled from these files, folders and words, here or in another process.
+    """The folder that `make` fills from these files, folders and words, here or in another process.
 
-    Whoever comes while it is made waits. What was made of something else is made over in place.
+    Other processes wait for the build. If the sources have changed, `make` fills the same folder again.
     """
     folder, stamp = BUILT / name, BUILT / f"{name}.made"
     BUILT.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ FIRST_TIMESTAMP = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as a client saw it. Keys tell clients, codecs and numbers apart."""
+    """A record as a client saw it. Keys contain client, codec and number."""
 
     partition: int
     offset: int
@@ -164,7 +164,7 @@ def _go_programs() -> Path:
 
 
 def go_program(source: Path) -> Path:
-    """Builds one more Go file beside itself, with the libraries that the programs of the matrix are pinned to."""
+    """Builds one more Go file, with the pinned libraries of the client programs."""
     program = source.with_suffix("")
     build(["go", "build", "-o", str(program), str(source)], HERE / "go")
     return program
@@ -253,7 +253,7 @@ CLIENTS: tuple[Client, ...] = (
     Client(name="sarama", codecs=ALL_CODECS, needs=("go",), command=_go("sarama")),
     Client(name="kafka-go", codecs=ALL_CODECS, needs=("go",), command=_go("kafkago")),
 )
-# Told that the broker is of an old release; each release has other versions of Produce, Fetch or ListOffsets.
+# Settings for a broker of an old release; each release has other versions of Produce, Fetch or ListOffsets.
 OLD_CLIENTS: tuple[Client, ...] = (
     *(_old_kafka_python(release) for release in ("0.8.2", "0.9.0", "0.10.0", "0.10.1")),
     *(_old_librdkafka(release) for release in ("0.8.2", "0.9.0", "0.10.0")),

@@ -30,7 +30,7 @@ DEATH_TIMEOUT_S = 10.0
 ROW_TRIES = 100
 KAFSCALE = (sys.executable, "-m", "kafscale.cli")
 SURPRISES = ("Exception in callback", "was never retrieved")
-"""What asyncio says of an exception that nobody handled: work was lost, and the process goes on."""
+"""asyncio's log line for an unhandled exception: the work is lost, and the process continues."""
 
 
 class NotReady(Exception):
@@ -193,7 +193,7 @@ class Cluster:
         return DirectoryStore(self.data_dir / "objects")
 
     def add(self, role: str) -> Service:
-        """One more instance of a service, started by hand beside what `kafscale up` runs; ready when this returns."""
+        """One more instance of a service, in addition to those of `kafscale up`. Returns when it is ready."""
         env = {
             **self.env,
             "KAFSCALE_ETCD_ENDPOINTS": self.inside().etcd,

@@ -1,6 +1,6 @@
-"""Coordinators that are the test's own to start and to end, and members of groups that commit all the while.
+"""Coordinators that the test starts and stops, and members of groups that commit all the time.
 
-A member commits to a partition of its own and reads that back; `checkers/commits.py` judges what it was told.
+A member commits to a separate partition and reads the offset back. `checkers/commits.py` checks the answers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BEGIN_S = 90.0
 STUCK_S = 30.0
 CALL_TIMEOUT_S = 20.0
 TURN_S = 0.4
-"""Of each member: a heartbeat, a commit, a read."""
+"""Of each member's round: a heartbeat, a commit, a read."""
 SESSION_TIMEOUT_MS = 10_000
 
 REFUSALS = {
@@ -38,13 +38,13 @@ REFUSALS = {
     ErrorCode.FENCED_MEMBER_EPOCH,
     ErrorCode.STALE_MEMBER_EPOCH,
 }
-"""Errors that say that a commit did not take place. After others it may have."""
+"""After these errors the commit was not executed. After others it may have been."""
 STRANGERS = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
 
 
 @dataclass(slots=True)
 class System:
-    """All services by hand on a directory, so that coordinators are ours to kill and to start."""
+    """All services, started separately on a directory, so that a test can kill and start coordinators."""
 
     folder: Path
     etcd: EtcdProcess
@@ -90,7 +90,7 @@ class System:
 
 @dataclass(slots=True)
 class Member:
-    """Joins its group, again and again if need be; commits to a partition of its own, and reads that back."""
+    """Joins its group, again if necessary; commits to its partition, and reads the offset back."""
 
     bootstrap: str
     group: str
@@ -128,9 +128,8 @@ class Member:
                 error = await (member.beat() if is_in else self._join(member))
                 is_in = is_in or error == ErrorCode.NONE
             if error == ErrorCode.NONE:
-                await self._read(
-                    wire
-                )  # first: what another coordinator wrote is not yet covered by a commit here
+                # The read comes first: a commit here would replace what another coordinator wrote.
+                await self._read(wire)
                 error = await self._commit(member)
             if error != ErrorCode.NONE:
                 self.errors.append(ErrorCode(error).name)
@@ -142,7 +141,7 @@ class Member:
             await _turn(stop)
 
     def _on(self, wire: Wire) -> Classic | Modern:
-        """The member that it was, on a new connection."""
+        """The same member on a new connection."""
         if self._identity is None:
             self._identity = (
                 Modern(wire, self.group, TOPIC, f"{self.group}-{self.index}".ljust(22, "x"))
@@ -186,7 +185,7 @@ class Member:
         return error == ErrorCode.NONE
 
     async def read_in_the_end(self) -> None:
-        """Slots may still be on their way back to whoever is preferred, so errors are asked again."""
+        """Retries errors: slots may still be on their way back to the preferred coordinator."""
         wire = await Wire.open(self.bootstrap)
         try:
             async with asyncio.timeout(STUCK_S):
@@ -197,7 +196,7 @@ class Member:
 
 
 async def _turn(stop: asyncio.Event) -> None:
-    """Members go on at a pace, or end at once."""
+    """Waits for the next round, or ends at once."""
     try:
         async with asyncio.timeout(TURN_S):
             await stop.wait()
@@ -232,7 +231,7 @@ async def all_commit(members: list[Member], what: str, timeout_s: float) -> None
 
 @contextmanager
 def system_of(folder: Path, *node_ids: int, env: Mapping[str, str] | None = None) -> Iterator[System]:
-    """Runs in the block, with these coordinators."""
+    """The system with these coordinators; it runs in the block."""
     etcd = EtcdProcess(find_etcd(folder / "tools", print), folder / "etcd", log_path=folder / "etcd.log")
     asyncio.run(etcd.start())
     system = System(folder, etcd, env or {})
@@ -244,7 +243,7 @@ def system_of(folder: Path, *node_ids: int, env: Mapping[str, str] | None = None
 
 
 def committing_members(system: System, groups: int) -> list[Member]:
-    """Of groups of both protocols; their topic is made."""
+    """Members of groups of both protocols. Creates their topic."""
     admin = AdminClient({"bootstrap.servers": system.bootstrap})
     admin.create_topics([NewTopic(TOPIC, MEMBERS, 1)])[TOPIC].result(60)
     return [
@@ -255,7 +254,7 @@ def committing_members(system: System, groups: int) -> list[Member]:
 
 
 async def went_back(members: list[Member]) -> list[str]:
-    """What is broken once all have ended and what they committed was read again."""
+    """The broken laws, after all members have ended and have read their offsets again."""
     for member in members:
         await member.read_in_the_end()
     return [law for member in members for law in violations(member.name, member.events)]

@@ -1,7 +1,7 @@
-"""The system as `docker compose up` runs it, under a project name of its own, asked and harmed from the host.
+"""The system as `docker compose up` runs it, under a separate project name. Tests use it from the host.
 
-Who runs this names the engine and the images by the usual variables (`e2e/containers/run.sh` does). etcd and the bucket
-are published to loopback beside what compose.yaml publishes, since checkers look into them.
+The caller names the engine and the images with the usual variables (`e2e/containers/run.sh` does). etcd and the bucket
+are published to loopback in addition to the ports of compose.yaml, because checkers read them.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Container:
         return f"{network['IPAddress']}:8000"
 
     def counted(self, name: str) -> float:
-        """Sum of a counter over its labels; 0 while nobody answers."""
+        """Sum of a counter over its labels; 0 without an answer."""
         try:
             return sum(metric(self.http, name).values())
         except (URLError, OSError):

@@ -1,4 +1,4 @@
-"""An operator's tool that makes topics all the while, as its library does it, and again when it is told to."""
+"""A client that creates topics all the time with a Kafka library, and retries retriable errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALL_TIMEOUT_S = 20.0
 PAUSE_S = 0.2
 END_TIMEOUT_S = 90.0
 AGAIN = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}
-"""The call was on its way when its connection ended: nobody knows, and asking again is safe."""
+"""The connection ended during the call: the outcome is unknown, and a retry is safe."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Creator:
         made = admin.create_topics([NewTopic(name, num_partitions=1)], request_timeout=CALL_TIMEOUT_S)
         try:
             made[name].result()
-        except KafkaException as told:
-            error: KafkaError = told.args[0]
+        except KafkaException as failed:
+            error: KafkaError = failed.args[0]
             return error
         return None

@@ -31,7 +31,7 @@ class Damage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """`name` is what tests call it. An effect of "" stands for a damage that the kind cannot have."""
+    """`name` is the name in tests. An effect of "" means that this damage is impossible for the kind."""
 
     name: str
     what: str
@@ -192,7 +192,7 @@ HEAD = "| stored value | missing | unreadable | of a newer schema | what to do |
 
 
 def table() -> str:
-    """As it stands in the docs."""
+    """The table of the docs."""
     rows = (
         f"| {row.what} | {row.missing} | {row.unreadable} | {row.newer or '(it has none)'} | {row.remedy} |\n"
         for row in ROWS
@@ -257,7 +257,7 @@ class Scene:
     def delete_object(self, key: str) -> None:
         self._store(lambda store: store.delete(key))
 
-    # -- as a client, on a connection of its own ---------------------------------------------------
+    # -- as a client, on a separate connection -----------------------------------------------------
 
     def raw(self) -> Raw:
         return Raw.to(self.cluster.bootstrap)

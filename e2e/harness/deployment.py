@@ -23,7 +23,7 @@ ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
 
 
 def s3_env(server: SeaweedServer) -> dict[str, str]:
-    """How a service reaches the bucket of a test's S3 server; nobody pays for PUTs there."""
+    """Settings for the bucket of a test's S3 server. PUTs cost nothing there, so they are not limited."""
     config = server.s3_config()
     return {
         "KAFSCALE_OBJECT_STORE": "s3",

@@ -1,4 +1,4 @@
-"""How long the disk of this machine stands still. Where it is shared it does so for seconds, and every etcd with it."""
+"""Measures how long the disk of this machine stalls. A shared disk may stall for seconds, and etcd with it."""
 
 from __future__ import annotations
 

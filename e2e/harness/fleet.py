@@ -18,7 +18,7 @@ NODES = (1, 2)
 
 @dataclass(slots=True)
 class Fleet:
-    """Instances are named by role and node id; every front door has an address of its own, which it keeps."""
+    """Instances are named by role and node id; every front door has a fixed address."""
 
     folder: Path
     partitions: int

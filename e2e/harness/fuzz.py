@@ -1,9 +1,9 @@
-"""Mutated frames sent by many connections at once, and every one of them accounted for.
+"""Sends mutated frames on many connections at once, and accounts for each frame.
 
-Each frame gets the number of its place as correlation id, so that answers say which frames they are for; behind a
-Produce, which may want no answer, stands a request that surely has one. A frame is then answered, in bytes that can
-be read; or it was such a Produce; or the connection is closed. Some go in bursts: when one of those is closed, nobody
-can say at which frame, and they are sent again one by one. Anything else is an `Unaccounted`, with the frame in it.
+The correlation id of a frame is its number, so an answer names its frame. A Produce may want no answer, so a request
+that always has one follows it. Each frame has one of three outcomes: an answer that can be read; no answer, for such
+a Produce; or a closed connection. Some frames are sent in bursts. If the connection of a burst closes, the frame is
+unknown, and the burst is sent again one by one. Every other outcome is an `Unaccounted`, with the frame in it.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def judge(frame: bytes, answer: bytes) -> None:
 
 
 def _answered_version(header: RequestHeader) -> int:
-    """ApiVersions in a version that nobody knows is answered in version 0."""
+    """ApiVersions in an unknown version is answered in version 0."""
     if header.api_key == ApiKey.API_VERSIONS:
         first, last = module_of(header.api_key).RESPONSE_VERSIONS
         return header.api_version if first <= header.api_version <= last else 0

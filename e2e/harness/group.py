@@ -1,4 +1,4 @@
-"""A consumer group of real members: each a client program in a process of its own that prints what it sees."""
+"""A consumer group of real members. Each is a client program in a separate process that prints its events."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ class Group:
         return "\n".join(parts)
 
     def committed(self, partitions: int) -> dict[int, int]:
-        """The group's offsets, as somebody else sees them."""
+        """The group's offsets, read by another client."""
         asker = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
         try:
             asked = [TopicPartition(self.topic, part) for part in range(partitions)]

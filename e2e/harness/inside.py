@@ -29,7 +29,7 @@ Objects = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Questions to the etcd of one cluster. Each opens a connection of its own, so any thread may ask."""
+    """Reads from the etcd of one cluster. Each call opens a connection, so any thread may call."""
 
     etcd: str
     keys: Keyspace = field(default_factory=Keyspace)

@@ -171,7 +171,7 @@ COMMANDS = (
     *GROUPS,
     *DELETIONS,
 )
-"""In this order. Words after two spaces tell a command from the same one before."""
+"""In this order. Words after two spaces distinguish a command from an earlier equal one."""
 
 EXAMPLES = {
     "kafka-consumer-groups --list": r"^my-group$",

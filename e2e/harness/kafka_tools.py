@@ -1,8 +1,8 @@
 """Apache Kafka's command line tools, of the versions that operators have, from the jars on Maven Central.
 
-A start of a JVM costs more than what most of them do, so one JVM runs many: kafka/Tools.java calls their main
-as the scripts do. The console consumer has a JVM of its own each time: that of 3.7 never forgets how many records it
-has printed, and one that is a live member of a group must go on beside.
+The start of a JVM takes longer than the work of most tools, so one JVM runs many: kafka/Tools.java calls their main
+as the scripts do. The console consumer has a separate JVM each time: that of 3.7 never resets its count of printed
+records, and one that is a member of a group must continue during other calls.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """All that is printed, without the frames of stack traces, and the exit code unless it is 0."""
+        """The output without the frames of stack traces, and the exit code unless it is 0."""
         lines = [*self.out.splitlines(), *self.err.splitlines()]
         if self.exit:
             lines.append(f"exit {self.exit}")
@@ -91,7 +91,7 @@ def command(version: str, line: str, bootstrap: str) -> tuple[str, list[str]]:
 
 @dataclass(slots=True)
 class Tools:
-    """A JVM with the tools of one version against one cluster, in a folder; for one thread at a time."""
+    """A JVM with the tools of one version, for one cluster and one folder. Not thread-safe."""
 
     version: str
     bootstrap: str
@@ -134,7 +134,7 @@ class Tools:
 
     @contextmanager
     def reading(self, line: str, records: int) -> Iterator[None]:
-        """A console consumer that has printed so many records and goes on until the end, which it is told to make."""
+        """A console consumer that has printed this many records. It continues until the end of the block."""
         process = subprocess.Popen(self._java(line), stdout=subprocess.PIPE, text=True)
         printed: list[str] = []
         reader = threading.Thread(target=_collect, args=(process, printed), daemon=True)

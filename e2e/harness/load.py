@@ -164,13 +164,13 @@ def read_everything(bootstrap: str, topic: str, partitions: int) -> dict[int, li
 
 
 def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
-    """Log start and high watermark. Java's consumer asks again when told to; this call does not."""
+    """Log start and high watermark. Java's consumer retries retriable errors; librdkafka's call does not."""
     deadline = time.monotonic() + BOUNDS_WITHIN_S
     while True:
         try:
             return consumer.get_watermark_offsets(place, timeout=BOUNDS_WITHIN_S)
-        except KafkaException as told:
-            code = told.args[0].code()
+        except KafkaException as failed:
+            code = failed.args[0].code()
             if code < 0 or not ErrorCode(code).retriable or time.monotonic() > deadline:
                 raise
             consumer.poll(READ_SLICE_S)

@@ -68,7 +68,7 @@ def rendered(overlay: str) -> list[Manifest]:
 
 
 def patched(overlay: str, patches: str, folder: Path, components: Sequence[str] = ()) -> list[Manifest]:
-    """The objects of somebody's own overlay: one of ours, components, and patches as they stand in a kustomization."""
+    """The objects of a user's overlay: one of this repository, with components and patches of a kustomization."""
     ours = os.path.relpath(ROOT / "overlays" / overlay, folder)
     added = [os.path.relpath(ROOT / "components" / name, folder) for name in components]
     written = f"namespace: kafscale\nresources: [{ours}]\ncomponents: [{', '.join(added)}]\n{patches}"
@@ -77,7 +77,7 @@ def patched(overlay: str, patches: str, folder: Path, components: Sequence[str] 
 
 
 def built(kustomization: str, folder: Path) -> list[Manifest]:
-    """The objects of a kustomization that is written as if its folder stood beside our overlays."""
+    """The objects of a kustomization whose folder is next to the overlays of this repository."""
     above = {"../../": ROOT, "../": ROOT / "overlays"}
     text = re.sub(
         r"(?<![\w./])(?:\.\./){1,2}",

@@ -57,7 +57,7 @@ def _edge(rng: Random, frame: bytearray, _: Sequence[bytes]) -> None:
 
 
 def _short(rng: Random, frame: bytearray, _: Sequence[bytes]) -> None:
-    """A length of a string, where one may stand."""
+    """A position that may hold the length of a string."""
     at = _at(rng, frame)
     frame[at : at + 2] = struct.pack(">h", rng.choice((-(2**15), -2, -1, 0, 1, 255, 2**15 - 1)))
 

@@ -1,7 +1,7 @@
 """What the tutorial's producer wrote, known without asking anybody: an oracle for each of the tutorial's counts.
 
 Law: nothing here comes from KafScale but how its logs are cut into segments, and nothing from the producer's program.
-A partition is an array: at the place of each offset stands the number of the record, as the producer counts. Keys
+A partition is an array: the element at an offset is the record's number in the producer's count. Keys
 choose partitions as librdkafka's partitioner does, by their CRC-32. Retention and compaction are Kafka's rules again.
 """
 
@@ -23,7 +23,6 @@ CUSTOMER_PARTITIONS = 2
 CUSTOMERS = 1_000
 OPEN = 1_000
 PER_CUSTOMER_RECORD = 100
-STATUSES = ("delivered", "new", "paid", "returned", "shipped")
 TIERS = ("basic", "silver", "gold")
 DELETED = "deleted"  # what the page calls them
 
@@ -43,7 +42,7 @@ def orders_of(count: int) -> list[Numbers]:
 
 
 def customers_of(count: int) -> list[Numbers]:
-    """The same of `customers`, when `orders` has so many records."""
+    """The same for `customers`, when `orders` has this many records."""
     which = customer_of(np.arange(-(-count // PER_CUSTOMER_RECORD)))
     return _parted(which, [f"c{each:04d}" for each in range(CUSTOMERS)], CUSTOMER_PARTITIONS)
 
@@ -85,7 +84,7 @@ def amounts_by_status(numbers: Numbers) -> dict[str, float]:
 
 
 def delivered_by_tier(count: int) -> dict[str, tuple[int, int]]:
-    """Tier -> how many customers have it in the end, of those who gave orders that were delivered, and these orders."""
+    """Tier -> the number of customers in it at the end that have delivered orders, and the number of these orders."""
     numbers = np.arange(count)
     delivered = order_of(numbers[statuses_of(numbers) == "delivered"]) * 7 % CUSTOMERS
     states = np.arange(-(-count // PER_CUSTOMER_RECORD))

@@ -46,7 +46,7 @@ def batch(
 def produce_body(
     *entries: tuple[str, int, bytes | None], acks: int = -1, timeout_ms: int = 30_000, tid: str | None = None
 ) -> bytes:
-    """Each entry as a topic of its own, so that duplicates can be said."""
+    """Each entry is a separate topic, so that a request can name duplicates."""
     topics = [
         produce.ProduceRequestTopic(
             name=name, partition_data=[produce.ProduceRequestPartition(index=part, records=records)]

@@ -1,4 +1,4 @@
-"""Single services, started by hand as an operator would: for joining a running cluster, and without `kafscale up`."""
+"""Single services, started separately: to join a running cluster, or without `kafscale up`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NotYet(Exception):
 
 
 def until(what: str, condition: Callable[[], bool], timeout_s: float = READY_TIMEOUT_S) -> None:
-    """Waits for a condition; the sentence says what did not happen."""
+    """Waits for a condition. `what` completes the sentence of the failure: "after 9 s still not: ..."."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -37,13 +37,13 @@ def until(what: str, condition: Callable[[], bool], timeout_s: float = READY_TIM
 
 
 def dying_with_parent() -> list[str]:
-    """A killed test run must not leave processes behind."""
+    """A prefix of commands: the kernel kills the process when the test run dies."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
 
 
 def readiness(http: str) -> tuple[int, str]:
-    """Status and text of /readyz at host:port; 0 while nobody listens there."""
+    """Status and text of /readyz at host:port; 0 without an answer."""
     try:
         return get(http, "/readyz")
     except (URLError, OSError):
@@ -82,7 +82,7 @@ class Service:
         return cls(role, http, log, process)
 
     def readiness(self) -> tuple[int, str]:
-        """Status and text of /readyz; 0 while nobody listens there."""
+        """Status and text of /readyz; 0 without an answer."""
         return readiness(self.http)
 
     @property

@@ -1,4 +1,4 @@
-"""Spark's own environment, which is not that of these tests: what runs there is a program of its own."""
+"""Spark's environment, which is separate from that of these tests. Programs run there as separate processes."""
 
 from __future__ import annotations
 

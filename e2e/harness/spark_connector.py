@@ -1,6 +1,6 @@
 """Spark with its own Kafka connector and the data source `kafscale`: one session, in a process that is asked by lines.
 
-Rows are the same whoever read them, a consumer or Spark in either format, so that they can be compared as they are.
+Rows have one form, from a consumer and from Spark in either format, so that tests can compare them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Spark:
         return _batches(self._ask("stream", options=options, checkpoint=str(checkpoint)))
 
     def copy(self, options: Mapping[str, str], to: Mapping[str, str], checkpoint: Path) -> int:
-        """Streams what there is into a topic, values in upper case; in so many micro-batches."""
+        """Streams all records into a topic, values in upper case. The result is the number of micro-batches."""
         return int(self._ask("copy", options=options, to=to, checkpoint=str(checkpoint)))
 
     def begin(self, name: str, options: Mapping[str, str], checkpoint: Path) -> None:

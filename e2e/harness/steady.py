@@ -16,7 +16,7 @@ END_TIMEOUT_S = 60.0
 
 @dataclass(slots=True)
 class Steady:
-    """Of one partition. `errors` holds whatever either of them was told, a lost connection included."""
+    """For one partition. `errors` holds all errors of both, lost connections included."""
 
     bootstrap: str
     topic: str

@@ -1,4 +1,4 @@
-"""A page of commands, run as a reader does: block after block, none left out, in a folder of its own."""
+"""Runs the commands of a page as a reader does: all blocks, in order, in a separate folder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Page:
             (self.folder / name).symlink_to(Path(sys.prefix) if name == ".venv" else ROOT / name)
 
     def passed(self, *lines: str) -> None:
-        """The next block, which is somebody else's to do."""
+        """The next block, which the caller runs."""
         assert self._blocks.pop(0).splitlines() == list(lines)
 
     def settings(self, *lines: str) -> None:
@@ -92,15 +92,15 @@ class Page:
             start_new_session=True,
         )
         try:
-            told, trouble = shell.communicate(timeout=self.timeout_s)
+            out, err = shell.communicate(timeout=self.timeout_s)
         except subprocess.TimeoutExpired as late:
             os.killpg(shell.pid, signal.SIGKILL)
             raise Failed(f"{block}has not ended after {self.timeout_s:.0f} s") from late
         if shell.returncode:
-            raise Failed(f"{block}{told[-4000:]}{trouble[-4000:]}")
+            raise Failed(f"{block}{out[-4000:]}{err[-4000:]}")
         log.info("%.1f s: %s", time.monotonic() - begin_s, block.strip())
-        log.debug("%s%s", told, trouble)
-        return told
+        log.debug("%s%s", out, err)
+        return out
 
     def _scaled(self, block: str) -> str:
         for share in SHARES:

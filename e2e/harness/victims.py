@@ -26,7 +26,7 @@ NONE = ErrorCode.NONE
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A topic of one partition and a group of its own."""
+    """A topic of one partition, and a group."""
 
     scene: Scene
     topic: str

@@ -284,7 +284,7 @@ def documented(command: str) -> list[str]:
     return re.findall(r"`(\w+)`", re.sub(r"\(.*?\)|;.*|, and .*", "", row))
 
 
-def test_a_service_that_hangs_is_told(cluster: Cluster, kafscale: Commands) -> None:
+def test_a_service_that_hangs_is_reported(cluster: Cluster, kafscale: Commands) -> None:
     cluster.signal("coordinator", signal.SIGSTOP)
     try:
         done = kafscale.run("status --output json")
@@ -293,7 +293,7 @@ def test_a_service_that_hangs_is_told(cluster: Cluster, kafscale: Commands) -> N
     seen = json.loads(done.stdout)
     assert (done.returncode, seen["serves"]) == (1, False)
     assert seen["warnings"][0] == (
-        "no coordinator is ready: consumer groups stand still; start one with `kafscale serve coordinator`"
+        "no coordinator is ready: consumer groups make no progress; start one with `kafscale serve coordinator`"
     )
     until("all are ready again", lambda: kafscale.run("status").returncode == 0, WAIT_S)
 
@@ -309,7 +309,7 @@ def test_watching_draws_again_and_again_until_ctrl_c(kafscale: Commands, tmp_pat
         )
     try:
         text = tmp_path / "drawn"
-        until("it has drawn thrice", lambda: text.read_text().count("rates are of the last") >= 3, WAIT_S)
+        until("it has drawn thrice", lambda: text.read_text().count("rates over the last") >= 3, WAIT_S)
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 0, text.read_text()
     finally:

@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from e2e.harness.apache import kafka_version
-from e2e.harness.beside import keep, masked, side_by_side
 from e2e.harness.kafka_tools import require_java, tools
 from e2e.harness.services import until
+from e2e.harness.side_by_side import keep, masked, side_by_side
 
 TOOL = "kafka-consumer-groups"
 TOPICS = ("orders", "bills")

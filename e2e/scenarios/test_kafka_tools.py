@@ -20,7 +20,6 @@ from zipfile import ZipFile
 import pytest
 from confluent_kafka import Producer
 
-from e2e.harness.beside import keep, masked, side_by_side
 from e2e.harness.kafka_commands import (
     CLUSTER,
     COMMANDS,
@@ -41,6 +40,7 @@ from e2e.harness.kafka_commands import (
     WITH_A_MEMBER,
 )
 from e2e.harness.kafka_tools import VERSIONS, Answer, Tools, kafka_jars, require_java, tools
+from e2e.harness.side_by_side import keep, masked, side_by_side
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -1,7 +1,7 @@
 """The `kafscale` command.
 
-Each command imports what it needs when it runs: `up` would else begin with what fsck, clients and S3 need,
-which takes longer than etcd needs to start.
+Each command imports its libraries when it runs. Otherwise `up` would first import those of fsck, of the clients and of
+S3, which takes longer than the start of etcd.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.completion import completion
 from kafscale.cli.configs import app as configs_app
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDirBusy
 from kafscale.cli.dump.command import dump
 from kafscale.cli.etcd_repair import etcd_repair
 from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
-from kafscale.cli.options import ROLES, Codec, StoreKind
+from kafscale.cli.options import ROLES, Codec, Shell, StoreKind
 from kafscale.cli.serve import app as serve_app
 from kafscale.cli.spark.app import app as spark_app
 from kafscale.cli.spark.lag import lag
@@ -36,6 +35,7 @@ from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 if TYPE_CHECKING:
     from kafscale.cli.up import UpPlan
 
+COMPLETE_VARIABLE = "_KAFSCALE_COMPLETE"
 RUN, RECORDS, CLUSTER, SHELL = "Run", "Records", "Look after a cluster", "Shell"
 
 app = typer.Typer(
@@ -106,8 +106,8 @@ def up(
 def _run(plan: UpPlan) -> None:
     from kafscale.cli.up import CannotStart, Up
 
-    os.umask(0o077)  # of the children, too: what they write is nobody else's to read
-    # Children are spawned by fork and exec; gRPC's own fork handlers would only complain.
+    os.umask(0o077)  # the children inherit it: other users must not read what they write
+    # Children are spawned by fork and exec; gRPC's fork handlers would only log warnings.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     try:
         asyncio.run(Up(plan, report).run())
@@ -122,7 +122,7 @@ def _lasting(data_dir: Path) -> Iterator[Path]:
 
 @contextmanager
 def _passing() -> Iterator[Path]:
-    """A folder that is removed at exit. etcd's state goes with the objects: neither makes sense alone."""
+    """A folder that is removed at exit, with etcd's state and the objects: neither is of use alone."""
     with tempfile.TemporaryDirectory(prefix="kafscale-") as folder:
         yield Path(folder)
 
@@ -155,9 +155,10 @@ def produce(
         topic=topic, partition=partition, key_separator=key_separator, headers=headers, codec=codec
     )
     delivered = records.produce_lines(bootstrap_of(bootstrap_server, data_dir), plan, sys.stdin.buffer)
-    typer.echo(f"{delivered.acknowledged} records acknowledged", err=True)
+    count = delivered.acknowledged
+    typer.echo(f"{count} record{'s' * (count != 1)} acknowledged", err=True)
     if delivered.failures:
-        raise fail(f"{len(delivered.failures)} failed, the first: {delivered.failures[0]}")
+        raise fail(f"{len(delivered.failures)} failed, the first with: {delivered.failures[0]}")
 
 
 def consume(
@@ -196,6 +197,18 @@ def consume(
         raise fail(str(trouble)) from trouble
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+    """Print the completion script for a shell. Example: source <(kafscale completion bash)
+
+    zsh: kafscale completion zsh > ~/.zfunc/_kafscale, with ~/.zfunc in fpath.
+    fish: kafscale completion fish > ~/.config/fish/completions/kafscale.fish
+    """
+    from typer.completion import shell_complete
+
+    command = context.find_root().command
+    raise typer.Exit(shell_complete(command, {}, "kafscale", COMPLETE_VARIABLE, f"source_{shell.value}"))
 
 
 app.command(rich_help_panel=RUN)(up)

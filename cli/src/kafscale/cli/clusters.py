@@ -1,4 +1,4 @@
-"""Opens the cluster that a command is pointed at: a running one, a stopped data directory, or what KAFSCALE_* names."""
+"""Opens a command's cluster: a running one, a stopped data directory, or the one that KAFSCALE_* names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ETCD_PAUSE_S: Final = 0.5
 
 
 class NoCluster(Exception):
-    """There is no cluster where the caller pointed, or its etcd does not answer."""
+    """There is no cluster at that place, or its etcd does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Cluster:
 def opened(
     data_dir: Path | None, namespace: str | None, store: StoreKind, report: Callable[[str], None]
 ) -> AbstractAsyncContextManager[Cluster]:
-    """The cluster on `data_dir`, running or stopped, or the one of the environment's settings.
+    """The cluster on `data_dir`, running or stopped, or the one of the KAFSCALE_* settings.
 
-    Where neither names one it is the cluster that runs on DEFAULT_DATA_DIR.
+    If neither is given, it is the cluster that runs on DEFAULT_DATA_DIR.
 
-    `namespace` is None for the one that runs there, or that the settings name.
-    `store` says where the records of that directory are; an S3 is the one that KAFSCALE_S3_* names.
-    Raises NoCluster and BadSettings; NoCluster also when etcd goes away while the cluster is open.
+    If `namespace` is None, it is the namespace of the running cluster, or that of the settings.
+    `store` says where the records of that directory are: in it, or in the S3 bucket that KAFSCALE_S3_* names.
+    Raises NoCluster and BadSettings; NoCluster also if etcd stops answering while the cluster is open.
     """
     if (
         data_dir is None
@@ -72,7 +72,7 @@ async def _data_dir_cluster(
 ) -> AsyncIterator[Cluster]:
     data = DataDir(root)
     if not data.etcd.is_dir():
-        raise NoCluster(f"{root} is no data directory of `kafscale up`: it has no folder etcd/")
+        raise NoCluster(f"{root} is not a data directory of `kafscale up`: it has no folder etcd/")
     running = data.running()
     if running is not None:
         async with _open(_settings(data, running.etcd, namespace or running.namespace, store)) as cluster:
@@ -104,7 +104,7 @@ def _settings(data: DataDir, endpoint: str, namespace: str | None, store: StoreK
 
 
 def named(namespace: str | None) -> dict[str, object]:
-    """The setting that --namespace gives; none where it was left out."""
+    """The setting of --namespace, if it is given."""
     return {} if namespace is None else {"namespace": namespace}
 
 
@@ -120,7 +120,7 @@ async def _open(settings: ServiceSettings) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def opened_etcd(settings: ServiceSettings) -> AsyncIterator[EtcdClient]:
-    """A client that has been answered. Commands only ask again, so an unknown outcome is only an absent answer."""
+    """A client that has had an answer. Commands read and retry, so for them an unknown outcome is a missing answer."""
     where = f"etcd at {', '.join(settings.etcd_endpoints)}"
     try:
         etcd = connect_etcd(settings)

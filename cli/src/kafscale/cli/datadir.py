@@ -1,11 +1,11 @@
-"""The data directory of `kafscale up`: one folder holds all state, one process at a time uses it.
+"""The data directory of `kafscale up`: one folder with all state, for one process at a time.
 
-Nobody but the user who runs it may look into it.
+Only the user that runs `kafscale up` can read it.
 
 etcd/                the metadata server's own files
 objects/             the bucket: segments, indexes, manifests
 run/lock             held by the supervisor while it runs
-run/etcd/            etcd's sockets while it runs; elsewhere if the path would be too long for one
+run/etcd/            etcd's sockets while it runs; they are elsewhere if this path is too long for a socket
 run/endpoints.json   where everything listens, for the other commands; gone after a clean stop
 run/log/*.log        what each process printed
 tools/               programs that were fetched because the machine had none
@@ -23,7 +23,7 @@ from typing import Final
 PRIVATE_FOLDER: Final = 0o700
 PRIVATE_FILE: Final = 0o600
 DEFAULT_DATA_DIR: Final = Path("data")
-"""Where `kafscale up` keeps everything unless told otherwise."""
+"""The default of `--data-dir`."""
 
 
 class DataDirBusy(Exception):
@@ -32,13 +32,13 @@ class DataDirBusy(Exception):
     def __init__(self, path: Path, pid: str) -> None:
         super().__init__(
             f"{path} is in use by another `kafscale up` (process {pid or 'unknown'}); "
-            "stop that one first or name another --data-dir"
+            "stop it first, or use another --data-dir"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """What `run/endpoints.json` says; the other commands find a running cluster by it."""
+    """The content of `run/endpoints.json`. Other commands find a running cluster with it."""
 
     bootstrap_servers: str
     etcd: str
@@ -81,7 +81,7 @@ class DataDir:
         return self.root / "run" / "endpoints.json"
 
     def acquire(self) -> None:
-        """Makes the tree and takes the lock, or raises DataDirBusy."""
+        """Creates the folders and takes the lock, or raises DataDirBusy."""
         self._make_private()
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         try:
@@ -94,9 +94,9 @@ class DataDir:
         self._lock = lock
 
     def _make_private(self) -> None:
-        """Also what an earlier version made for all to read. Files below the folders are out of reach with them.
+        """Also folders that an earlier version created readable for all. Files in a private folder are private, too.
 
-        A root that was there before may hold other things of its user's: it stays as it is.
+        The mode of an existing root does not change: the user may keep other files there.
         """
         self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         for folder in (self.root / "run", self.logs, self.etcd, self.objects, self.tools):
@@ -114,7 +114,7 @@ class DataDir:
         temporary.replace(self._endpoints)
 
     def running(self) -> Endpoints | None:
-        """The cluster that runs on this directory now, or None. A file that a dead supervisor left is not believed."""
+        """The cluster that runs on this directory now, or None. The file of a dead supervisor is ignored."""
         if not self._is_locked():
             return None
         try:
@@ -136,12 +136,12 @@ class DataDir:
         return False
 
     def release(self) -> None:
-        """Nothing runs here any more."""
+        """Removes the endpoints and gives up the lock."""
         self._endpoints.unlink(missing_ok=True)
         self.abandon()
 
     def abandon(self) -> None:
-        """Gives up the lock and leaves the rest, as a kill does."""
+        """Gives up the lock and changes nothing else, like a kill."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

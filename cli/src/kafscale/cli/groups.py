@@ -106,7 +106,7 @@ def reset_offsets(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An offset, or what ListOffsets takes for a time."""
+    """An offset, or a time in ms as ListOffsets takes it."""
 
     value: int
     is_time: bool

@@ -1,11 +1,11 @@
-"""What the commands can be told. Values only: the command line is read before anything else is imported."""
+"""Values of options, and the roles. This module imports nothing heavy, because every command line needs it."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 SERVICES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
-"""What clients need, in the order in which it starts."""
+"""The services that clients need, in start order."""
 UPKEEP = "upkeep"
 ROLES = (*SERVICES, UPKEEP)
 WHAT_THEY_DO = {
@@ -16,11 +16,14 @@ WHAT_THEY_DO = {
     "admin": "Manages topics and configs, and answers metadata and admin requests.",
     UPKEEP: "Runs retention, compaction and lag samples; one instance works, others stand by.",
 }
-"""In the order in which people read of them: help, pages, dashboards."""
+"""In the order of help texts, pages and dashboards."""
 
 
 class StoreKind(StrEnum):
-    """Where records go: into the data directory, or to the S3 that KAFSCALE_S3_* names."""
+    """Where records are stored: in the data directory, or in the S3 bucket that KAFSCALE_S3_* names.
+
+    The kinds of `kafscale.storage.objects` that outlive a process; a test compares them.
+    """
 
     DIR = "dir"
     S3 = "s3"

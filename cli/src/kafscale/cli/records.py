@@ -1,8 +1,8 @@
 """`kafscale produce` and `kafscale consume`: lines in, lines out, on a real Kafka client.
 
-They use confluent-kafka as any user's program would, so what they show is what a client sees.
-Consuming assigns partitions itself and commits nothing, unless it is told a group: then it is a member like any
-other, and an offset is committed after the line of its record was printed.
+They use confluent-kafka as a user's program does, so they show what a client sees.
+Without a group, `consume` assigns the partitions itself and commits nothing. With a group it is an ordinary member, and
+it commits an offset after it has printed the record.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA: the partitioner decide
 
 
 class ClientTrouble(Exception):
-    """The client could not do what was asked; the text says what and why."""
+    """The client failed. The text says at what, and why."""
 
 
 @dataclass(slots=True)
 class Delivered:
-    """How a run of `produce` went."""
+    """The result of a run of `produce`."""
 
     acknowledged: int = 0
     failures: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Delivered:
 
 
 def _quiet(_error: KafkaError) -> None:
-    """Connection trouble shows as a failed delivery or an empty poll; librdkafka retries it by itself."""
+    """librdkafka retries lost connections. They show as a failed delivery or an empty poll."""
 
 
 def _client_config(bootstrap: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class ProducePlan:
 
 
 def produce_lines(bootstrap: str, plan: ProducePlan, lines: Iterable[bytes]) -> Delivered:
-    """Sends one record per line and waits until each is acknowledged or refused."""
+    """Sends one record per line and waits until each is acknowledged or has failed."""
     producer = Producer(
         {
             **_client_config(bootstrap),
@@ -120,7 +120,7 @@ class ConsumePlan:
 
 @dataclass(slots=True)
 class _Reading:
-    """Partitions that are not read to their end yet; `given` once it is known which they are."""
+    """Partitions that are not read to their end yet. `given` is true once they are assigned."""
 
     given: bool = False
     partitions: set[int] = field(default_factory=set)
@@ -134,7 +134,7 @@ class _Reading:
 
 
 def consume_lines(bootstrap: str, plan: ConsumePlan) -> Iterator[bytes]:
-    """Yields one formatted line per record, for ever or as the plan says."""
+    """Yields one formatted line per record, forever or until the plan ends it."""
     consumer = Consumer(
         {
             **_client_config(bootstrap),
@@ -161,9 +161,9 @@ def consume_lines(bootstrap: str, plan: ConsumePlan) -> Iterator[bytes]:
 
 
 def _reset(plan: ConsumePlan) -> str:
-    """Where a member starts in a partition of which its group has committed nothing."""
+    """Where a member starts in a partition for which its group has no committed offset."""
     if plan.partition is not None:
-        raise ClientTrouble("a group gives out the partitions itself: leave out --partition or --group")
+        raise ClientTrouble("a group assigns the partitions itself; use either --partition or --group")
     resets = {"beginning": "earliest", "end": "latest"}
     if plan.start not in resets:
         raise ClientTrouble(

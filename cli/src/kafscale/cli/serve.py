@@ -1,7 +1,7 @@
 """`kafscale serve ROLE`: this process becomes one service.
 
-It is replaced, not wrapped: glibc reads the allocator's environment when a program starts, and a service should
-not carry the command's own imports.
+The process is replaced by exec: glibc reads the allocator's environment only when a program starts, and a service
+should not hold the command's imports in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ app = typer.Typer(
 
 
 def become(role: str, words: Sequence[str]) -> None:
-    """Does not return. The caller's own environment wins over the allocator's defaults."""
+    """Does not return. Variables that are set override the allocator's defaults."""
     argv = [*service_argv(role), *words]
     sys.stdout.flush()
     os.execve(argv[0], argv, {**MALLOC_ENV, **os.environ})  # noqa: S606  (no shell, on purpose)
@@ -41,6 +41,6 @@ for _role, _help in WHAT_THEY_DO.items():
     app.command(
         _role,
         help=_help,
-        add_help_option=False,  # the service lists its settings itself
+        add_help_option=False,  # the service prints its settings
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(_command(_role))

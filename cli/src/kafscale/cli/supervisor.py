@@ -1,8 +1,8 @@
-"""Keeps child processes running: starts them, starts them again when they die, stops them in order.
+"""Keeps child processes running: starts them, restarts them when they die, stops them in order.
 
-A child never outlives the supervisor: the kernel kills it when its parent dies, whatever the parent
-died of. Ctrl-C reaches the whole process group of a terminal, so each child has a group of its own
-and is told to drain by SIGTERM, last consumer of a service first.
+A child never outlives the supervisor: the kernel kills it when its parent dies, for any reason.
+Ctrl-C signals the whole process group of a terminal, so each child has a separate group.
+The supervisor sends SIGTERM to drain a child. It stops the front door first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ChildState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSpec:
-    """What to run. `after_death` makes way for the next start (the dead one's registrations)."""
+    """What to run. `after_death` removes what would delay the next start (registrations of the dead process)."""
 
     name: str
     argv: Sequence[str]
@@ -60,10 +60,10 @@ class Child:
 
 
 def _leashed(argv: Sequence[str]) -> list[str]:
-    """The command under util-linux's setpriv, which asks the kernel for the end at ours and becomes the child.
+    """The command under util-linux's setpriv: the kernel kills the child when this process dies.
 
-    Code of ours between fork and exec could ask as well, but would run in a copy of this process in which gRPC's
-    threads are missing and its fork handlers start their own: it complains into the child's log, or hangs.
+    Python code between fork and exec could ask the kernel, too. But it would run in a copy of this process without
+    gRPC's threads, and gRPC's fork handlers would write warnings to the child's log, or hang.
     """
     setpriv = shutil.which("setpriv")
     return [*argv] if setpriv is None else [setpriv, "--pdeathsig", "KILL", *argv]
@@ -96,12 +96,12 @@ class Supervisor:
         return child
 
     def mark_running(self, child: Child) -> None:
-        """The child says of itself that it serves."""
+        """To be called when the child has registered as ready."""
         if child.state in (ChildState.STARTING, ChildState.RESTARTING):
             self._set(child, ChildState.RUNNING)
 
     async def stop(self, name: str) -> None:
-        """SIGTERM, then SIGKILL after the child's own limit."""
+        """SIGTERM, then SIGKILL after the child's `stop_timeout_s`."""
         child = self.children[name]
         child.stop_requested.set()
         if child.process is not None and child.process.returncode is None:
@@ -152,7 +152,7 @@ class Supervisor:
 
 
 def log_tail(path: Path, lines: int = 12) -> str:
-    """The end of a child's log, for the message that says that it died."""
+    """The end of a child's log, for the message about its death."""
     try:
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What commands share of the terminal: common options, how a failure is said, how rows are shown."""
+"""Output of the commands: rows, messages, progress, and failures with their exit codes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ USAGE_EXIT_CODE: Final = 2
 
 
 def fail(message: str, code: int = FAILED_EXIT_CODE) -> typer.Exit:
-    """Says it in red on the error stream; raise what comes back."""
+    """Prints the message in red on the error stream. The caller raises the result."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -46,7 +46,7 @@ def fail(message: str, code: int = FAILED_EXIT_CODE) -> typer.Exit:
 
 
 def fail_usage(message: str) -> typer.Exit:
-    """For what the person wrote, before anything was asked."""
+    """For an invalid command line. No request was sent."""
     return fail(message, USAGE_EXIT_CODE)
 
 
@@ -55,7 +55,7 @@ def report(line: str) -> None:
 
 
 def notice(line: str) -> None:
-    """To the error stream, so that what a program reads stays clean."""
+    """To the error stream, so that standard output has only rows."""
     typer.echo(line, err=True)
 
 
@@ -86,7 +86,7 @@ def show_rows(columns: Sequence[str], rows: Sequence[dict[str, Any]], output: Ou
 
 
 class Rows(Protocol):
-    """Rows on their way to standard output, some at a time."""
+    """Rows for standard output, in several parts."""
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None: ...
 
@@ -104,7 +104,7 @@ def rows_of(columns: Sequence[str], output: Output) -> Rows:
 
 
 class _JsonRows:
-    """A list, with a line for each value."""
+    """A JSON list with one value per line."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
@@ -139,7 +139,7 @@ class _CsvRows:
 
 
 class _TableRows:
-    """Columns are as wide as their widest value, so nothing is shown before the end."""
+    """A column is as wide as its widest value, so nothing is printed before the end."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
@@ -167,12 +167,12 @@ def _show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
 
 
 def record_line(line: bytes) -> bytes:
-    """A record as it was written where a program reads it, and without control codes on a terminal."""
+    """The record unchanged for a program; without control codes for a terminal."""
     return harmless(line.decode(errors="replace")).encode() if sys.stdout.isatty() else line
 
 
 def screen() -> Console:
-    """As wide as the terminal; what goes to a file or another program is not folded."""
+    """As wide as the terminal. Output to a file or another program is not folded."""
     from rich.console import Console
 
     console = Console()
@@ -182,14 +182,14 @@ def screen() -> Console:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON says it; bytes that are no text are hexadecimal, as in SQL."""
+    """A value for JSON. Bytes that are not UTF-8 are hexadecimal, as in SQL."""
     match value:
         case bytes():
             try:
                 return value.decode()
             except UnicodeDecodeError:
                 return "\\x" + value.hex()
-        case Decimal():  # DuckDB's sums of integers among them
+        case Decimal():  # for example DuckDB's sums of integers
             return int(value) if value.as_tuple().exponent == 0 else float(value)
         case datetime():
             return value.isoformat(timespec="milliseconds")

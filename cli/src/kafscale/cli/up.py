@@ -1,10 +1,9 @@
 """`kafscale up`: the whole system on one machine, without containers.
 
-A real etcd, the five services and upkeep as processes of their own, and the object store in a directory.
+A real etcd, the five services and upkeep as separate processes, and the object store in a directory.
 The supervisor holds the data directory's lock, so every registration that it finds in etcd at the
-start belongs to a process that is dead: it removes them, and the new processes need not wait for
-leases to run out. It says "ready" only after a Kafka client's first question was answered; clients
-do not wait for upkeep.
+start belongs to a dead process. It removes them, so the new processes do not wait for leases to
+expire. It reports "ready" only after the front door answered a Metadata request. It does not wait for upkeep.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ ETCD_RESTART_DELAY_S = 0.5
 
 
 class CannotStart(Exception):
-    """`up` cannot go on; the text says what is wrong and what to do."""
+    """`up` cannot start. The text says what is wrong and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ Report = Callable[[str], None]
 
 
 def check_port_free(host: str, port: int) -> None:
-    """Refuses to share a port: SO_REUSEPORT would let two front doors split the clients silently."""
+    """Raises CannotStart for a port in use: with SO_REUSEPORT two clusters would silently share the clients."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -79,7 +78,7 @@ def check_port_free(host: str, port: int) -> None:
 
 
 class Up:
-    """One run of `kafscale up`. `report` gets a line for each thing worth telling."""
+    """One run of `kafscale up`. `report` gets one line for each event."""
 
     def __init__(self, plan: UpPlan, report: Report) -> None:
         self._plan = plan
@@ -123,7 +122,7 @@ class Up:
                 await server.stop()
 
     async def _keep_etcd(self, server: EtcdProcess) -> None:
-        """Starts etcd again when it dies, on the same port, as the services know no other."""
+        """Restarts etcd when it dies, on the same port, because the services have no other address."""
         while True:
             code = await server.wait()
             self._report(
@@ -159,7 +158,7 @@ class Up:
                 supervisor.start(self._spec(role, node_id, endpoint, etcd))
             watchers.append(group.create_task(self._announce(supervisor, views, endpoint)))
             await self._stop.wait()
-            self._report("stopping: draining what is under way")
+            self._report("stopping: draining")
             for role in reversed(ROLES):
                 names = [f"{role}-{node_id}" for each, node_id in self._plan.instances() if each == role]
                 await asyncio.gather(*(supervisor.stop(name) for name in names))
@@ -171,7 +170,7 @@ class Up:
         await asyncio.gather(*(etcd.delete(prefix, range_end=prefix_end(prefix)) for prefix in prefixes))
 
     async def _forget_node(self, etcd: EtcdClient, role: str, node_id: int) -> None:
-        """A dead child's registration, so that its successor may have the node id at once."""
+        """Removes a dead child's registration, so that its successor can take the node id at once."""
         await etcd.delete(self._keys.node(role, node_id))
         await self._forget(etcd, self._keys.live_node_prefix(role, node_id))
 
@@ -208,9 +207,9 @@ class Up:
             )
 
     async def _announce(self, supervisor: Supervisor, views: Mapping[str, LiveView], endpoint: str) -> None:
-        """Marks children as running when they register as ready, and says once when clients can come.
+        """Marks children as running when they register as ready, and reports once when clients can connect.
 
-        A store or an etcd that is away may take any time to come back: until then it is said what is waited for.
+        Until then it reports again and again what it waits for, such as an unavailable store.
         """
         changed = asyncio.Event()
         for view in views.values():

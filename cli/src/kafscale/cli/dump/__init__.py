@@ -1,1 +1,1 @@
-"""`kafscale dump`: what one segment, or one index, holds."""
+"""`kafscale dump`: the content of one segment or index."""

@@ -52,7 +52,7 @@ def dump(
         raise fail_usage(str(bad)) from bad
     if what.endswith(INDEX):
         if records:
-            raise fail_usage("an index has no records: dump the *.kfs beside it")
+            raise fail_usage("an index has no records; dump its *.kfs file")
         problems = _index_alone(what, source.data, output)
     else:
         problems = _segment(what, source.data, source.index, records=records, output=output)
@@ -82,7 +82,7 @@ def _segment(name: str, data: bytes, index: bytes | None, *, records: bool, outp
             if records:
                 report("")
                 show_rows(RECORD_COLUMNS, rows, output)
-            _tell(found.problems)
+            _print_problems(found.problems)
     return found.problems
 
 
@@ -98,11 +98,11 @@ def _index_alone(name: str, data: bytes, output: Output) -> list[str]:
         rows = [entry._asdict() for entry in index.entries] if index is not None else []
         show_rows(("offset", "position"), rows, output)
         if output is Output.TABLE:
-            _tell(problems)
+            _print_problems(problems)
     return problems
 
 
-def _tell(problems: list[str]) -> None:
+def _print_problems(problems: list[str]) -> None:
     for problem in problems:
         report(f"PROBLEM {problem}")
     if not problems:
@@ -171,7 +171,7 @@ def _batch_row(batch: Batch) -> dict[str, Any]:
 
 
 def _rest(batch: Batch) -> dict[str, Any]:
-    """What a table has no room for."""
+    """Fields for which a table has no room."""
     header = batch.header
     return {
         "crc32c": header.crc,
@@ -196,7 +196,7 @@ def record_row(record: Record) -> dict[str, Any]:
 
 
 def _time(time_ms: int) -> str | None:
-    """None for none, and the number itself where no calendar reaches."""
+    """ISO 8601; None if there is no time, the number if it is outside the calendar."""
     if time_ms < 0:
         return None
     try:

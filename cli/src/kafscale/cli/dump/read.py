@@ -1,7 +1,7 @@
-"""Reads a `.kfs` or `.index` object from its bytes alone, and says everything that is damaged in it. Pure.
+"""Reads a `.kfs` or `.index` object from its bytes alone, and lists all damage in it. Pure.
 
-The readers of services stop at the first fault; this one goes on as far as the bytes can be followed, because who
-looks at a damaged segment wants to know what of it is left.
+The services stop at the first fault. This reader continues as far as it can, because its user wants to know
+what is left of a damaged segment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One batch: where it stands, its header, and whether its own checksum holds."""
+    """One batch: its position, its header, and whether its checksum is right."""
 
     position: int
     header: BatchHeader
@@ -48,20 +48,20 @@ class Batch:
 
 @dataclass(slots=True, kw_only=True)
 class Segment:
-    """What could be read; None and absence are explained in `problems`, or nothing was asked for."""
+    """What could be read. `problems` explains what is missing."""
 
     size: int
     header: SegmentHeader | None = None
     footer: SegmentFooter | None = None
     crc32c: int | None = None
-    """Of the batches as they are."""
+    """Computed from the batches."""
     batches: list[Batch] = field(default_factory=list)
     index: SegmentIndex | None = None
     problems: list[str] = field(default_factory=list)
 
 
 def read_segment(data: bytes, index_data: bytes | None) -> Segment:
-    """`index_data`: None when there is no index beside it, which is no fault of the segment's."""
+    """`index_data` is None if there is no index in the folder, which is not a problem."""
     found = Segment(size=len(data))
     found.header = _try(lambda: parse_header(data), "header", found.problems)
     found.footer = _try(lambda: parse_footer(data), "footer", found.problems)
@@ -83,7 +83,7 @@ def read_index(data: bytes, problems: list[str]) -> SegmentIndex | None:
 
 
 def records_of(data: bytes, batch: Batch, problems: list[str]) -> list[Record]:
-    """Of one batch, from the segment's bytes. What cannot be opened has no records and a problem."""
+    """The records of one batch. A batch that cannot be opened adds a problem instead."""
     try:
         return list(records_in(memoryview(data)[batch.position :][: batch.header.size], batch.header))
     except WireError as broken:
@@ -100,7 +100,7 @@ def _try(read: Callable[[], T], what: str, problems: list[str]) -> T | None:
 
 
 def _read_batches(data: bytes, found: Segment) -> None:
-    """As far as one batch says where the next begins."""
+    """Until a batch does not say where the next one begins."""
     view = memoryview(data)
     spans = walk_batches(data)
     while (span := _next(spans, found.problems)) is not None:
@@ -116,7 +116,7 @@ def _next(spans: Iterator[BatchSpan], problems: list[str]) -> BatchSpan | None:
 
 
 def _disagreements(found: Segment) -> Iterator[str]:
-    """Between header, footer and batches, as far as there are any."""
+    """Between header, footer and batches, if they could be read."""
     footer, header, batches = found.footer, found.header, found.batches
     if footer is not None and footer.crc32c != found.crc32c:
         yield f"footer: its CRC-32C is {footer.crc32c:#010x}, that of the batches {found.crc32c:#010x}"
@@ -130,7 +130,7 @@ def _disagreements(found: Segment) -> Iterator[str]:
                 f"it begins before the end of the one in front of it, {before.header.last_offset}"
             )
     if found.problems or not batches:
-        return  # counts of what could not be read to its end say nothing
+        return  # counts mean nothing if a part could not be read
     records = sum(batch.header.records_count for batch in batches)
     facts = (
         ("header: base offset", header and header.base_offset, batches[0].header.base_offset),

@@ -1,4 +1,4 @@
-"""Where the bytes come from: a file, or an object of the S3 that KAFSCALE_S3_* names."""
+"""Reads the bytes from a file, or from an object of the S3 store that KAFSCALE_S3_* names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ INDEX: Final = ".index"
 
 
 class NoSource(Exception):
-    """There is nothing to read; the text says why."""
+    """The object cannot be read. The text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The object, and of a segment the index beside it if there is one."""
+    """The object, and the index of a segment if it exists."""
 
     data: bytes
     index: bytes | None

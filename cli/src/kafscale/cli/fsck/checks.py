@@ -1,10 +1,10 @@
-"""What must hold between a partition's head, its manifests and its objects. Pure.
+"""The rules for a partition's head, its manifests and its objects. Pure.
 
     0 <= swept <= log_start <= next; manifest_end <= next; manifests and tail contiguous, and beginning at or
     before the log start; each listed object exists with the etag, size, checksum, header, footer and index
     that the commit record says; epochs never fall.
-An object that no record names is an orphan: legal (a crash leaves them), counted, never an error. So is a
-segment whose records are all below the log start, whether its objects are still there or not.
+An object that no record names is an orphan: a crash may leave it, so it is counted and is not an error. The same is
+true of a segment whose records are all below the log start, with or without its objects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kafscale.wire.records import read_batch_header
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that must not be: where, and a sentence that says what."""
+    """A broken rule: where, and a sentence that says what is wrong."""
 
     where: str
     what: str
@@ -36,7 +36,7 @@ class Partition:
 
 
 def check_offsets(part: Partition) -> Iterator[Problem]:
-    """The chain of offsets, without looking at objects."""
+    """The chain of offsets, without reading objects."""
     head, meta = part.head, part.meta
     if not 0 <= meta.log_start <= head.next:
         yield Problem(part.name, f"log start {meta.log_start} is outside [0, {head.next}]")

@@ -20,7 +20,7 @@ def fsck(
     target: Target = FROM_OPTIONS,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object instead of lines.")] = False,
 ) -> None:
-    """Check that etcd and the object store agree; exits 1 when they do not.
+    """Check that etcd and the object store agree; exits 1 if they do not.
 
     Example: kafscale fsck --data-dir data. A stopped cluster can be checked as well as one that runs.
     """

@@ -22,7 +22,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(slots=True)
 class Verdict:
-    """What fsck found. `clean` is what the exit code says."""
+    """The result of fsck. The exit code is 0 if it is `clean`."""
 
     topics: int = 0
     partitions: int = 0
@@ -30,9 +30,9 @@ class Verdict:
     records: int = 0
     bytes: int = 0
     deleted: int = 0
-    """Committed segments that lie below their log's start as a whole: not read."""
+    """Committed segments that are completely below their log's start. They are not read."""
     deleted_stored: int = 0
-    """Those of them that still stand in the store."""
+    """Those of them that are still in the store."""
     orphans: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ class Verdict:
 
 
 class Fsck:
-    """One run over one namespace. Raises EtcdError and StoreError when either cannot be read."""
+    """One run over one namespace. Raises EtcdError or StoreError if etcd or the store cannot be read."""
 
     def __init__(self, etcd: EtcdClient, keys: Keyspace, store: ObjectStore, progress: Progress) -> None:
         self._etcd = etcd
@@ -78,7 +78,7 @@ class Fsck:
             if partition >= topic.partitions:
                 self._problem(f"{topic.name}/{partition}", f"the topic has {topic.partitions} partitions")
             referenced |= await self._check_partition(topic, partition, deleted)
-        # Listed after the heads were read: what a commit names by then was uploaded before.
+        # The listing comes after the heads: an object is uploaded before its commit.
         trees = (self._keys.topic_prefix(topic.name), self._keys.compacted_prefix(topic.topic_id))
         listed = [info.key for tree in trees async for info in self._store.list(tree)]
         left = orphans(listed, referenced)
@@ -89,8 +89,11 @@ class Fsck:
             await self._check_headless(topic, left, partitions)
 
     async def _check_headless(self, topic: Topic, left: Sequence[str], partitions: set[int]) -> None:
-        """A head is made before the first upload and goes with its topic, so objects of this very topic without
-        one mean that the head was lost: to the eye of etcd they are only orphans."""
+        """Reports objects of partitions without a head.
+
+        A head is created before the first upload and deleted with its topic. So objects of this topic without a head
+        mean that the head was lost, although they look like orphans.
+        """
         for key in left:
             found = self._keys.parse_segment(key)
             if found is None or found.is_index or found.partition in partitions:
@@ -103,7 +106,7 @@ class Fsck:
             partitions.add(found.partition)
 
     async def _was_there_already(self, topic: Topic, partition: int) -> bool:
-        """No head still, and the same topic: neither was it claimed since the heads were read, nor deleted."""
+        """Reads again: there is still no head, and the topic was neither deleted nor changed in between."""
         keys = self._keys
         read = await self._etcd.txn(
             Txn(success=(Range(keys.head(topic.topic_id, partition)), Range(keys.topic(topic.name))))
@@ -112,7 +115,7 @@ class Fsck:
         return not heads and [kv.mod_revision for kv in topics] == [topic.mod_revision]
 
     async def _check_partition(self, topic: Topic, partition: int, deleted: set[str]) -> set[str]:
-        """The keys of all that is committed; the segments below the log start are added to `deleted`."""
+        """The keys of all committed objects. Adds the segments below the log start to `deleted`."""
         name = f"{topic.name}/{partition}"
         part = await self._read(topic, partition, name)
         if part is None:
@@ -133,7 +136,7 @@ class Fsck:
         return {key for seg in part.segments for key in self._object_keys(topic, partition, seg)}
 
     async def _read(self, topic: Topic, partition: int, name: str) -> Partition | None:
-        """Head and meta of one revision, and the segments of the manifests that meta names."""
+        """Head and meta at one revision, and the segments of the manifests that meta names."""
         read = await self._etcd.txn(
             Txn(
                 success=(
@@ -188,7 +191,7 @@ class Fsck:
         return None
 
     async def _check_strays(self, topics: list[Topic]) -> None:
-        """Heads and objects of topics that do not exist: a deletion leaves none of the first."""
+        """Reports heads of topics that do not exist: a deletion removes all heads."""
         known = {topic.topic_id for topic in topics}
         heads = await self._etcd.prefix(self._keys.heads_prefix(), keys_only=True)
         strays: set[TopicId] = {self._keys.parse_head(kv.key)[0] for kv in heads.kvs} - known
@@ -199,7 +202,7 @@ class Fsck:
 
     def _problem(self, where: str, what: str) -> None:
         problem = Problem(where, what)
-        if problem not in self.verdict.problems:  # a damaged topic is met twice
+        if problem not in self.verdict.problems:  # a damaged topic is read twice
             self.verdict.problems.append(problem)
 
 

@@ -1,4 +1,4 @@
-"""One Kafka request on a connection of its own, by the generated codec.
+"""One Kafka request on a separate connection, with the generated codec.
 
 It has two users. `kafscale up` waits for its front door with it: the import of librdkafka takes longer than the answer.
 `groups list` sends ListGroups: AdminClient gives neither the protocol type of a group nor the states of KIP-848.

@@ -1,4 +1,4 @@
-"""The commands of `kafscale spark`, a module each."""
+"""The commands of `kafscale spark`. Each is in a separate module."""
 
 from __future__ import annotations
 

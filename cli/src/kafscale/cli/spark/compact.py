@@ -82,7 +82,7 @@ async def _compact(
 
     with progressing() as progress:
 
-        def tell(candidate: Candidate, tally: Tally) -> None:
+        def show(candidate: Candidate, tally: Tally) -> None:
             place = f"{candidate.log.topic.name}/{candidate.log.partition}"
             progress(
                 f"compacting {place}, bytes",
@@ -91,4 +91,4 @@ async def _compact(
             )
 
         bounds = Bounds(io_bytes_per_s=io_bytes_per_s, grace_s=grace_s)
-        return summarize(await Round(lake, bounds, tell).run(names))
+        return summarize(await Round(lake, bounds, show).run(names))

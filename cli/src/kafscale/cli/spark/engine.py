@@ -1,8 +1,8 @@
 """Runs a job of Spark's project on the cluster that a command's options name.
 
-Spark has an environment of its own, so the job is another process, told by KAFSCALE_* variables where the cluster is.
-What it says goes to the error stream as it comes, and its answer into a file; of a stopped cluster etcd runs for as
-long as the job does.
+Spark has a separate environment, so the job is a separate process. KAFSCALE_* variables name the cluster.
+Its messages go to the error stream at once, its answer into a file. For a stopped cluster, etcd runs as long as the
+job.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 PYTHON: Final = "KAFSCALE_SPARK_PYTHON"
 TOOLS: Final = "KAFSCALE_TOOLS_DIR"
-"""Where a Java is unpacked if the machine has none."""
+"""Where Java is unpacked if the machine has none."""
 STDERR: Final = 2
 STOP_TIMEOUT_S: Final = 20.0
-SAID: Final = 1
-"""The exit code of a job that has told its trouble itself."""
+REPORTED: Final = 1
+"""The exit code of a job that has printed its error."""
 _CHECKOUT: Final = Path(__file__).resolve().parents[5]
 
 
@@ -50,22 +50,22 @@ def spark_python() -> Path:
     found = Path(named) if named else _CHECKOUT / "spark" / "engine" / ".venv" / "bin" / "python"
     if not found.exists():
         raise fail(
-            f"Spark's environment is not there ({found}): make it with tools/setup.sh spark, or name its "
-            f"Python in {PYTHON}"
+            f"Spark's environment does not exist ({found}); create it with `tools/setup.sh spark`, or set {PYTHON} "
+            "to its Python"
         )
     return found
 
 
 def run_job(job: str, args: Sequence[str], target: Target) -> bytes:
-    """What the job answers; trouble is said, and raised as typer's Exit."""
+    """The answer of the job. A failure is printed, and raised as typer's Exit."""
     python = str(spark_python())
     with TemporaryDirectory(prefix="kafscale-") as folder:
         answer = Path(folder) / "answer"
         command = [python, "-m", f"kafscale_spark.jobs.{job}", "--answer", str(answer), *args]
         more = {} if target.data_dir is None else {TOOLS: str(DataDir(target.data_dir).tools.absolute())}
         code = on_cluster(partial(_run, command, more), target)
-        if code == SAID:
-            raise typer.Exit(SAID)
+        if code == REPORTED:
+            raise typer.Exit(REPORTED)
         if code:
             raise fail(f"Spark's job ended with exit code {code}")
         return answer.read_bytes()
@@ -87,7 +87,7 @@ async def _run(command: Sequence[str], more: Mapping[str, str], cluster: Cluster
 
 
 def _variables(cluster: Cluster) -> Mapping[str, str]:
-    """Where the cluster is; how S3 and etcd let one in the job has from this process's own environment."""
+    """Where the cluster is. The job inherits the credentials of S3 and etcd from this process's environment."""
     settings = cluster.settings
     found = {
         "KAFSCALE_ETCD_ENDPOINTS": ",".join(settings.etcd_endpoints),

@@ -36,7 +36,7 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Files:
-    """Where the report goes besides the terminal."""
+    """Files to which the report is written."""
 
     parquet: Path | None
     prometheus: str | None
@@ -124,6 +124,6 @@ def _write(report: Report, facts: Facts, files: _Files) -> None:
             from kafscale.lake.lag.page import render
 
             files.html.write_text(render(report), encoding="utf-8")
-            notice(f"{files.html} is written: open it in any browser")
+            notice(f"wrote {files.html}; open it in a browser")
     except OSError as trouble:
         raise fail(str(trouble)) from trouble

@@ -45,7 +45,7 @@ def show_report(report: Report, by: str, top: int | None) -> None:
         return
     console.print(table)
     if report.history_ms is None:
-        console.print("no history of samples: nothing is said of status, consume rate and ETA", style="dim")
+        console.print("there are no samples yet, so status, consume rate and ETA are unknown", style="dim")
 
 
 def _partitions(table: Table, rows: Sequence[PartitionRow], report: Report) -> None:

@@ -54,9 +54,9 @@ def _show(found: OrphanSummary, dry_run: bool, output: Output) -> None:
         notice(f"{len(found.orphans)} of them are listed")
     notice(f"{found.left} objects at or above their log's end, {found.strange} of unknown names: left")
     for place, why in found.missed.items():
-        notice(f"{place} was passed over: {why}")
+        notice(f"{place} was skipped: {why}")
     if found.missed:
-        raise fail(f"{len(found.missed)} logs were passed over")
+        raise fail(f"{len(found.missed)} logs were skipped")
     if found.failed:
         raise fail(f"{found.failed} objects could not be deleted; the next run tries again")
 

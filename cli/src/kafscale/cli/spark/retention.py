@@ -37,7 +37,7 @@ class By(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Request:
     topics: list[str] | None
     by: By
     grace: str
@@ -79,7 +79,7 @@ def retention(
     from kafscale.lake.retention.planned import Planned
     from kafscale.lake.retention.summary import report_from_json
 
-    asked = Asked(
+    request = Request(
         topics=topic,
         by=by,
         grace=grace,
@@ -87,34 +87,34 @@ def retention(
         retention_ms=retention_ms,
         retention_bytes=retention_bytes,
     )
-    plans = dry_run or asked.what_if
+    plans = dry_run or request.what_if
     match engine:
         case Engine.SPARK:
-            told = json.loads(run_job("retention", asked.words, target))
+            answer = json.loads(run_job("retention", request.words, target))
             if plans:
-                _show(Planned(**told), asked, output)
+                _show(Planned(**answer), request, output)
             else:
-                _show_done(report_from_json(told), output)
+                _show_done(report_from_json(answer), output)
         case Engine.LOCAL if plans:
-            _show(on_lake(partial(_plan, asked), target), asked, output)
+            _show(on_lake(partial(_plan, request), target), request, output)
         case Engine.LOCAL:
-            _show_done(on_lake(partial(_apply, asked), target), output)
+            _show_done(on_lake(partial(_apply, request), target), output)
 
 
-async def _apply(asked: Asked, lake: Lake) -> Report:
+async def _apply(request: Request, lake: Lake) -> Report:
     from kafscale.lake.retention.apply import Retention
 
     with progressing() as progress:
-        return await Retention(lake, grace_s=seconds(asked.grace), progress=progress).run(asked.topics)
+        return await Retention(lake, grace_s=seconds(request.grace), progress=progress).run(request.topics)
 
 
-async def _plan(asked: Asked, lake: Lake) -> Planned:
+async def _plan(request: Request, lake: Lake) -> Planned:
     from kafscale.lake.retention.apply import wall_ms
     from kafscale.lake.retention.plan import Limits
     from kafscale.lake.retention.planned import plan_lake
 
-    limits = Limits(retention_ms=asked.retention_ms, retention_bytes=asked.retention_bytes)
-    return await plan_lake(lake, asked.topics, wall_ms(), limits)
+    limits = Limits(retention_ms=request.retention_ms, retention_bytes=request.retention_bytes)
+    return await plan_lake(lake, request.topics, wall_ms(), limits)
 
 
 def _show_done(done: Report, output: Output) -> None:
@@ -124,22 +124,22 @@ def _show_done(done: Report, output: Output) -> None:
     row |= {"objects_" + fate.value.replace(" ", "_"): done.fates[fate] for fate in Fate}
     show_rows(tuple(row), [row], output)
     for place, why in done.missed.items():
-        notice(f"{place} was passed over: {why}")
+        notice(f"{place} was skipped: {why}")
     if done.missed:
-        raise fail(f"{len(done.missed)} logs were passed over")
+        raise fail(f"{len(done.missed)} logs were skipped")
     if done.left:
         raise fail(f"{done.left} objects could not be deleted; the next run tries again")
 
 
-def _show(planned: Planned, asked: Asked, output: Output) -> None:
+def _show(planned: Planned, request: Request, output: Output) -> None:
     found, saved = planned.losses, planned.bytes - planned.bytes_own
-    match asked.by:
+    match request.by:
         case By.SEGMENT:
             columns, rows = PLAN_COLUMNS, planned.rows
         case By.PARTITION:
             columns, rows = PARTITION_COLUMNS, planned.partitions
     what = f"{len(planned.rows):,} segments of {planned.logs:,} logs, {planned.bytes:,} bytes"
-    if not asked.what_if:
+    if not request.what_if:
         show_rows(columns, rows, output)
         notice(f"{what}; nothing was changed")
         return
@@ -149,12 +149,12 @@ def _show(planned: Planned, asked: Asked, output: Output) -> None:
         return
     show_rows(columns, rows, output)
     notice(f"{what}: {abs(saved):,} {'less' if saved < 0 else 'more'} than now; nothing was changed")
-    notice(told_of(found))
+    notice(loss_sentence(found))
     if found and output is Output.TABLE:
         show_rows(LOSS_COLUMNS, found, output)
 
 
-def told_of(losses: list[dict[str, Any]]) -> str:
+def loss_sentence(losses: list[dict[str, Any]]) -> str:
     if not losses:
         return "no group would lose records that it has not read"
     groups = {loss["group"] for loss in losses}

@@ -47,7 +47,7 @@ def sql(
 ) -> None:
     """Query topics with SQL, on a running or a stopped cluster."""
     if (text is None) == (file is None):
-        raise fail("give one query: as an argument, or with --file")
+        raise fail("exactly one query is needed, as an argument or with --file")
     query = text or (file.read() if file else "")
     match engine:
         case Engine.LOCAL:
@@ -64,13 +64,13 @@ def _by_spark(query: str, target: Target) -> pa.Table:
 
 
 async def _query(text: str, output: Output, lake: Lake) -> None:
-    """Shows an answer while it comes: nobody holds all of a long one."""
+    """Prints rows as they arrive, so a long answer is never in memory as a whole."""
     from kafscale.lake.catalog import read_lake
     from kafscale.lake.sql import stream
 
     with progressing() as show:
         parts = stream(lake, await read_lake(lake), text, _counting(show))
-        first = await anext(parts)  # of a sum, what all of the reading is for
+        first = await anext(parts)  # for a sum, this reads everything
     async with aclosing(parts):
         shown = rows_of(first.schema.names, output)
         if output is Output.TABLE:
@@ -94,7 +94,7 @@ def _counting(show: Progress) -> Callable[[int], None]:
 
 
 async def _table(shown: Rows, first: pa.RecordBatch, parts: AsyncIterator[pa.RecordBatch]) -> None:
-    """As much as a person reads. The rest is not asked for."""
+    """At most TABLE_ROWS_MAX rows. The rest is not read."""
     left, part = TABLE_ROWS_MAX, first
     while part is not None and part.num_rows <= left:
         shown.add(part.to_pylist())
@@ -104,4 +104,4 @@ async def _table(shown: Rows, first: pa.RecordBatch, parts: AsyncIterator[pa.Rec
         shown.add(part.slice(0, left).to_pylist())
     shown.end()
     if part is not None:
-        notice(f"the first {TABLE_ROWS_MAX:,} rows; there are more, and --output csv or json has all of them")
+        notice(f"only the first {TABLE_ROWS_MAX:,} rows are shown; --output csv or json has all of them")

@@ -47,7 +47,7 @@ def status(
     Default: the cluster of `kafscale up` in ./data, else the cluster of KAFSCALE_ETCD_ENDPOINTS.
     """
     if watch and output is not Output.TABLE:
-        raise fail_usage("--watch draws tables: ask again and again for --output json")
+        raise fail_usage("--watch shows tables only; for --output json, run the command repeatedly")
     try:
         shown = finished(_look(data_dir, etcd, namespace, interval, watch=watch, output=output))
     except KeyboardInterrupt:
@@ -65,7 +65,7 @@ async def _look(
     watch: bool,
     output: Output,
 ) -> Picture:
-    """The last picture."""
+    """Shows pictures and returns the last one."""
     from kafscale.cli.clusters import opened_etcd
     from kafscale.cli.status.gather import look
     from kafscale.storage.keys import Keyspace
@@ -101,7 +101,7 @@ def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | N
 
 @contextmanager
 def _screen(watch: bool, output: Output) -> Iterator[Callable[[Picture], None]]:
-    """How a picture is shown: once, or in the place of the one before."""
+    """Prints a picture once, or replaces the previous one."""
     from kafscale.cli.status.draw import draw
 
     if not watch:

@@ -34,7 +34,7 @@ def draw(picture: Picture) -> Group:
             doing(row),
         )
     warnings = [Text(f"WARNING {harmless(each)}", style="yellow") for each in picture.warnings]
-    end = Text(f"rates are of the last {picture.rates_over_s:.1f} s", style="dim")
+    end = Text(f"rates over the last {picture.rates_over_s:.1f} s", style="dim")
     return Group(*map(Text, heading(picture)), Text(), table, Text(), *warnings, end)
 
 
@@ -48,10 +48,10 @@ def heading(picture: Picture) -> tuple[str, ...]:
 
 
 def doing(row: InstanceRow) -> str:
-    """What it has, and what it does per second; what is not known is left out."""
+    """What the instance owns, and what it does per second. Unknown values are left out."""
     parts = []
     if row.works is not None:
-        parts.append("works" if row.works else "stands by")
+        parts.append("active" if row.works else "standby")
     if row.owns is not None:
         parts.append(_count(row.owns, "slot" if row.service == "coordinator" else "partition"))
     if row.groups is not None:

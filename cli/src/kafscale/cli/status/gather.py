@@ -1,4 +1,4 @@
-"""Asks etcd for what is registered and owned, and every instance for its health and its metrics."""
+"""Reads registrations and owners from etcd, and health and metrics from every instance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Picture, Told, Totals, newest, paint
+from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Observed, Picture, Totals, newest, paint
 from kafscale.runtime.addresses import join_address, split_address
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.heads import decode_owner, parse_value
@@ -29,18 +29,20 @@ _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104  (what others listen on)
 
 
 async def look(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...], interval_s: float) -> Picture:
-    """Takes the interval and a moment: rates are the difference of two readings. Raises EtcdError."""
+    """Takes a little longer than the interval: rates are the difference of two readings. Raises EtcdError."""
     kept = await _kept(etcd, keys, endpoints)
     instances = newest(kept.instances)
     first, began = await _scrape(instances), time.monotonic()
     await asyncio.sleep(interval_s)
     second, health = await asyncio.gather(_scrape(instances), _health(instances))
     over_s = time.monotonic() - began
-    told = {
-        name: Told(health=health[name], gauges=second[name], rates=rates(first[name], second[name], over_s))
+    observed = {
+        name: Observed(
+            health=health[name], gauges=second[name], rates=rates(first[name], second[name], over_s)
+        )
         for name in health
     }
-    return paint(kept, told, over_s)
+    return paint(kept, observed, over_s)
 
 
 async def _kept(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...]) -> Kept:
@@ -75,7 +77,7 @@ async def _kept(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...]) ->
 
 
 def count_groups(keys: Keyspace, found: Iterable[bytes]) -> int:
-    """Without the keys of their members, and what else stands there."""
+    """Counts groups, without the keys of their members and unknown keys."""
     named = set()
     for key in found:
         with contextlib.suppress(UnknownKey):
@@ -86,7 +88,7 @@ def count_groups(keys: Keyspace, found: Iterable[bytes]) -> int:
 
 
 def _readable(kvs: Iterable[KeyValue], decode: Callable[[KeyValue], T]) -> list[T]:
-    """What is damaged or newer is left out: the picture is of what can be read. `kafscale fsck` names damage."""
+    """Leaves out damaged values and those of later versions. `kafscale fsck` reports damage."""
     found: list[T] = []
     for kv in kvs:
         with contextlib.suppress(UnreadableValue):
@@ -115,7 +117,7 @@ def _verdict(status: int, text: str) -> str:
 
 
 async def _each(instances: list[Instance], path: str, read: Callable[[int, str], T]) -> dict[str, T]:
-    """By role and id; what cannot be reached is status 0 without text."""
+    """By role and id. An unreachable instance has status 0 and no text."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def ask(instance: Instance) -> T:
@@ -127,7 +129,7 @@ async def _each(instances: list[Instance], path: str, read: Callable[[int, str],
 
 
 def http_address(instance: Instance) -> str:
-    """What others can dial: who listens on all addresses has registered none of them, but one for gRPC."""
+    """An address to connect to. An instance that listens on all addresses has one only in its gRPC address."""
     host, port = split_address(instance.http_address)
     if host in _WILDCARDS:
         host = split_address(instance.address)[0]
@@ -141,7 +143,7 @@ def _get(address: str, path: str) -> tuple[int, str]:
         answer = connection.getresponse()
         return answer.status, answer.read(BODY_BYTES_MAX).decode(errors="replace")
     except (OSError, http.client.HTTPException):
-        return 0, ""  # whatever it is, it shows as an instance that does not answer
+        return 0, ""  # shown as an instance that does not answer
     finally:
         connection.close()
 
@@ -158,7 +160,7 @@ def totals(text: str) -> dict[str, float]:
 
 
 def rates(before: Totals, after: Totals, over_s: float) -> dict[str, float]:
-    """Per second, of counters. One that fell began anew; one that was not there yet has counted from 0."""
+    """Counters per second. A counter that fell was reset by a restart; a new counter started at 0."""
     if not before:
         return {}
     return {

@@ -1,6 +1,6 @@
-"""What `kafscale status` says, from what etcd and the instances said. Pure.
+"""The content of `kafscale status`, from etcd's records and the instances' answers. Pure.
 
-Law: a warning names what clients notice and what to do about it; a cluster without one serves.
+Law: a warning names the effect on clients and the remedy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _WITHOUT: Final = {
     "frontdoor": "no client can connect",
     "produce": "nothing can be written",
     "fetch": "nothing can be read",
-    "coordinator": "consumer groups stand still",
-    "admin": "clients learn nothing of topics",
+    "coordinator": "consumer groups make no progress",
+    "admin": "clients get no metadata",
 }
 
 _ORDER: Final = (*WHAT_THEY_DO,)
@@ -31,8 +31,8 @@ Totals = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What one instance said over HTTP. `health`: READY, or why not. Rates are per second over `over_s`."""
+class Observed:
+    """The answers of one instance over HTTP. `health`: READY, or the reason. Rates are per second."""
 
     health: str
     gauges: Totals
@@ -41,7 +41,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What etcd says. Owners are instance ids, a partition's or slot's each."""
+    """The records in etcd. Owners are instance ids, one for each owned partition or slot."""
 
     namespace: str
     cluster_id: str | None
@@ -71,7 +71,7 @@ class InstanceRow:
     records_per_s: float | None
     groups: int | None
     works: bool | None
-    """Of upkeep: whether it is its turn."""
+    """Of upkeep: whether it is the active instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +87,15 @@ class Picture:
     instances: tuple[InstanceRow, ...]
     warnings: tuple[str, ...]
     serves: bool
-    """Whether every service that clients need has a ready instance."""
+    """True if each service that clients need has a ready instance."""
 
 
-def paint(kept: Kept, told: Mapping[str, Told], rates_over_s: float) -> Picture:
-    """`told` by instance id. Of several boots of one node the newest counts."""
+def paint(kept: Kept, observed: Mapping[str, Observed], rates_over_s: float) -> Picture:
+    """`observed` is by role and instance id. Of several boots of a node only the newest is shown."""
     instances = newest(kept.instances)
     partitions, slots = Counter(kept.partition_owners), Counter(kept.slot_owners)
     rows = tuple(
-        _row(each, told[each.role + each.id], {"produce": partitions, "coordinator": slots}, kept.now_ms)
+        _row(each, observed[each.role + each.id], {"produce": partitions, "coordinator": slots}, kept.now_ms)
         for each in instances
     )
     serving = {row.service for row in rows if row.health == READY}
@@ -115,27 +115,29 @@ def paint(kept: Kept, told: Mapping[str, Told], rates_over_s: float) -> Picture:
 
 
 def newest(instances: Iterable[Instance]) -> list[Instance]:
-    """By role in the order of the request's way, then by node."""
+    """By role in the order of `WHAT_THEY_DO`, then by node."""
     found: dict[tuple[str, int], Instance] = {}
     for each in sorted(instances, key=lambda instance: instance.create_revision):
         found[each.role, each.node_id] = each
     return [found[key] for key in sorted(found, key=lambda key: (_ORDER.index(key[0]), key))]
 
 
-def _row(instance: Instance, told: Told, owners: Mapping[str, Counter[str]], now_ms: int) -> InstanceRow:
+def _row(
+    instance: Instance, observed: Observed, owners: Mapping[str, Counter[str]], now_ms: int
+) -> InstanceRow:
     role, prefix = instance.role, f"kafscale_{instance.role}_"
 
     def gauge(name: str) -> int | None:
-        value = told.gauges.get(prefix + name)
+        value = observed.gauges.get(prefix + name)
         return None if value is None else int(value)
 
     def rate(name: str) -> float | None:
-        value = told.rates.get(prefix + name)
+        value = observed.rates.get(prefix + name)
         return None if value is None else round(value, 1)
 
     def moved(name: str) -> float | None:
-        """Counted by topic: a service that has moved nothing yet shows none of them."""
-        return rate(name) or 0.0 if role in _MOVERS and told.rates else None
+        """These metrics are labelled by topic, so they do not exist before the first record."""
+        return rate(name) or 0.0 if role in _MOVERS and observed.rates else None
 
     requests = "stream_requests_total" if role in ("coordinator", "admin") else "requests_total"
     listener = instance.listeners[0] if instance.listeners else None
@@ -144,7 +146,7 @@ def _row(instance: Instance, told: Told, owners: Mapping[str, Counter[str]], now
         node=instance.node_id,
         address=f"{listener.host}:{listener.port}" if listener is not None else instance.address,
         state=instance.state.name.lower(),
-        health=told.health,
+        health=observed.health,
         age_s=max(now_ms - instance.started_ms, 0) // 1000,
         owns=owners[role][instance.id] if role in owners else None,
         connections=gauge("connections"),
@@ -152,7 +154,7 @@ def _row(instance: Instance, told: Told, owners: Mapping[str, Counter[str]], now
         bytes_per_s=moved("bytes_total"),
         records_per_s=moved("records_total"),
         groups=gauge("groups"),
-        works=bool(gauge("working")) if role == UPKEEP and told.gauges else None,
+        works=bool(gauge("working")) if role == UPKEEP and observed.gauges else None,
     )
 
 
@@ -166,10 +168,10 @@ def _warnings(
         yield "no upkeep is ready: nothing expires and nothing is compacted; start one with `kafscale serve upkeep`"
     for row in rows:
         if row.health == NO_ANSWER:
-            yield f"{row.service} {row.node} at {row.address} is registered and does not answer: look at its log"
+            yield f"{row.service} {row.node} at {row.address} is registered but does not answer; look at its log"
         elif row.health != READY:
             yield f"{row.service} {row.node} at {row.address} is not ready: {row.health}"
     live = {each.id for each in instances if each.role == "produce"}
     gone = sum(count for owner, count in partitions.items() if owner not in live)
     if gone:
-        yield f"{gone} partitions belong to a produce instance that is gone: the next request to each moves it"
+        yield f"{gone} partitions belong to a produce instance that has died; each moves at its next request"

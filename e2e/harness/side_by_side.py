@@ -1,4 +1,4 @@
-"""KafScale and Apache Kafka side by side, both empty, for tests that compare what a tool prints for them."""
+"""KafScale and Apache Kafka side by side, both empty, for tests that compare the output of a tool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from e2e.harness.apache import ApacheKafka
 from e2e.harness.cluster import Cluster
 
 KAFKA_SETTINGS = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
-# With it Kafka sets min.insync.replicas for the whole cluster, which every tool then shows.
+# With this feature Kafka sets min.insync.replicas for the whole cluster, and every tool shows it.
 KAFKA_FEATURES = ("eligible.leader.replicas.version=0",)
 KAFSCALE_SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 MASKS = (
@@ -24,11 +24,11 @@ MASKS = (
     (re.compile(r"127\.0\.0\.1:\d+|localhost:\d+"), "<address>"),
 )
 EPOCHS = {"GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "CURRENT-EPOCH", "TARGET-EPOCH"}
-"""Not compared: a new group of Apache Kafka 4.3 begins with epoch 2, one of ours, as of Kafka before, with 1."""
+"""Not compared: Apache Kafka 4.3 starts group epochs at 2; KafScale and earlier Kafka versions at 1."""
 
 
 def masked(output: str) -> list[str]:
-    """Rows come in the order of somebody's hash table, and columns are as wide as ids are."""
+    """Sorted rows with single spaces: row order and column widths are different for each run."""
     for pattern, mask in MASKS:
         output = pattern.sub(mask, output)
     rows, left_out = [], set[int]()
@@ -42,7 +42,7 @@ def masked(output: str) -> list[str]:
 
 @contextmanager
 def side_by_side(folder: Path) -> Iterator[tuple[str, str]]:
-    """Where KafScale listens, and where Apache Kafka does."""
+    """The addresses of KafScale and of Apache Kafka."""
     ours = Cluster(data_dir=folder / "kafscale", env=KAFSCALE_SETTINGS)
     theirs = ApacheKafka(
         folder / "kafka",
@@ -60,5 +60,5 @@ def side_by_side(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def keep(path: Path, said: Mapping[str, str]) -> None:
-    """The raw outputs, for whoever looks into a difference."""
+    """Writes the raw outputs, to investigate differences."""
     path.write_text("".join(f"$ {command}\n{output}\n" for command, output in said.items()))
