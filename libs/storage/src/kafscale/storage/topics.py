@@ -1,11 +1,11 @@
-"""Topics as etcd keeps them, and every service's view of them.
+"""Topics as etcd stores them, and every service's view of them.
 
-A topic's record says only what was set; what was not set is Kafka's default, held here once. A view
-watches all of them, which is how a change of a config reaches running services. A topic that is
-being deleted stays in the view with its state until its name is free.
+A topic's record has only the configs that were set; the defaults are Kafka's, and are listed here once. A view watches
+all topics, so running services see a change of a config. A topic that is being deleted stays in the view, with its
+state, until its name is free.
 
-A record that cannot be read is no absent one: its topic is not served, its name is not free, and nothing
-that belongs to it (offsets of groups, objects) may be taken for a deleted topic's.
+A record that cannot be read is not absent: its topic is not served, its name is not free, and what belongs to it
+(offsets of groups, objects) must not be treated as a deleted topic's.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class Topic:
 
     @property
     def is_compacted(self) -> bool:
-        """Compaction keeps the newest record of each key, so that every record must have one."""
+        """Compaction keeps the newest record of each key, so every record must have a key."""
         return COMPACT in self.cleanup_policy
 
     @property
     def deletes_records(self) -> bool:
-        """Records go by time, by size or on request; without, compaction alone decides what stays."""
+        """Records are deleted by time, by size or on request. Otherwise only compaction removes records."""
         return DELETE in self.cleanup_policy
 
     @property
@@ -107,7 +107,7 @@ class Topic:
 
     @property
     def dirty_ratio_min(self) -> float:
-        """A log is compacted when more than this share of its bytes is not."""
+        """A log is compacted when more than this share of its bytes has not been compacted."""
         return float(self.configs.get("min.cleanable.dirty.ratio", DEFAULT_DIRTY_RATIO_MIN))
 
     @property
@@ -166,7 +166,7 @@ def encode_topic(topic: Topic) -> bytes:
 
 
 def decode_topic(name: str, value: bytes, mod_revision: int = 0) -> Topic:
-    """Raises UnreadableValue, also for numbers in its configs that are none: their readers rely on them."""
+    """Raises UnreadableValue, also for numeric configs whose value is not a number."""
     kind = f"record of topic {name!r}"
     record = store_pb2.TopicConfig()
     parse_value(record, value, kind)
@@ -278,11 +278,11 @@ class TopicsView:
         return tuple(self._by_name.values())
 
     def is_damaged(self, name: str) -> bool:
-        """There is such a topic, and its record cannot be read."""
+        """The topic exists, and its record cannot be read."""
         return bool(self.view.unreadable) and self._keyspace.topic(name) in self.view.unreadable
 
     def damaged(self) -> tuple[str, ...]:
-        """The names of all such."""
+        """The names of all topics whose record cannot be read."""
         names: list[str] = []
         for key in self.view.unreadable:
             with suppress(UnknownKey):

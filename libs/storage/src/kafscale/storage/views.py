@@ -1,13 +1,15 @@
-"""A local copy of everything under one etcd prefix, kept true by a watch and never trusted blindly.
+"""Local copies of ranges of etcd's keys, kept current by a watch.
 
-Law: the copy only moves forward. It starts from a linearizable range and follows a watch from the
-next revision; an update older than what is held is ignored. When the history is compacted away the
-range is read again, and once a minute it is read again anyway, because etcd has lost watch events
-before (issue 18089). A range that lies before the revision already seen means that etcd was restored
-from a backup: only then does the copy go back, and the watch with it.
+`PrefixView` is a copy of everything under one prefix. Its law: the copy only moves forward. It starts from a
+linearizable read and follows a watch from the next revision; an update older than what is held is ignored. When the
+history was compacted, the range is read again. Once a minute it is read again in any case, because etcd has lost watch
+events before (issue 18089). A read at a revision before the one already seen means that etcd was restored from a
+backup: only then does the copy go back, and the watch with it.
 
-A value that cannot be read harms its key alone: it is in `unreadable` instead of `items` until it changes, and the log
-says so once. It is not absent, and whoever acts on absence must look there.
+A value that cannot be read affects only its key: it is in `unreadable` instead of `items` until it changes, and this is
+logged once. The key is not absent. Code that acts on absence must look into `unreadable`.
+
+`WatchedRange` is the part that reads, watches and starts again. The fetch service builds a copy of selected keys on it.
 """
 
 from __future__ import annotations
@@ -120,7 +122,7 @@ class PrefixView(WatchedRange, Generic[T]):
         self._items: dict[bytes, T] = {}
         self._revisions: dict[bytes, int] = {}  # mod_revision of every key held, decoded or not
         self._merged = 0  # revision of the latest range of the whole prefix
-        self._watched = 0  # revision up to which the watch has told everything
+        self._watched = 0  # revision up to which the watch has delivered everything
         # Absences that a range under way, or a watch that lags behind a range, could contradict.
         self._absent: dict[bytes, int] = {}
         self._reading = 0
@@ -146,8 +148,8 @@ class PrefixView(WatchedRange, Generic[T]):
         return self._ready.is_set()
 
     def subscribe(self, listener: Callable[[bytes, T | None], None]) -> Callable[[], None]:
-        """Calls `listener(key, value)` after each change, None for what is not in `items` any more. Returns the
-        way out."""
+        """Calls `listener(key, value)` after each change, with None for what left `items`. Returns the unsubscribe
+        function."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -219,7 +221,7 @@ class PrefixView(WatchedRange, Generic[T]):
     def _apply(self, batch: WatchBatch) -> None:
         for event in batch.events:
             if event.kv.mod_revision <= self._merged:
-                continue  # the watch lags behind a range that knew this and what came after
+                continue  # the watch lags behind a range that includes this event
             if event.kind is EventKind.PUT:
                 self._set(event.kv)
             else:
@@ -229,9 +231,9 @@ class PrefixView(WatchedRange, Generic[T]):
         self._advance(batch.revision)
 
     def _merge(self, kvs: Iterable[KeyValue], asked: Collection[bytes] | None, revision: int) -> None:
-        """Takes over what was read at `revision`; of the keys asked for (None: all), absent ones go."""
+        """Takes over what was read at `revision`. Of the keys in `asked` (None: all), absent ones are removed."""
         if revision < self._merged:
-            return  # ranges crossed: a later one was taken over, and it knew all that this one knows
+            return  # ranges crossed: a later one was already taken over, and it includes this one
         present = set()
         for kv in kvs:
             present.add(kv.key)
@@ -252,17 +254,17 @@ class PrefixView(WatchedRange, Generic[T]):
             self._items[key] = value
         elif self._items.pop(key, None) is None:
             return
-        self._tell(key, value)
+        self._notify(key, value)
 
     def _decoded(self, kv: KeyValue) -> T | None:
         try:
             value = self._decode(kv)
         except UnreadableValue as error:
             self._unreadable[kv.key] = error
-            log.error("a stored value cannot be read: %r: %s", kv.key, error)
+            log.error("stored value unreadable: %r: %s", kv.key, error)
             return None
         if self._unreadable.pop(kv.key, None) is not None:
-            log.warning("a stored value can be read again: %r", kv.key)
+            log.warning("stored value readable again: %r", kv.key)
         return value
 
     def _remove(self, key: bytes, revision: int) -> None:
@@ -272,9 +274,9 @@ class PrefixView(WatchedRange, Generic[T]):
         del self._revisions[key]
         self._unreadable.pop(key, None)
         if self._items.pop(key, None) is not None:
-            self._tell(key, None)
+            self._notify(key, None)
 
-    def _tell(self, key: bytes, value: T | None) -> None:
+    def _notify(self, key: bytes, value: T | None) -> None:
         for listener in tuple(self._listeners):
             listener(key, value)
 
@@ -287,7 +289,7 @@ class PrefixView(WatchedRange, Generic[T]):
                 waiter.set_result(None)
 
     def _go_back(self) -> None:
-        """etcd lost revisions that we have seen: forget them, and end the watch that waits for more."""
+        """etcd lost revisions that this view has seen: forget them, and restart the watch."""
         self.revision = self._merged = self._watched = 0
         self._absent.clear()
         self._revisions = dict.fromkeys(self._revisions, 0)

@@ -1,11 +1,11 @@
-"""Whole segments in memory, each read from the store once however many readers want it.
+"""Whole segments in memory. Each is read from the store once, for all its readers.
 
-An answer is views of segments held here, so an entry that some answer uses is pinned and counts until the
-answer is gone: what the cache keeps and what answers hold obey one budget. Unpinned entries go, least
-recently used first, when `keep_bytes` is passed; pinned ones may take HOLD_SHARE of the process's budget, and then
-a load is refused rather than queued. At most `gets_max` GETs run at a time. Nothing here looks at all entries: of
-tiny segments there are tens of thousands, and one answer asks for hundreds. What is not here is looked for in the
-cache that instances share, if there is one, and then in the store; what the store gave is put there.
+An answer is a list of views of the segments here, so an entry is pinned, and counts, until the last answer that uses
+it is gone. One budget covers what the cache keeps and what answers hold. Above `keep_bytes`, unpinned entries are
+dropped, the least recently used first. Pinned ones may take HOLD_SHARE of the process's budget; then a load is refused,
+not queued. At most `gets_max` GETs run at a time. No operation looks at all entries: there may be tens of thousands of
+tiny segments, and one answer needs hundreds. A segment that is not here is read from the cache that instances share,
+if there is one, else from the store; what comes from the store is put into the shared cache.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from kafscale.storage.segment import SegmentError, parse_index
 INDEX_WORTH_BATCHES: Final = 4_096
 """A segment of more batches than this is read with its index: walking all its headers costs more."""
 ENTRY_COST_BYTES: Final = 2_048
-"""What an entry holds beside its object, as measured, so that a cache of tiny segments is bounded too."""
+"""What an entry takes in addition to its object, as measured, so that a cache of tiny segments is bounded too."""
 HOLD_SHARE: Final = 0.75
 READS_OF_CORRUPT: Final = 2
 """A damaged transfer is read once more before the object is called corrupt."""
@@ -66,7 +66,7 @@ class _Entry:
     def __init__(self, blob: BlobKey, size: int, loaded: asyncio.Future[SegmentView], *, ahead: bool) -> None:
         self.blob = blob
         self.size = size
-        self.ahead = ahead  # nobody has asked for it yet
+        self.ahead = ahead  # read ahead, and not requested yet
         self.pins = 0
         self.view: SegmentView | None = None
         self.loaded = loaded
@@ -165,7 +165,7 @@ class SegmentCache:
             self._idle[entry.blob] = entry
 
     def read_ahead(self, key: str, seg: Seg) -> bool:
-        """Load it for a reader who will come; False when there is no room: it would push out what is used.
+        """Load it for a later request. False when there is no room without dropping what is used.
 
         What was read ahead and is not asked for yet takes half of the memory at most: otherwise many
         readers would push out one another's segments before they come to them.
@@ -195,7 +195,7 @@ class SegmentCache:
         if self._held_bytes:
             self.counters.refused += 1
             raise MemoryExhausted(wanted_bytes=size, held_bytes=self._held_bytes)
-        self._budget.force(size)  # larger than everything: alone it must be readable all the same
+        self._budget.force(size)  # larger than the whole budget: it must be readable if it is alone
 
     def _evict(self, target_bytes: int) -> None:
         while self._held_bytes > target_bytes and self._idle:
@@ -219,19 +219,19 @@ class SegmentCache:
         entry = _Entry(blob, seg.size + ENTRY_COST_BYTES, loaded, ahead=ahead)
         self._entries[blob] = entry
         self._held_bytes += entry.size
-        # In the trace of the request that begins it; who joins it later sees that it waits.
+        # In the trace of the request that starts the load. Requests that join it later show a wait.
         span = None if ahead else start_child("GET segment", {"kafscale.object": blob[0]})
         self._tasks.create_task(self._fill(entry, seg, span))
         return entry
 
     async def _fill(self, entry: _Entry, seg: Seg, span: Span | None) -> None:
-        """Whatever happens, the waiters hear of it and a failed entry leaves."""
+        """In every case the waiters get a result or an error, and a failed entry is removed."""
         try:
             entry.view = await self._load(entry.blob[0], seg)
         except (StoreError, LostSegment) as error:
             self._drop(entry)
             entry.loaded.set_exception(error)
-            entry.loaded.exception()  # a read ahead has no waiter who would retrieve it
+            entry.loaded.exception()  # a read ahead has no waiter that would retrieve it
         else:
             entry.loaded.set_result(entry.view)
             if not entry.pins:
@@ -288,7 +288,7 @@ class SegmentCache:
         return data
 
     async def _adopt_index(self, key: str, view: SegmentView) -> None:
-        """An index is a short cut: without it, or with a wrong one, the batches are walked."""
+        """The index only saves time: without it, or with a wrong one, the headers of all batches are read."""
         try:
             async with asyncio.timeout(self._limits.read_timeout_ms / 1000):
                 data = await self._store.get(index_beside(key), if_match=view.seg.index_etag or None)

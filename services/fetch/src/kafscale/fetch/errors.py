@@ -1,6 +1,6 @@
-"""What can fail below a handler, and the one Kafka code for each. Nothing here is the client's mistake.
+"""What can fail below a handler, and the one Kafka code for each. No failure here is the client's mistake.
 
-All codes are retriable and all mean "nothing is known to be wrong with your offset". Fetch says
+All codes are retriable, and none says that the client's offset is wrong. Fetch says
 NOT_LEADER_OR_FOLLOWER where the others say LEADER_NOT_AVAILABLE, because Java's consumer throws
 IllegalStateException from poll() at any Fetch error that it does not list.
 """
@@ -14,7 +14,7 @@ from kafscale.wire.errors import ErrorCode
 
 
 class MetadataUnavailable(Exception):
-    """etcd did not answer, and what is known may not be told as the truth."""
+    """etcd did not answer, and what is known may be too old to be answered."""
 
     def __init__(self, *, reason: str) -> None:
         super().__init__(f"cannot read the log's metadata: {reason}")
@@ -22,7 +22,7 @@ class MetadataUnavailable(Exception):
 
 
 class MemoryExhausted(Exception):
-    """Answers under way hold all of the memory budget."""
+    """Unfinished answers hold all of the memory budget."""
 
     def __init__(self, *, wanted_bytes: int, held_bytes: int) -> None:
         super().__init__(f"no room for {wanted_bytes} bytes: answers under way hold {held_bytes}")
@@ -31,7 +31,7 @@ class MemoryExhausted(Exception):
 
 
 class LostSegment(Exception):
-    """A committed object is missing, replaced or corrupt, also by etcd's newest word. Somebody must look."""
+    """A committed object is missing, replaced or corrupt, and etcd still names it. An operator must look."""
 
     def __init__(self, *, key: str, reason: str) -> None:
         super().__init__(f"committed object {key} cannot be served: {reason}")
@@ -40,8 +40,8 @@ class LostSegment(Exception):
 
 
 class OffsetGap(Exception):
-    """What is read does not follow what was asked for: committed records would be passed over. The metadata is
-    damaged, as a state that is only half known is never read from (see `lookup.py`)."""
+    """The next segment does not begin where it must: the answer would skip committed records. The metadata is
+    damaged, as no answer is made from a state of which only half is known (see `lookup.py`)."""
 
     def __init__(self, *, due: int, found: int | None) -> None:
         super().__init__(f"offset {due} is due, and the next that is listed is {found}")
@@ -58,7 +58,7 @@ ReadFailure = (
     SegmentError,
     UnreadableValue,
 )
-"""The world's failures that end in an error code for one partition."""
+"""External failures that end in an error code for one partition."""
 
 
 class Asked(Enum):

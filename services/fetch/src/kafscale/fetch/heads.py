@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadTimes:
-    """How long things may take, in the settings' words."""
+    """Intervals and time limits."""
 
     refresh_window_ms: int = 5
     refresh_timeout_ms: int = 1_000
@@ -72,7 +72,7 @@ class Wakeup:
 
 
 class _Batch:
-    """Partitions to be read together, and the answer for all who asked."""
+    """Partitions to be read together, and one result for all callers."""
 
     __slots__ = ("done", "keys")
 
@@ -180,7 +180,7 @@ class Heads(WatchedRange):
         except EtcdError as error:
             if not batch.done.done():
                 batch.done.set_exception(MetadataUnavailable(reason=str(error)))
-                batch.done.exception()  # whoever asked may have left: then nobody else retrieves it
+                batch.done.exception()  # retrieved here, as all callers may have left
         else:
             if not batch.done.done():
                 batch.done.set_result(None)
@@ -227,7 +227,7 @@ class Heads(WatchedRange):
             self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Forgets partitions that nobody reads."""
+        """Forgets partitions without requests for `idle_ms`."""
         self._table.drop_unused(self._clock.now_ms() - self._times.idle_ms)
 
     async def _read_copy(self) -> int:

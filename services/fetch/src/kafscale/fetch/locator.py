@@ -20,9 +20,9 @@ from kafscale.storage.objects import ObjectStore, StoreError, StoreUnavailable
 from kafscale.storage.schema import UnreadableValue
 
 DECODE_IN_THREAD: Final = 2_000
-"""A manifest of more segments than this is decoded beside the event loop."""
+"""A manifest of more segments than this is decoded in a thread."""
 MANIFESTS_AT_ONCE: Final = 4
-"""A young one lists 16 segments, and a reader who catches up takes more than that in one answer."""
+"""A new manifest lists 16 segments, and a reader that catches up gets more than that in one answer."""
 _last = attrgetter("last")
 
 
@@ -65,7 +65,7 @@ class ManifestCache:
             manifest = await self._load(ref)
         except (StoreError, UnreadableValue) as error:
             loading.set_exception(error)
-            loading.exception()  # whoever asked may have left
+            loading.exception()  # retrieved here, as all callers may have left
         else:
             self._keep(ref, manifest)
             loading.set_result(manifest)
@@ -118,7 +118,7 @@ class Locator:
         return choose(segs, offset, limit_bytes, count_max=count_max)
 
     def warm(self, state: LogState, offset: int) -> None:
-        """Start to load the next manifests side by side: one after the other is one way to the store each."""
+        """Start to load the next manifests concurrently: one after the other would cost a round trip each."""
         for ref in _refs_from(state, offset)[:MANIFESTS_AT_ONCE]:
             if self._manifests.peek(ref) is None:
                 self._manifests.begin(ref)
@@ -139,7 +139,7 @@ class Locator:
         return choose(segs, offset, limit_bytes, count_max=count_max)
 
     async def from_offset(self, state: LogState, offset: int) -> AsyncIterator[Seg]:
-        """Every segment from the one that holds `offset` on, in order. Raises OffsetGap instead of passing over one."""
+        """Every segment from the one that holds `offset` on, in order. Raises OffsetGap instead of skipping one."""
         reached = offset
         for ref in _refs_from(state, offset):
             manifest = await self._manifests.get(ref)
@@ -186,7 +186,7 @@ def _refs_from(state: LogState, offset: int) -> Sequence[ManifestRef]:
 
 
 def _tail_after(state: LogState, segs: Sequence[Seg]) -> tuple[Seg, ...]:
-    """While only the meta's half of a checkpoint has arrived, some segments are listed in both."""
+    """If only the meta's half of a checkpoint is known, some segments are listed in both."""
     if not segs:
         return state.tail
     end = segs[-1].end

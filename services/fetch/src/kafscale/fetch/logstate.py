@@ -26,7 +26,7 @@ class PartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """A partition at some revision. Without a head nobody has claimed it yet: an empty log."""
+    """A partition at some revision. A partition without a head has never been claimed: its log is empty."""
 
     head: Head | None = None
     meta: Meta = field(default_factory=Meta)

@@ -1,9 +1,9 @@
-"""From what a request names to the log it means, or the error that is true of it.
+"""Finds the log of each partition that a request names, or the error for it.
 
-An error that would make a client act (reset its offset, refresh its metadata, give up a topic) is answered
-only after a look that began after the request arrived: etcd for logs, the topics' records for names. When
-that look is impossible, the answer is retriable and says nothing about the offset. The same holds for a log of which
-only half of a checkpoint is known (`LogState.torn`): no answer is made from it, whatever is asked.
+Some errors make a client act: it resets its offset, refreshes its metadata or gives up a topic. Such an error is
+answered only after a read of etcd that began after the request arrived: of the log's keys, or of the topics' records.
+If etcd cannot be read, the answer is a retriable error that says nothing about the offset. The same holds for a log of
+which only half of a checkpoint is known (`LogState.torn`): no answer is made from it.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Spot:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.offset = offset  # must lie in the log, when given
-        self.fresh = fresh  # wants the truth of now, not only a truth
+        self.fresh = fresh  # needs the newest state, not only a true one
         self.topic: Topic | None = None
         self.key: PartitionKey | None = None
         self.state: LogState | None = None
@@ -54,7 +54,7 @@ class Spot:
 
 
 def verdict(state: LogState, leader_epoch: int, offset: int | None) -> ErrorCode:
-    """What a log says to a client that believes in this epoch and asks for this offset."""
+    """The error for a client that sends this leader epoch and this offset; NONE if both are right."""
     if leader_epoch >= 0 and state.epoch is not None and leader_epoch != state.epoch:
         if leader_epoch < state.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
@@ -85,7 +85,7 @@ class Lookup:
             spot.fresh = False
 
     async def review(self, spots: Sequence[Spot], asked: Asked) -> None:
-        """Bring the named spots up to what is known now; look again where that would be an error."""
+        """Bring the spots up to what is known now. Reads etcd for those that would get an error."""
         doubtful = [spot for spot in spots if spot.key and (not self._judge(spot, asked) or spot.fresh)]
         for _ in range(LOOKS_MAX):
             if not doubtful:
@@ -101,7 +101,7 @@ class Lookup:
         _fail(doubtful, MetadataUnavailable(reason=f"half of a checkpoint in {LOOKS_MAX} looks"), asked)
 
     def _judge(self, spot: Spot, asked: Asked) -> bool:
-        """True when what is known serves the spot."""
+        """True when the spot can be served from what is known."""
         assert spot.key is not None, spot.wanted
         if not self._exists(spot):
             spot.error = _unknown(spot)
@@ -118,7 +118,7 @@ class Lookup:
         return spot.readable and not state.torn
 
     async def _explain(self, headless: Sequence[Spot], asked: Asked) -> None:
-        """Nobody has claimed the partition yet, or its head was deleted with its topic: the topics' records know."""
+        """The partition was never claimed, or its head was deleted with its topic. The topics' records say which."""
         if not headless:
             return
         known = await self._topics.confirmed()
@@ -143,7 +143,7 @@ class Lookup:
         return True
 
     def _damaged(self, spot: Spot) -> ErrorCode | None:
-        """A topic whose record cannot be read is there all the same: no client may give it up."""
+        """A topic whose record cannot be read still exists: no client may give it up."""
         if isinstance(spot.wanted, str) and self._topics.is_damaged(spot.wanted):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None

@@ -1,4 +1,4 @@
-"""Offsets by time, and epochs' ends: questions about a log's history.
+"""Offsets by time, and the ends of leader epochs.
 
 By time means the first record, not the first batch, at or after the time: segments are skipped by their newest
 timestamp, batches by theirs, and one batch is opened, beside the event loop (`batch_thread.py`) and only as far as
@@ -32,9 +32,9 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 
 OPENED_BYTES_MAX: Final = 16 << 20
-"""That come out of one batch; producers fill batches up to a megabyte or a few."""
+"""Bytes decompressed from one batch. Producers fill batches up to one or a few megabytes."""
 OPENED_RECORDS_MAX: Final = 250_000
-"""Looked at in one batch: about a quarter of a second's work, in pieces."""
+"""Records read in one batch: about a quarter of a second of work, in pieces."""
 OPENED_WITHIN_S: Final = 5.0
 """For one batch, with the waits for the thread."""
 OPENED_AT_ONCE: Final = 4
@@ -65,7 +65,7 @@ class EpochEnd:
 
 
 class OffsetFinder:
-    """Every method takes a spot whose state is as new as the question demands; raises one of ReadFailure."""
+    """Every method takes a spot whose state is new enough for the request, and raises one of ReadFailure."""
 
     def __init__(self, reader: Reader, locator: Locator, cache: SegmentCache, thread: BatchThread) -> None:
         self._reader = reader
@@ -74,7 +74,7 @@ class OffsetFinder:
         self._lane = Lane(thread, at_once=OPENED_AT_ONCE)
 
     def begin(self) -> "Search":
-        """For all questions of one request."""
+        """One for each request."""
         return Search(self._lane)
 
     async def earliest(self, spot: Spot) -> Point:
@@ -189,8 +189,8 @@ class OffsetFinder:
 
 
 class Search:
-    """The batches that one request opens. What a header says of its records is believed until they are seen; when so
-    many of them lied, or took too long, no further one is opened."""
+    """The batches that one request opens. A header is trusted until its records are read. After too many headers were
+    wrong, or too many batches took too long, no further batch is opened."""
 
     __slots__ = ("_lane", "_left")
 

@@ -1,8 +1,8 @@
-"""Reads what a plan chose: many partitions, many segments each, as views in one pinned lease.
+"""Reads the segments that a plan chose, of many partitions, as views in one pinned lease.
 
-Everything that is in memory is served without waiting; the rest is loaded side by side. A partition whose
-first segment cannot be read answers an error; a later failure only ends its record set early. An object
-that is gone or replaced is first explained by stale metadata: look again once, then it is lost.
+Segments in memory are served without waiting; the rest is loaded concurrently. A partition whose first segment cannot
+be read answers an error; a later failure only ends its record set early. If an object is gone or replaced, the
+metadata may be stale: it is read again once, and if it still names the object, the object is lost.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class ReadLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """`full`: limits keep the rest away, so that waiting for more data would bring none."""
+    """`full`: a limit ended the answer, so a wait for more data would add none."""
 
     size: int
     full: bool
@@ -59,7 +59,7 @@ class Ask:
         self.spot = spot
         self.max_bytes = max_bytes
         self.upper = 0
-        self.planned = 0  # bytes to load about; 0: not this time
+        self.planned = 0  # about how many bytes to load; 0: none this time
         self.segs: list[Seg] | None = None
         self.views: list[SegmentView] = []
         self.cut = NOTHING
@@ -262,14 +262,16 @@ class Reader:
             ask.spot.error = code_for(lost, Asked.FETCH)
 
     def _read_ahead(self, ask: Ask) -> None:
-        """Who left data behind comes back for it: load as much again, at least the setting's number."""
+        """A reader that did not get all data fetches again: load as much again, at least the setting's number."""
         if not ask.left_some or not self._limits.readahead_segments:
             return
         reached = ask.cut.next_offset
         count = max(self._limits.readahead_segments, len(ask.views))
         segs = self._locator.choose_now(ask.state, reached, 1 << 62, count_max=count + 1)
         if segs is None:
-            self._locator.warm(ask.state, reached)  # the reader is back before it could be waited for here
+            self._locator.warm(
+                ask.state, reached
+            )  # the reader's next fetch comes before a wait here would end
             return
         if segs and segs[0].base < reached:
             segs = segs[1:]  # the rest of it is in memory

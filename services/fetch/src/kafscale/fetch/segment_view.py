@@ -1,10 +1,10 @@
 """A verified segment in memory, and where its batches start.
 
 Batch starts are found by walking headers from the nearest known start and remembered sparsely, so
-that a reader who comes again walks at most MARK_BYTES. An `.index` object only adds known starts; one that
+that a later request walks at most MARK_BYTES. An `.index` object only adds known starts; one that
 does not land on batch headers is ignored. Bytes are never copied: every answer is a position in `data`.
-Batches follow one another without a gap, unless the segment holds fewer records than offsets: then compaction took
-some. A gap anywhere else is damage, and is never walked over.
+Batches follow one another without a gap, unless the segment holds fewer records than offsets: then compaction removed
+some. A gap anywhere else is damage, and no answer skips it.
 """
 
 import bisect
@@ -142,7 +142,7 @@ class SegmentView:
 
 
 def _check_identity(seg: Seg, data: bytes | memoryview) -> None:
-    """An etag condition may be ignored by a store; the commit record's checksum and extent cannot."""
+    """A store may ignore an etag condition. The commit record's checksum and extent are always checked."""
     if len(data) != seg.size:
         raise SegmentError(Fault.LENGTH, position=0, expected=seg.size, found=len(data))
     verified = verify_segment(data, batches=False)

@@ -1,9 +1,9 @@
 """The long poll of a Fetch as a machine: what to do now, given what could be served. Pure.
 
-Answer at once on an error, or when min_bytes are there; else hold until max_wait is over.
-An empty answer is a claim that there is nothing: it leaves only when the view behind it is known to
-be as new as the front door's last ack, and was confirmed by etcd lately; and if the request was not held
-long enough for the watch to speak, confirmed after it arrived. A held request polls nothing.
+Answer at once on an error, or when min_bytes are available; else hold until max_wait is over.
+An empty answer claims that there are no records. It is given only if the view is as new as the front door's last
+acknowledgement, and was confirmed by etcd lately. If the request was not held long enough for the watch to deliver a
+change, the view must have been confirmed after the request arrived. A held request polls nothing.
 """
 
 import enum
@@ -13,9 +13,9 @@ from typing import Final
 HELD_MIN_MS: Final = 100
 """Held at least this long, a request may trust a live watch."""
 CONFIRMED_MAX_MS: Final = 5_000
-"""An idle view is confirmed against etcd this often at most, and only while somebody reads it."""
+"""An idle view is confirmed by a read of etcd this often at most, and only while clients read it."""
 CATCH_UP_MS: Final = 10
-"""How long a view behind the demanded revision is left to the watch before etcd is asked."""
+"""How long the watch may take to reach the demanded revision before etcd is read."""
 
 
 class Act(enum.Enum):
@@ -26,7 +26,7 @@ class Act(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What the views hold for a request right now."""
+    """What the views have for a request now."""
 
     ready_bytes: int
     full: bool = False  # a limit, not the log's end, kept more from being ready
@@ -67,7 +67,7 @@ class FetchWait:
         return Step(act=Act.HOLD, until_ms=self._deadline_ms)
 
     def cut_short(self, now_ms: int) -> None:
-        """Hold no longer, as if max_wait were over."""
+        """Ends the hold, as if max_wait were over."""
         self._deadline_ms = min(self._deadline_ms, now_ms)
 
     def _may_say_empty(self, offer: Offer, now_ms: int) -> bool:
