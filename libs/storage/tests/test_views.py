@@ -162,7 +162,7 @@ async def test_a_value_that_cannot_be_read_harms_its_key_alone(
         assert (dict(view.items), list(view.unreadable)) == ({a: "6", c: "5"}, [])
     assert seen == [(b, None), (c, "5"), (a, "6")]
     told = [record.getMessage() for record in caplog.records]
-    assert [text for text in told if "cannot be read:" in text] == [
+    assert [text for text in told if "unreadable:" in text] == [
         f"stored value unreadable: {a!r}: not a text: ?1",
         f"stored value unreadable: {b!r}: not a text: ?4",
     ], "once for each"
