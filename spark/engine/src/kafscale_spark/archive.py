@@ -1,8 +1,8 @@
 """Makes an archive of the classes that a job's JVM loads: `python -m kafscale_spark.archive FILE`, once for an image.
 
 Loading and checking some ten thousand classes is most of what a small job costs; from an archive they are mapped. The
-JVM writes it when it ends, which is after Python has gone on: whoever makes an image waits for the file to be whole.
-An archive is for exactly this Java and this class path; a JVM that has others does without.
+JVM writes it when it ends, which is after Python has continued, so the build of an image waits until the file is
+complete. An archive is for exactly this Java and this class path; other JVMs ignore it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NotWritten(Exception):
     """The JVM ended without it, or did not end."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"the JVM has not written {path}: what it said stands above")
+        super().__init__(f"the JVM has not written {path}: see its output above")
 
 
 class Rows(DataSource):

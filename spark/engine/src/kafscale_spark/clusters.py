@@ -1,7 +1,6 @@
-"""The cluster that a reader's options name: a directory of `kafscale up`, settings as options, else the environment's.
+"""The cluster that a reader's options name: a directory of `kafscale up`, settings as options, or the environment.
 
-What is given as an option is stronger than KAFSCALE_* variables. Settings are plain values that travel to the tasks;
-whatever is open stays where it was opened.
+Options override KAFSCALE_* variables. Settings are plain values that travel to the tasks; connections do not.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def _running(data_dir: Path) -> dict[str, Any]:
 
 @asynccontextmanager
 async def opened(settings: ServiceSettings) -> AsyncIterator[Lake]:
-    """No I/O before the first request; a task that only reads objects never speaks to etcd."""
+    """No I/O before the first request; a task that only reads objects never connects to etcd."""
     etcd = connect_etcd(settings)
     try:
         store = open_object_store(settings)
@@ -69,7 +68,7 @@ async def opened(settings: ServiceSettings) -> AsyncIterator[Lake]:
 
 
 def pulled(batches: AsyncIterator[T]) -> Iterator[T]:
-    """The same, for who cannot await. Reading ahead goes on in a thread while the caller works on what it has."""
+    """The same for a caller that cannot await. A thread reads ahead while the caller uses what it has."""
     with _loop() as loop:
         while True:
             batch: Any = asyncio.run_coroutine_threadsafe(_next(batches), loop).result()
@@ -84,7 +83,7 @@ async def _next(batches: AsyncIterator[T]) -> object:
 
 @contextmanager
 def _loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop in a thread of its own; what is left in it ends with it."""
+    """An event loop in a separate thread, which ends with it."""
     runner = asyncio.Runner()
     loop = runner.get_loop()
     thread = threading.Thread(target=loop.run_forever, name="kafscale-reading", daemon=True)

@@ -1,9 +1,9 @@
 """Compaction over executors: each log that is due is a task, the dirtiest first, by the round that works without Spark.
 
-A task looks at its log anew, so one that is tried again, or comes after another's round, goes on from what is there;
-what it publishes is published by one compare-and-swap. What was replaced goes back to the driver, who waits for one
-grace and deletes. Under a budget of bytes per second there are as many tasks as run at once, each with its part of it
-and its part of the logs, so that the parts never add up to more, however many executors come.
+A task reads its log again, so a retried task, or one after another round, continues from the current state. It
+publishes by one compare-and-swap. The driver gets the list of replaced objects, waits for one grace and deletes them.
+Under a budget of bytes per second there are as many tasks as run at once, each with its part of the budget and of the
+logs, so the parts never add up to more, however many executors join.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`kafscale-spark JOB ARGS`: a job by its name; and what Spark asks of the image of its pods on Kubernetes.
 
-There it starts a container with `driver ARGS` or with `executor`, and says the rest in variables. An image that does
-not know these words can run jobs, but not on Spark's cluster. Whatever is asked for takes the place of this process.
+There Spark starts a container with `driver ARGS` or `executor`, and passes the rest in variables. An image that does
+not know these words can run jobs, but not on Spark's cluster. The command replaces this process.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ EXECUTOR: Final[Mapping[str, str]] = {
     "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
-"""What an executor is told, and the variable that Spark gives it in (its Constants.scala)."""
+"""The arguments of an executor, and the variables in which Spark passes them (its Constants.scala)."""
 
 
 class Unknown(Exception):
-    """There is no such job, or a pod was not told what Spark tells its pods."""
+    """There is no such job, or a variable that Spark sets in its pods is missing."""
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def plan(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """The command that does it. Raises Unknown."""
+    """The command to run. Raises Unknown."""
     match argv:
         case ["driver", *rest]:
             return _driver(rest, environ)
@@ -54,13 +54,13 @@ def plan(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
 
 
 def jobs() -> list[str]:
-    """The modules that are programs, told by their last lines: to import them all costs as much as a small job."""
+    """The modules that are programs, by their last lines: importing all of them costs as much as a small job."""
     return sorted(path.stem for path in JOBS.glob("*.py") if PROGRAM in path.read_text())
 
 
 def _driver(rest: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Spark has planned the pods already: in this one it runs as a client of itself."""
-    address = _told(environ, "SPARK_DRIVER_BIND_ADDRESS")
+    address = _variable(environ, "SPARK_DRIVER_BIND_ADDRESS")
     bound = ["--conf", f"spark.driver.bindAddress={address}"]
     known = ["--conf", f"spark.executorEnv.SPARK_DRIVER_POD_IP={address}"]
     return ["spark-submit", *bound, *known, "--deploy-mode", "client", *rest]
@@ -69,17 +69,17 @@ def _driver(rest: Sequence[str], environ: Mapping[str, str]) -> list[str]:
 def _executor(environ: Mapping[str, str]) -> list[str]:
     numbered = [name for name in environ if name.startswith(JAVA_OPTION)]
     options = [environ[name] for name in sorted(numbered, key=lambda name: int(name[len(JAVA_OPTION) :]))]
-    memory = _told(environ, "SPARK_EXECUTOR_MEMORY")
+    memory = _variable(environ, "SPARK_EXECUTOR_MEMORY")
     places = (environ.get("SPARK_CONF_DIR"), environ.get("SPARK_CLASSPATH"))
-    jars = f"{_told(environ, 'SPARK_HOME')}/jars/*"
+    jars = f"{_variable(environ, 'SPARK_HOME')}/jars/*"
     command = ["java", *options, f"-Xms{memory}", f"-Xmx{memory}", "-cp"]
     command += [":".join([*(place for place in places if place), jars]), BACKEND]
     for flag, name in EXECUTOR.items():
-        command += [flag, _told(environ, name)]
+        command += [flag, _variable(environ, name)]
     return command
 
 
-def _told(environ: Mapping[str, str], name: str) -> str:
+def _variable(environ: Mapping[str, str], name: str) -> str:
     found = environ.get(name)
     if not found:
         raise Unknown(f"Spark has not set {name}: this is for pods that Spark starts")

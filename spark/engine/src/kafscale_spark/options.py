@@ -1,8 +1,8 @@
-"""What a reader is asked for, from the options that Spark hands over. Pure.
+"""The request of a reader, from the options that Spark passes. Pure.
 
-Options are called as Spark's Kafka connector calls them, so that a job moves over by its format and its cluster. A
-setting of the services, KAFSCALE_X_Y, is the option `kafscale.x_y`. What nobody knows is refused: a misspelt option
-would be an answer to another question. The connector's own `kafka.*` are let pass, as nobody here speaks to a broker.
+Options have the names of Spark's Kafka connector, so that a job moves by changing its format and its cluster. A setting
+of the services, KAFSCALE_X_Y, is the option `kafscale.x_y`. Unknown options are refused, because a misspelt option
+would silently change the result. The connector's own `kafka.*` are ignored, because this source uses no broker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parquet files that tasks write, for the driver to publish: names say which offsets a file covers.
 
-Tasks write below a folder that readers pass over, and a task that is tried again writes anew. So what a killed export
-leaves is seen by nobody, and goes with the next one.
+Tasks write below a folder that readers ignore, and a task that is retried writes new files. So readers never see what a
+killed export leaves, and the next export removes it.
 """
 
 from __future__ import annotations

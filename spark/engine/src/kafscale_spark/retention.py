@@ -1,7 +1,7 @@
-"""Retention and the collection of orphans over shares of the topics, by the functions that work without Spark.
+"""Retention and the collection of orphans over shares of the topics, by the functions that also work without Spark.
 
-Each share is a task that does the whole of it: log starts move, the grace, deletes. There are at most as many as run at
-once, so the grace is waited for once, and many executors list and delete side by side. One clock decides: the driver's.
+Each share is a task that does all steps: move log starts, wait for the grace, delete. There are at most as many tasks
+as run at once, so the grace passes once, and executors list and delete in parallel. The driver's clock decides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Spark session with what the data source needs, and a JVM that is quick to start where work is small."""
+"""A Spark session with the settings of the data source, and a JVM that starts quickly for small jobs."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ SMALL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""On this machine alone. The first compiler only: a JVM's start is most of what a small job costs."""
+"""Local. Only the first compiler: the start of the JVM is most of the cost of a small job."""
 
 
 LARGE: Final[Mapping[str, str]] = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
-"""On this machine, for work that runs for longer than its JVM takes to start: the second compiler too."""
+"""Local, for work that runs longer than its JVM takes to start: the second compiler too."""
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""Spark's own: spark-submit began the JVM, and its master and flags are whoever submitted's."""
+"""Set by Spark: spark-submit started the JVM, with the master and the flags of its caller."""
 
 
 def session(name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The session that spark-submit has begun, with what is always needed, or one of this process."""
+    """The session that spark-submit started, with the settings that are always needed, or one of this process."""
     ensure_java(partial(print, file=sys.stderr))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
@@ -45,7 +45,7 @@ def session(name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
 
 
 def for_job(name: str, *, large: bool = False) -> SparkSession:
-    """The session of spark-submit, or one on all of this machine's cores. Work is never done twice at once."""
+    """The session of spark-submit, or a local one on all cores. Speculation is off: no task runs twice at once."""
     conf = {"spark.speculation": "false"}
     if SUBMITTED in os.environ:
         return session(name, conf)
@@ -54,6 +54,6 @@ def for_job(name: str, *, large: bool = False) -> SparkSession:
 
 
 def local(name: str, cores: int | Literal["*"] = 2, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A session of this process alone, on loopback."""
+    """A local session of this process, on loopback."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return session(name, {"spark.master": f"local[{cores}]", **SMALL, **(conf or {})})

@@ -1,7 +1,7 @@
-"""Work over topics or logs shared out to tasks. Pure but for the tasks.
+"""Divides work over topics or logs into tasks. Pure except for the tasks.
 
-A task opens the cluster by itself, and what it is given and gives back are plain values. Every work done so is safe to
-do again, since Spark tries a task again that failed or whose executor is gone.
+A task opens the cluster by itself; its input and its result are plain values. All such work is safe to repeat, because
+Spark retries a task that failed or whose executor is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What etcd keeps of upkeep's jobs, so that a run begins where another ended, whoever ran it.
+"""What etcd keeps of upkeep's jobs, so that a run resumes where another ended, on any instance.
 
 When a job last ended well; behind which log its next run goes on; and how far a pass of compaction came.
 """

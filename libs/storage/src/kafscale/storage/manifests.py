@@ -3,7 +3,7 @@
 Names are unique (a uuid each), so a manifest is never written twice and any that `Meta` refers to
 is exactly what its writer uploaded. `Meta.chunks` is contiguous and in offset order; merging keeps
 it short: `MERGE_WIDTH` chunks of one level become one of the next. Chunks whose records retention let go leave
-the list; the epochs that they told of are in a manifest without segments, `Meta.epochs_key`.
+the list; the epochs that they listed are in a manifest without segments, `Meta.epochs_key`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Digest:
 
 
 Line = pb.Seg
-"""A segment as a manifest has it. To build a `Seg` takes many times as long, and most segments are only passed over."""
+"""A segment as a manifest has it. To build a `Seg` takes many times as long, and most segments are only skipped."""
 
 
 def seg_of(line: Line) -> Seg:
@@ -119,7 +119,7 @@ class ManifestPart:
 
 
 class ManifestParts:
-    """Decodes a manifest that comes in blocks of any size, so that nobody need hold all of it."""
+    """Decodes a manifest that comes in blocks of any size, so that it need not fit into memory."""
 
     def __init__(self) -> None:
         self._rest = b""

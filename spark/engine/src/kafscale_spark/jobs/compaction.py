@@ -1,6 +1,6 @@
-"""Compaction: `spark-submit compaction.py`. In logs that are due the last record of each key stays.
+"""Compaction: `spark-submit compaction.py`. Keeps the last record of each key in logs that are due.
 
-May be killed anywhere and run again, also beside upkeep: a piece is published by one compare-and-swap, or not at all.
+May be killed at any point and run again, also while upkeep runs: one compare-and-swap publishes a group, or nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Orphans: `spark-submit orphans.py`. What no commit names and none ever will is deleted; `--dry-run` shows it.
+"""Orphans: `spark-submit orphans.py`. Deletes objects that no commit names or ever will; `--dry-run` lists them.
 
-May be killed anywhere and run again, also beside upkeep: a fence in etcd says what nobody will name any more.
+May be killed at any point and run again, also while upkeep runs: a fence in etcd decides what is an orphan.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Retention: `spark-submit retention.py`. What has expired by its topic's settings goes; `--dry-run` shows the plan.
+"""Retention: `spark-submit retention.py`. Deletes what has expired by its topic's settings; `--dry-run` shows the plan.
 
-May be killed anywhere and run again, also beside upkeep: log starts move by compare-and-swap first, deletes come after.
+May be killed at any point and run again, also while upkeep runs: log starts move by compare-and-swap before deletes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How an object store fails, told apart by what is known of the outcome.
+"""Failures of an object store, by what is known of the outcome.
 
 Definite: ObjectNotFound, PreconditionFailed, StoreFull, StoreRefused, StoreUnsuitable: nothing was changed.
 Unknown: StoreUnavailable: the request was applied, will be applied later, or never; it may be repeated.

@@ -51,7 +51,7 @@ Outcome: TypeAlias = bool | StoreError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """What HEAD and listings tell; listings leave `metadata` empty."""
+    """What HEAD and listings return; listings leave `metadata` empty."""
 
     key: str
     etag: str
@@ -64,7 +64,7 @@ class ObjectStore(Protocol):
 
     @property
     def linger_min_ms(self) -> int:
-        """How long a writer with nothing under way waits for company before it seals."""
+        """How long an idle writer waits for more records before it seals a segment."""
 
     @property
     def puts_per_s_max(self) -> int | None:

@@ -1,7 +1,7 @@
-"""What S3 and the way to it answer when they do not serve, in the words of the port.
+"""Failures of S3 and of the connection to it, as errors of the port.
 
-Definite are only refusals that S3 makes before it looks at the object. Whatever was cut off, timed out, was told to
-come back later (409, 429, 5xx) or is not understood may have been applied.
+Only refusals before S3 reads the object are definite. After a lost connection, a timeout, a request to retry later
+(409, 429, 5xx) or an unknown answer, the request may have been applied.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ _STATUS_OF: Final = {
     "AccessDenied": 403,
     "ConditionalRequestConflict": 409,
 }
-"""What is not known here is not known: the same key may be asked to go again."""
+"""Any other code is an unknown outcome: the same key may be deleted again."""
 _FULL: Final = frozenset({"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"})
 
 

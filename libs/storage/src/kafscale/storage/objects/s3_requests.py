@@ -1,4 +1,4 @@
-"""Requests of one bucket and its objects over aiohttp, signed here. One call is one answer."""
+"""Signed requests to one bucket over aiohttp. One call is one answer."""
 
 import asyncio
 import hashlib
@@ -29,7 +29,7 @@ _MESSAGE: Final = re.compile(r"<Message>([^<]*)</Message>")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What S3 said."""
+    """The answer of S3."""
 
     status: int
     headers: Mapping[str, str]
@@ -160,7 +160,7 @@ def _sha256(body: Sequence[Buffer]) -> str:
 
 
 def _bucket_url(config: S3Config, endpoint: str) -> str:
-    """By path on a server of one's own, which rarely has a name per bucket; on AWS by name where TLS allows it."""
+    """Path-style URLs for custom endpoints; virtual-hosted on AWS, unless the bucket name contains a dot."""
     scheme, _, rest = endpoint.rstrip("/").partition("://")
     if config.endpoint is not None or "." in config.bucket:
         return f"{scheme}://{rest}/{config.bucket}"

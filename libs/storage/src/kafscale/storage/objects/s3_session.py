@@ -1,6 +1,6 @@
-"""Where S3 is and what to sign with, as the settings say; what they leave out is found as AWS's own tools find it.
+"""The endpoint and the credentials of S3 from the settings. What they omit is found as AWS's own tools find it.
 
-aiobotocore is imported only for that: it is half of a service's start, and 40 MB of its memory.
+aiobotocore is imported only for that: it is half of the start time of a service, and 40 MB of memory.
 """
 
 import os
@@ -24,7 +24,7 @@ class Session:
 
 
 async def open_session(config: S3Config) -> Session:
-    """Raises StoreError when something is found nowhere, or the place that would know does not answer."""
+    """Raises StoreError if a value is found nowhere, or if its source does not answer."""
     fixed = _fixed(config)
     if config.endpoint is not None and fixed is not None:
         return Session(config.endpoint, fixed, os.environ.get("AWS_CA_BUNDLE"))
@@ -52,7 +52,7 @@ async def _discovered(config: S3Config, fixed: Callable[[], Awaitable[Credential
         credentials = fixed or _renewed(await session.get_credentials(), config)
         return Session(endpoint, credentials, session.get_config_variable("ca_bundle"))
     except (BotoCoreError, ClientError) as error:
-        raise _told(error, config) from error
+        raise _store_error(error, config) from error
 
 
 async def _endpoint(config: S3Config, session: Any) -> str:
@@ -80,14 +80,14 @@ def _renewed(found: Any, config: S3Config) -> Callable[[], Awaitable[Credentials
         try:
             frozen = await found.get_frozen_credentials()
         except (BotoCoreError, ClientError) as error:
-            raise _told(error, config) from error
+            raise _store_error(error, config) from error
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
     return from_session
 
 
-def _told(error: Exception, config: S3Config) -> StoreError:
-    """botocore's trouble in the words of the port."""
+def _store_error(error: Exception, config: S3Config) -> StoreError:
+    """A failure of botocore as an error of the port."""
     from botocore.exceptions import (
         ClientError,
         NoCredentialsError,
@@ -96,10 +96,10 @@ def _told(error: Exception, config: S3Config) -> StoreError:
     )
 
     if isinstance(error, ClientError):
-        told = error.response.get("Error", {})
+        answer = error.response.get("Error", {})
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return from_answer(
-            status, str(told.get("Code", "")), str(told.get("Message", "")), key="", config=config
+            status, str(answer.get("Code", "")), str(answer.get("Message", "")), key="", config=config
         )
     if isinstance(error, NoCredentialsError | PartialCredentialsError | ParamValidationError):
         return StoreRefused("", str(error))
