@@ -1,7 +1,7 @@
-"""What operators' tools ask of a cluster of three front doors, with the admin clients of librdkafka and kafka-python.
+"""Admin calls to a cluster of three front doors, with the admin clients of librdkafka and kafka-python.
 
-Law: a tool that asks every broker and puts the answers together has each partition once, with the bytes that are
-committed; pages of topics together are what Metadata says; whoever is asked, the cluster is the same.
+Law: the joined answers of all brokers have each partition once, with its committed bytes. All pages of topics together
+equal Metadata. Every front door describes the same cluster.
 """
 
 from __future__ import annotations

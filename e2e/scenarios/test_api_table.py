@@ -1,8 +1,8 @@
-"""What ApiVersions promises is there: each API in each version, asked and read by somebody else's codec.
+"""Every API and version that ApiVersions advertises works, with an independent codec.
 
-Law: every advertised (key, version) answers an ordinary request well, in bytes that an independent codec reads to
-the last one; every key that is not advertised ends in a clean close, and so does every one that nobody has heard of.
-The keys come from the running server's own answer: a new row fails here until a request for it is written.
+Law: every advertised (key, version) answers a normal request without an error, and an independent codec decodes every
+byte of the answer. Every key that is not advertised, or unknown, ends in a clean close. The keys come from the
+running server's own answer: a new row fails here until a request for it is written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Topics that clients make by asking for them: with kcat, librdkafka and kafka-python.
+"""Topics that Metadata creates for clients: kcat, librdkafka and kafka-python.
 
-Law: the answer that creates a topic says that there is none yet, as Kafka's does, and the client comes through: what
-it sends is acknowledged and read back, whichever side comes first. Topics that one client asks for by the dozen are
-all there in the end, although one request makes a few.
+Law: as in Kafka, the answer that creates a topic says that it does not exist yet, and the client succeeds after
+retries: its records are acknowledged and read back, whether the producer or the consumer is first. If a client names
+dozens of topics, all exist in the end, although one request creates only a few.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""No connection, whatever it sends, makes a bystander wait beyond a bound or takes a process beyond its memory.
+"""No input of one connection delays another client beyond a bound, or exceeds the memory limit of a process.
 
-Each attack runs beside an ordinary client of the same front door. What the bystander waits is compared with what it
-waits alone, with seconds to spare for a busy machine and for its disk; processes stay within the limits that our
-manifests for Kubernetes give them; and afterwards everything is as before: the same processes, no error.
+Each attack runs together with a normal client of the same front door. The client's latency is compared with its
+latency without the attack, plus seconds for a busy machine and disk. The processes stay within the memory limits of
+the Kubernetes manifests. Afterwards the same processes run, without errors.
 """
 
 from __future__ import annotations

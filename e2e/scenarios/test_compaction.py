@@ -1,9 +1,9 @@
 """A compacted topic under a producer and consumers, while compaction runs and is killed.
 
-Law: whoever reads, from before the first round on, from the middle of one or after the last, meets offsets that rise
-and never an older value of a key after a newer; in the end everybody holds for each key what was written last. What a
-killed round leaves behind goes with the next round and a collection of orphans; SQL counts what a consumer reads, and
-etcd and the store agree.
+Law: every reader sees rising offsets, and never an older value of a key after a newer one, whether it starts before
+the first round, during one or after the last. In the end each reader has the last value of each key. The next round
+and a collection of orphans remove what a killed round left. SQL counts the records that a consumer reads, and etcd
+and the store agree.
 """
 
 from __future__ import annotations

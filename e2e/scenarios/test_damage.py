@@ -1,7 +1,7 @@
-"""A value of each kind that is stored is lost, damaged, or written by a newer version, while a bystander goes on.
+"""A stored value of each kind is lost, damaged, or written by a newer version, while another client works.
 
-Law: what the row says happens to whom the value is about; no process ends, nobody else is told an error, and nothing
-damaged is written over as if it were absent. The rows are those of docs/protocol/damage.md.
+Law: the owner of the value sees what the row says. No process ends, no other client gets an error, and no damaged
+value is overwritten as if it were absent. The rows are those of docs/protocol/damage.md.
 """
 
 from __future__ import annotations

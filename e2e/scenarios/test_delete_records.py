@@ -1,8 +1,8 @@
-"""Records are deleted under producers and a consumer, and what is gone stays gone.
+"""Records are deleted while producers and a consumer run, and stay deleted.
 
-Law: once a deletion is answered, nobody who asks through the same front door finds a record or a log start below it,
-whichever fetch instance answers; nothing at or above the start is lost. That holds through kill -9 of everything and
-for new owners; a topic made again under the name starts at 0. etcd and the store agree all the while.
+Law: after the answer to a deletion, no client of the same front door finds a record or a log start below it,
+whichever fetch instance answers. No record at or above the start is lost. This also holds after kill -9 of all
+processes and for new owners. A recreated topic starts at 0. etcd and the store agree throughout.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who commits offsets without end fills no etcd; and an etcd that is full has one way out.
+"""A client that commits offsets without end cannot fill etcd; and the procedure for a full etcd works.
 
-On a real cluster whose etcd may hold 64 MiB. The attack is what any client can send: offsets of invented groups, with
-as much metadata as Kafka allows.
+On a real cluster with 64 MiB for etcd. The attack is open to any client: offsets of invented groups, with as much
+metadata as Kafka allows.
 """
 
 from __future__ import annotations

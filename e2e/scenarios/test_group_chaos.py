@@ -1,8 +1,8 @@
 """Coordinators die and pause every few seconds under groups that commit.
 
-Law: no commit that was acknowledged is ever read back older, whoever coordinates by then, and half a minute after
-the last fault every member of every group commits again. Two coordinators; one that is killed is started at once
-with its node id, so it comes back while its own lease still runs; pauses are shorter and longer than the lease.
+Law: no read returns an offset older than an acknowledged commit, whichever coordinator answers. Half a minute after the
+last fault every member of every group commits again. There are two coordinators. A killed one restarts at once with its
+node id, while its old lease is still valid. Pauses are shorter and longer than the lease.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Members that are not like the others: static ones (KIP-345), and those that speak the group's other protocol.
+"""Static members (KIP-345), and members of the other group protocol.
 
-Laws: a static member that comes back in time has its partitions again, and the others see nothing of it; of two
-processes with one instance id the classic protocol ends the first and the new one refuses the second, as Kafka does;
-a clean close of a static member is an absence, not a leave. A group is of one type while it has members; who asks
-for the other is told so and harms nobody, and takes the group, offsets and all, once it is empty.
+Laws: a static member that returns in time gets its partitions back, and no other member notices. Of two processes
+with one instance id, the classic protocol ends the first and the new protocol refuses the second, as in Kafka. A
+clean close of a static member is not a leave. A group has one type while it has members. A member of the other type
+gets an error and affects no member. Once the group is empty, it takes over the group with its offsets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""etcd is away for longer than the sessions of a group's members, who send their heartbeats all the time.
+"""etcd is down for longer than the session timeouts of a group whose members keep sending heartbeats.
 
-Law: nobody is expired, whichever protocol the group has, whether etcd was killed or only stood still. While it is
-away members hear NOT_COORDINATOR and the like; then they are who they were, in the generation that they had.
+Law: no member expires, in either protocol, whether etcd was killed or paused. During the outage members get
+NOT_COORDINATOR and similar errors. Then they continue with the same member ids in the same generation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Coordinators come and go as an operator scales them, 1 to 2 to 5 to 1, under groups that commit.
 
 Laws: no commit that was acknowledged is ever read back older; at every size every slot is with the coordinator that
-rendezvous hashing wants, so none idles; every member commits at every size; whoever is told to stop gives everything
-away and exits 0.
+rendezvous hashing prefers, so none is idle; every member commits at every size; a coordinator that gets SIGTERM hands
+over all slots and exits with 0.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Laws: every record is seen; no partition has two members between two assignment callbacks; what is committed never
 goes back; a partition that loses its member has another one within the session timeout and three seconds.
 
-A group mostly waits, for a session to end or for a member's next heartbeat, so the stories of some groups run at once;
-each is told by a test of its own.
+A group mostly waits for a session to end or for the next heartbeat, so several groups run at once. Each has its own
+test.
 """
 
 from __future__ import annotations

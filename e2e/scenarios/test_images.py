@@ -1,4 +1,6 @@
-"""What images are made of, as far as it can be seen without an engine; test_compose.py looks into them."""
+"""The contents of the images, as far as they can be checked without an engine; test_compose.py checks the built
+images.
+"""
 
 from __future__ import annotations
 

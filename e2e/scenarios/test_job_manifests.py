@@ -1,4 +1,4 @@
-"""The Kubernetes manifests of jobs: what an API server takes, and what an operator may rely on in it."""
+"""The Kubernetes manifests of jobs: an API server accepts them, and they keep the laws for operators."""
 
 from __future__ import annotations
 

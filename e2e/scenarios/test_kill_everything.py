@@ -1,4 +1,4 @@
-"""kill -9 of every process at random moments, again and again, while producers go on.
+"""kill -9 of every process at random moments, repeatedly, while producers run.
 
 Law: after each restart every acknowledged record is there, at the offset that was acknowledged, in order, and
 none twice for idempotent producers; and `kafscale fsck` finds etcd and the store in agreement. On S3 the server

@@ -1,7 +1,7 @@
 """Consumer lag of a real group: what upkeep shows and what `kafscale spark lag` says, while the cluster runs and after.
 
-Law: records behind are those that were not read; the time lag is the age of the first of them, to the millisecond;
-who reads a partition is named; a group that commits no more is STOP once the window has passed, and not before.
+Law: the lag in records counts the unread records. The time lag is the age of the first of them, in milliseconds. The
+report names the member of each partition. A group without commits is STOP once the window has passed, and not before.
 """
 
 from __future__ import annotations

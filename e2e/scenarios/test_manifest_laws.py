@@ -1,4 +1,4 @@
-"""The laws of the manifests on rendered objects with a fault planted in them: each law sees its own."""
+"""The laws of the manifests find the fault that each test plants in the rendered objects."""
 
 from __future__ import annotations
 

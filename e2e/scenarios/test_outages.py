@@ -1,8 +1,8 @@
 """etcd or the object store is away: at the start, and under load; and a disk that is full.
 
-Law: a service that misses one of them waits, says what it waits for at /readyz and in its log, and serves when it
-comes. When one goes away under load nothing acknowledged is lost, no producer sees an error, and all go on
-when it is back. A full disk is KAFKA_STORAGE_ERROR, which passes when there is room.
+Law: a service without etcd or the store waits, reports the missing one at /readyz and in its log, and serves once it
+is available. If one of them fails under load, nothing acknowledged is lost, no producer sees an error, and all
+continue when it is back. A full disk is KAFKA_STORAGE_ERROR until there is room.
 """
 
 from __future__ import annotations

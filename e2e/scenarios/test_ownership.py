@@ -1,8 +1,8 @@
-"""Who owns a partition changes under load: by kill -9, by pauses, by instances that come and go.
+"""The owners of partitions change under load: by kill -9, by pauses, by instances that come and go.
 
-Law: nothing acknowledged is lost, no etag of a committed object changes, every producer goes on on every
-partition, and no error reaches any of them. An instance that was paused for longer than its lease steps down and
-says so. In the end each partition is owned by the instance that rendezvous hashing prefers, whoever joined or left.
+Law: nothing acknowledged is lost, no etag of a committed object changes, every producer goes on on every partition,
+and no error reaches any of them. An instance that was paused for longer than its lease steps down and says so. In the
+end each partition is owned by the instance that rendezvous hashing prefers, whichever instances joined or left.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Readers stay behind the end of the log while its owners move segments from the tail to manifests.
 
-Law: no answer passes over an offset, and no answer denies a record that is there. A checkpoint is written in one
-transaction and heard in two halves; so owners checkpoint as fast as they can, fetch and etcd stand still for a while
-and then hear much at once, and instances of produce and fetch die.
+Law: no answer skips an offset, and no answer denies an existing record. A checkpoint is one transaction, but readers
+get it as two updates. So owners checkpoint as fast as they can, fetch and etcd pause and then get many updates at
+once, and instances of produce and fetch die.
 """
 
 from __future__ import annotations

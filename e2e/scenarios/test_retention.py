@@ -1,9 +1,9 @@
-"""Retention deletes under producers and consumers, and is killed at it again and again.
+"""Retention deletes segments while producers and consumers run, and is killed repeatedly.
 
-Law: a log's start only grows, and every record from it on is there; who reads below it gets OFFSET_OUT_OF_RANGE and
-goes on at the start, which ListOffsets tells as well. In the end nothing has expired that is still there, nothing is
-left over in the store, and fsck is clean. That holds for the job of upkeep, for `kafscale spark retention` beside it,
-and when any of them is killed at any moment.
+Law: a log's start only rises, and every record from it on exists. A consumer below it gets OFFSET_OUT_OF_RANGE and
+continues at the start, which ListOffsets returns too. In the end no expired record and no unreferenced object is
+left, and fsck is clean. This holds for upkeep's job, for `kafscale spark retention` at the same time, and when either
+is killed.
 """
 
 from __future__ import annotations

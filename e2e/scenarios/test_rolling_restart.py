@@ -1,7 +1,7 @@
-"""Every instance of every service is told to end and started again, one after another, as an upgrade does it.
+"""A rolling restart: each instance of each service gets SIGTERM and restarts, one after another, as in an upgrade.
 
-Law: with a second instance of each service there, no producer sees an error, what is acknowledged is there once and
-in order, groups of both protocols read everything and never go back, and an operator's calls go on.
+Law: with two instances of each service, no producer sees an error, each acknowledged record exists once and in order,
+groups of both protocols read everything and never go back, and admin calls keep working.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The Kubernetes manifests of the services: what an API server takes, and what an operator may rely on.
+"""The Kubernetes manifests of the services: an API server accepts them, and they keep the laws for operators.
 
-Every overlay and what else is likely to be put together of the components is held against the schemas of three
-releases and against each law of `e2e/checkers/manifests`. No cluster is to be had here.
+Every overlay, and other likely combinations of the components, is checked with the schemas of three releases and with
+each law of `e2e/checkers/manifests`. The tests need no cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Topic configs changed by an ordinary AdminClient act in the running services.
+"""Changes of topic configs by an AdminClient take effect in the running services.
 
-Law: after the answer to a change, producers and consumers feel it soon (a second is promised; here a busy machine has
-ten), with Kafka's errors and Kafka's timestamps; what is set back is felt again. Nothing is restarted.
+Law: a change affects producers and consumers soon after its answer (the promise is one second; the test allows ten on
+a busy machine), with Kafka's errors and Kafka's timestamps. A reset takes effect too. Nothing restarts.
 """
 
 from __future__ import annotations

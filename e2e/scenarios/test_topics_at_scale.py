@@ -1,8 +1,8 @@
-"""Topics come, grow and go, through three front doors and two admins.
+"""Topics are created, grown and deleted through three front doors and two admins.
 
-Law: every topic whose creation was confirmed is there afterwards, for whoever asks whichever front door; of many that
-create one name one succeeds. A deleted topic leaves no object behind, and a topic made again under its name has
-another id, none of its records and none of its offsets. A partition that a client can see it can use.
+Law: every confirmed topic exists afterwards at every front door. Of many clients that create one name, one succeeds.
+A deleted topic leaves no object behind, and a recreated topic has another id, no old records and no old offsets. A
+client can use every partition that it can see.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One cluster for all bad input, and the law around each piece of it.
+"""One cluster for all tests of bad input, and the law around each of them.
 
-Another connection goes on before and after, no process dies, and no service logs an error of its own.
+Another connection works before and after each input, no process dies, and no service logs an error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Numbers, names and bytes that no operator's tool should send.
 
-Law: the right Kafka error or a clean close, as of all bad input; the connection of an answered request stays usable.
+Law: each ends in the right Kafka error or a clean close. After an answer, the connection stays usable.
 """
 
 from __future__ import annotations

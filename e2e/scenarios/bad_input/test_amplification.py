@@ -1,8 +1,8 @@
-"""Small requests that ask for much: one name many times, everything at once, topics by the thousand.
+"""Small requests with large answers: one name many times, all topics at once, thousands of topics.
 
-Law: each name is answered once, what does not fit into an answer is that request's failure, and nobody else's; one
-Metadata creates a few topics, however many it names. The admin's memory stays within a bound all the while, measured
-at its peak, and its stream to the front door goes on: no request of another connection is lost.
+Law: each name is answered once. If an answer would be too large, only its own request fails. One Metadata creates a few
+topics, however many it names. The peak memory of the admin stays within a bound, and its stream to the front door
+continues: no request of another connection is lost.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Mutated frames of every version of every API, by the thousand, on many connections at once.
 
-Law: each is answered, in bytes that can be read, or its connection is closed; no process dies, none is started
-again; a producer and a consumer beside it see no error, and every record in its order; after the first tenth of the
-frames the memory of no service grows by 5%. It is looked at after each round, and the median of the last tenth is held
-against that of the first, because malloc gives megabytes back at once, now and then, and takes them again.
-`make fuzz` sends FRAMES=10000 of each API, the gate a few hundred.
+Law: each frame gets an answer that can be decoded, or its connection is closed. No process dies or restarts. A
+producer and a consumer see no error meanwhile, and every record in order. After the first tenth of the frames, the
+memory of no service grows by 5%: memory is read after each round, and the median of the last tenth is compared with
+that of the first, because malloc sometimes returns megabytes and takes them again. `make fuzz` sends FRAMES=10000 of
+each API, the gate a few hundred.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What no member of a group should send, and what a group does about it: nothing.
+"""Invalid requests to a group, which do not change the group.
 
-Law: each gets the Kafka error for it, or a clean close, and the group stays healthy for its other members: before and
-after, the one that was there is in the same generation, commits, and reads back what it committed.
+Law: each request gets the right Kafka error or a clean close. Before and after it, the group's member is in the same
+generation, commits, and reads its commit back.
 """
 
 from __future__ import annotations

@@ -33,6 +33,10 @@ from kafscale.storage.groups import (
 class ClassicGroupType:
     """`GroupType[Group, Event, PersistedGroup | None]`."""
 
+    next_deadline = staticmethod(next_deadline)
+    must_save = staticmethod(must_save)
+    durable = staticmethod(durable)
+
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
 
@@ -46,18 +50,9 @@ class ClassicGroupType:
         done = step(group, event, now_ms, self._rules)
         return done.group, done.replies
 
-    def next_deadline(self, group: Group) -> int | None:
-        return next_deadline(group)
-
-    def must_save(self, before: Group, after: Group) -> bool:
-        return must_save(before, after)
-
-    def reborn(self, name: str, group: Group, now_ms: int) -> Group:
+    def reborn(self, group: Group, now_ms: int) -> Group:
         persisted = durable(group)
         return Group() if persisted is None else restore(persisted, now_ms, self._rules)
-
-    def durable(self, group: Group) -> PersistedGroup | None:
-        return durable(group)
 
     def parts_changed(self, stored: PersistedGroup | None, group: Group) -> int:
         return 0

@@ -48,6 +48,9 @@ class ConsumerGroupType:
     exists.
     """
 
+    next_deadline = staticmethod(next_deadline)
+    durable = staticmethod(durable)
+
     def __init__(self, rules: Callable[[str], Rules], topics: Callable[[], Topics]) -> None:
         self._rules = rules
         self._topics = topics
@@ -62,16 +65,10 @@ class ConsumerGroupType:
         done = step(group, event, now_ms, self._rules(group.persisted.group_id))
         return done.group, done.replies
 
-    def next_deadline(self, group: Group) -> int | None:
-        return next_deadline(group)
-
     def must_save(self, before: Group, after: Group) -> bool:
         return durable(before) != durable(after)
 
-    def durable(self, group: Group) -> PersistedGroup:
-        return durable(group)
-
-    def reborn(self, name: str, group: Group, now_ms: int) -> Group:
+    def reborn(self, group: Group, now_ms: int) -> Group:
         return self.restored(durable(group), now_ms)
 
     def parts_changed(self, stored: PersistedGroup | None, group: Group) -> int:
