@@ -1,10 +1,11 @@
 """A fetch service in this process, over a real etcd and a store in memory, spoken to in Kafka's bytes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+from kafscale.fetch.heads import Heads
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.service import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
@@ -268,6 +269,18 @@ def until() -> Callable[..., object]:
                 await asyncio.sleep(0.002)
 
     return wait
+
+
+@pytest.fixture
+def deafen(monkeypatch: pytest.MonkeyPatch, until: Callable[..., Awaitable[None]]) -> Callable[..., object]:
+    """From now on no watch event arrives; the read with which the watch begins has ended."""
+
+    async def stop_listening(client: Client) -> None:
+        heads = client.service.heads
+        await until(lambda: heads._following is not None)
+        monkeypatch.setattr(Heads, "_apply", lambda self, batch: None)
+
+    return stop_listening
 
 
 __all__ = ["AsyncHandler", "Call", "Client", "Serving"]

@@ -1,7 +1,6 @@
 """Records that were deleted are gone for every question, also when the log starts within a segment or a batch."""
 
 import pytest
-from kafscale.fetch.heads import Heads
 from kafscale.fetch.logstate import PartitionKey
 from kafscale.storage.heads import Meta
 from kafscale.storage.objects import MemoryStore
@@ -29,12 +28,6 @@ async def topic(etcd, keyspace) -> Topic:
 @pytest.fixture
 def log(etcd, keyspace, store, topic: Topic) -> LogBuilder:
     return LogBuilder(etcd, keyspace, store, topic, epoch=3)
-
-
-@pytest.fixture
-def deafen(monkeypatch):
-    """From now on no watch event arrives."""
-    return lambda: monkeypatch.setattr(Heads, "_apply", lambda self, batch: None)
 
 
 def at(*timestamps: int) -> list[Record]:
@@ -134,7 +127,7 @@ async def test_who_deleted_records_does_not_see_them_again_however_late_the_watc
     await log.append(records(4))
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 2)
-        deafen()
+        await deafen(client)
         await log.retain_from(6, delete=False)
         assert (await client.fetch(topic, 2)).error_code == ErrorCode.NONE, "nobody told this reader"
         told = log.revision
@@ -166,7 +159,7 @@ async def test_the_start_is_asked_for_once_and_not_with_every_fetch(
     await log.append(records(4))
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 0)
-        deafen()
+        await deafen(client)
         await log.retain_from(2, delete=False)
         told = log.revision
         reads = client.service.heads.reads

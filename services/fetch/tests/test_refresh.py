@@ -9,7 +9,6 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from kafscale.fetch.heads import Heads
 from kafscale.fetch.logstate import PartitionKey
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import encode_head
@@ -40,19 +39,13 @@ def log(etcd, keyspace, store, topic: Topic) -> LogBuilder:
     return LogBuilder(etcd, keyspace, store, topic)
 
 
-@pytest.fixture
-def deafen(monkeypatch):
-    """From now on no watch event arrives."""
-    return lambda: monkeypatch.setattr(Heads, "_apply", lambda self, batch: None)
-
-
 async def test_an_empty_fetch_that_does_not_wait_sees_what_was_committed_before_it(
     etcd, keyspace, store, topic, log, serve, deafen
 ) -> None:
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 3)
-        deafen()
+        await deafen(client)
         await log.append(records(2))
         assert bytes((await client.fetch(topic, 3)).records) == log.expected(3)
 
@@ -63,7 +56,7 @@ async def test_a_fetch_reads_what_its_front_door_has_acked(
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 3)
-        deafen()
+        await deafen(client)
         await log.append(records(2))
         async with asyncio.timeout(5):
             answer = await client.fetch(topic, 3, max_wait_ms=60_000, revision=log.revision)
@@ -106,7 +99,7 @@ async def test_an_offset_past_a_stale_end_is_not_out_of_range(
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 3)
-        deafen()
+        await deafen(client)
         await log.append(records(2))
         answer = await client.fetch(topic, 5)
         assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 5)
@@ -119,7 +112,7 @@ async def test_a_segment_that_retention_took_unheard_is_out_of_range_and_no_alar
         await log.append(records(3, label=f"s{n}-"))
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 12)
-        deafen()
+        await deafen(client)
         await log.retain_from(6)
         below = await client.fetch(topic, 3)
         assert (below.error_code, below.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 6)
@@ -133,7 +126,7 @@ async def test_latest_and_epoch_ends_are_never_stale(
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
         assert (await client.list_offsets(topic, LATEST)).offset == 3
-        deafen()
+        await deafen(client)
         await log.append(records(2))
         assert (await client.list_offsets(topic, LATEST)).offset == 5
         await log.append(records(2))
@@ -146,7 +139,7 @@ async def test_a_newer_epoch_than_the_known_one_is_looked_up_before_it_is_refuse
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 0)
-        deafen()
+        await deafen(client)
         await log.claim(2)
         assert (await client.fetch(topic, 0, leader_epoch=2)).error_code == ErrorCode.NONE
         assert (await client.fetch(topic, 0, leader_epoch=1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -159,7 +152,7 @@ async def test_an_idle_reader_on_a_dead_watch_notices_within_seconds(
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 3)
-        deafen()
+        await deafen(client)
         await log.append(records(2))
         async with asyncio.timeout(5):
             while not (answer := await client.fetch(topic, 3, max_wait_ms=150)).records:
@@ -186,7 +179,7 @@ async def test_a_refresh_never_answers_for_a_request_that_came_after_it_began(
     async with serve(etcd, keyspace, store) as client:
         heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
         await heads.refresh([key])
-        deafen()
+        await deafen(client)
         read, went_out, go_on = heads._read, asyncio.Event(), asyncio.Event()
 
         async def slow_read(keys) -> None:
