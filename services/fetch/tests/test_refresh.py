@@ -50,6 +50,20 @@ async def test_an_empty_fetch_that_does_not_wait_sees_what_was_committed_before_
         assert bytes((await client.fetch(topic, 3)).records) == log.expected(3)
 
 
+async def test_changes_of_other_partitions_prove_nothing_about_one_that_is_not_waited_for(
+    etcd, keyspace, store, topic, log, serve, deafen
+) -> None:
+    """The watch delivers in order, and may be behind: its last change can be older than the request."""
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 3)
+        await deafen(client)
+        await log.append(records(2))
+        heads = client.service.heads
+        heads._heard_ms = heads._clock.now_ms() + 60_000
+        assert bytes((await client.fetch(topic, 3)).records) == log.expected(3)
+
+
 async def test_a_fetch_reads_what_its_front_door_has_acked(
     etcd, keyspace, store, topic, log, serve, deafen
 ) -> None:

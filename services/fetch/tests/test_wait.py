@@ -28,8 +28,8 @@ def test_too_little_is_held_until_the_deadline_and_then_answered() -> None:
 
 def test_an_empty_answer_without_a_wait_asks_etcd_first() -> None:
     for wait in (poll(max_wait_ms=0), poll(min_bytes=0), poll(max_wait_ms=-1)):
-        assert wait.step(Offer(ready_bytes=0, confirmed_ms=NOW - 1), NOW).act is Act.REFRESH
-        assert wait.step(Offer(ready_bytes=0, confirmed_ms=NOW), NOW).act is Act.ANSWER
+        assert wait.step(Offer(ready_bytes=0, read_ms=NOW - 1, confirmed_ms=NOW), NOW).act is Act.REFRESH
+        assert wait.step(Offer(ready_bytes=0, read_ms=NOW, confirmed_ms=NOW), NOW).act is Act.ANSWER
 
 
 def test_a_held_request_trusts_a_watch_that_was_confirmed_lately() -> None:
@@ -42,7 +42,7 @@ def test_a_held_request_trusts_a_watch_that_was_confirmed_lately() -> None:
 def test_a_request_held_too_briefly_for_the_watch_asks_etcd() -> None:
     wait = poll(max_wait_ms=HELD_MIN_MS - 1)
     soon = NOW + HELD_MIN_MS - 1
-    assert wait.step(Offer(ready_bytes=0, confirmed_ms=NOW - 1), soon).act is Act.REFRESH
+    assert wait.step(Offer(ready_bytes=0, read_ms=NOW - 1, confirmed_ms=soon), soon).act is Act.REFRESH
 
 
 def test_a_view_behind_the_demanded_revision_never_answers_empty() -> None:
@@ -78,7 +78,8 @@ def test_whatever_comes_an_empty_answer_is_fresh_and_a_hold_has_an_end(min_bytes
     now = NOW
     for passed, ready, failed, behind, confirmed in looks:
         now += passed
-        offer = Offer(ready_bytes=ready, failed=failed, behind=behind, confirmed_ms=now + confirmed)
+        times = {"read_ms": now + confirmed, "confirmed_ms": now + confirmed}
+        offer = Offer(ready_bytes=ready, failed=failed, behind=behind, **times)
         step = wait.step(offer, now)
         if step.act is Act.HOLD:
             assert now < step.until_ms <= NOW + max_wait_ms
@@ -91,5 +92,5 @@ def test_whatever_comes_an_empty_answer_is_fresh_and_a_hold_has_an_end(min_bytes
             assert not behind
             assert confirmed >= -CONFIRMED_MAX_MS
         # What a refresh brings is always enough to go on.
-        fresh = Offer(ready_bytes=ready, failed=failed, confirmed_ms=now)
+        fresh = Offer(ready_bytes=ready, failed=failed, read_ms=now, confirmed_ms=now)
         assert wait.step(fresh, now).act is not Act.REFRESH

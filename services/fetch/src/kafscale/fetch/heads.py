@@ -121,8 +121,12 @@ class Heads(WatchedRange):
         read = self._table.read_revision(key)
         return max(read, self._watched) if read else 0
 
+    def read_ms(self, key: PartitionKey) -> int:
+        """When the partition's last linearizable read began; 0: not read yet."""
+        return self._table.read_ms(key)
+
     def confirmed_ms(self, key: PartitionKey) -> int:
-        """When the knowledge of the partition was last known to be current; 0: not read yet."""
+        """When the partition was last read, or the watch last proved to be alive by any change; 0: not read yet."""
         read_ms = self._table.read_ms(key)
         return max(read_ms, self._heard_ms) if read_ms else 0
 

@@ -3,7 +3,8 @@
 Answer at once on an error, or when min_bytes are available; else hold until max_wait is over.
 An empty answer claims that there are no records. It is given only if the view is as new as the front door's last
 acknowledgement, and was confirmed by etcd lately. If the request was not held long enough for the watch to deliver a
-change, the view must have been confirmed after the request arrived. A held request polls nothing.
+change, the view must have been read from etcd after the request arrived: the watch may deliver older changes of other
+partitions meanwhile. A held request polls nothing.
 """
 
 import enum
@@ -32,7 +33,8 @@ class Offer:
     full: bool = False  # a limit, not the log's end, kept more from being ready
     failed: bool = False  # some partition answers an error
     behind: bool = False  # older than the revision the request demands
-    confirmed_ms: int = 0  # when the least confirmed of its views was known to be current
+    read_ms: int = 0  # when the last read of the least lately read of its views began
+    confirmed_ms: int = 0  # the same, or when the watch last delivered a change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,5 +76,5 @@ class FetchWait:
         if offer.behind:
             return False
         if now_ms - self._arrived_ms < HELD_MIN_MS:
-            return offer.confirmed_ms >= self._arrived_ms
+            return offer.read_ms >= self._arrived_ms
         return offer.confirmed_ms >= now_ms - CONFIRMED_MAX_MS

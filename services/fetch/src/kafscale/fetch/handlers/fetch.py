@@ -202,14 +202,15 @@ class FetchHandler:
         return step
 
     def _offer(self, asks: list[Ask], poll: "_Poll", *, ready_bytes: int, full: bool) -> Offer:
-        heads = self._heads
+        heads, now_ms = self._heads, self._clock.now_ms()
         return Offer(
             ready_bytes=ready_bytes,
             full=full,
             failed=any(not ask.spot.readable for ask in asks),
             behind=poll.min_revision > 0
             and any(heads.revision(key) < poll.min_revision for key in poll.keys),
-            confirmed_ms=min((heads.confirmed_ms(key) for key in poll.keys), default=self._clock.now_ms()),
+            read_ms=min(map(heads.read_ms, poll.keys), default=now_ms),
+            confirmed_ms=min(map(heads.confirmed_ms, poll.keys), default=now_ms),
         )
 
     async def _refresh(self, spots: list[Spot], poll: "_Poll") -> None:
