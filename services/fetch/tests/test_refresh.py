@@ -335,7 +335,7 @@ class TestEtcdSilent:
             async with asyncio.timeout(2), asyncio.TaskGroup() as tasks:
                 answers = [tasks.create_task(client.fetch(stranger, 0)) for _ in range(20)]
             codes = {answer.result().error_code for answer in answers}
-            assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            assert codes == {ErrorCode.NOT_LEADER_OR_FOLLOWER}, "nothing says that the topic is unknown"
 
     async def test_everything_is_as_before_when_etcd_speaks_again(
         self, far_etcd, proxy, keyspace, store, topic, log, serve

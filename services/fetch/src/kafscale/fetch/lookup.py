@@ -22,6 +22,7 @@ TOPICS_RECENT_S: Final = 0.2
 LOOKS_MAX: Final = 5
 """One read returns both halves of a checkpoint. Another is needed only if etcd lost events, or if the table is full."""
 NO_EPOCH: Final = -1
+NO_RECORDS: Final = MetadataUnavailable(reason="the topics' records cannot be read")
 
 
 class Spot:
@@ -73,10 +74,12 @@ class Lookup:
         """Fill in every spot's topic and state, or its error; no log start is older than the revision."""
         unnamed = [spot for spot in spots if not self._name(spot)]
         if unnamed:
-            await self._topics.confirmed(recent_s=TOPICS_RECENT_S)
+            known = await self._topics.confirmed(recent_s=TOPICS_RECENT_S)
             for spot in unnamed:
                 if not self._name(spot):
-                    spot.error = self._damaged(spot) or _unknown(spot)
+                    spot.error = self._damaged(spot) or (
+                        _unknown(spot) if known else code_for(NO_RECORDS, asked)
+                    )
         for spot in spots if log_start_revision else ():
             if spot.key and self._heads.revision(spot.key) < log_start_revision:
                 spot.fresh = True
@@ -126,7 +129,7 @@ class Lookup:
             if not self._exists(spot):
                 spot.error = _unknown(spot)
             elif not known:
-                _fail([spot], MetadataUnavailable(reason="the topics' records cannot be read"), asked)
+                _fail([spot], NO_RECORDS, asked)
 
     def _exists(self, spot: Spot) -> bool:
         """Whether the spot's topic is still the one that it was found to be."""
