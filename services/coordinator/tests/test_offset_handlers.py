@@ -230,8 +230,7 @@ async def test_a_topic_is_unknown_only_after_etcd_was_read_for_it(
         raise UNKNOWN
 
     await one.ask(offset_commit, commit_schema, commit_request(), 8)
-    monkeypatch.setattr(one.topics, "by_name", lambda _name: None)  # a view that is behind
-    monkeypatch.setattr(one.topics, "by_id", lambda _topic_id: None)
+    monkeypatch.setattr(one.topics, "find", lambda _ref: None)  # a view that is behind
     monkeypatch.setattr(one.topics, "refresh", no_answer)
     for version in range(1, 11):
         error, partitions = await fetch(one, version)

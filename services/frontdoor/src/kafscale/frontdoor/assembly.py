@@ -23,7 +23,6 @@ from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.topic_lookups import TopicLookups
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.loop_watchdog import LoopWatch
@@ -111,7 +110,6 @@ def parts_of(settings: FrontdoorSettings, views: Views, means: Means, routing: R
         node_id=means.node_id,
         clock=clock,
         topics=views.topics,
-        lookups=TopicLookups(views.topics, clock, means.tasks),
         front_doors=views.front_doors,
         routing=routing,
         forwarder=Forwarder(routing=routing, clock=clock, acked=means.acked),
