@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, assert_never
+from typing import Final, assert_never
 
 from kafscale.frontdoor.answer_memory import AnswerMemory
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
@@ -28,6 +28,7 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.client import StreamClient
+from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.topics import TopicsView
 
@@ -72,7 +73,7 @@ class FrontDoor:
 
 
 def connect_streams(streams: int) -> Connect:
-    def connect(address: str, kind: Literal["bulk", "control"]) -> ServiceStream:
+    def connect(address: str, kind: Stream) -> ServiceStream:
         return StreamClient(address, kind=kind, streams=streams)
 
     return connect

@@ -7,11 +7,12 @@ produce service answers everything else, message sets of v0-2 too.
 from functools import partial
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Own, Stream
+from kafscale.frontdoor.api import Api, Backend, Own
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_call import ProduceCall
 from kafscale.frontdoor.produce_lanes import Producer
+from kafscale.runtime.stream.options import Stream
 from kafscale.storage.topics import READ_PAUSE_S, Topic, TopicState
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
