@@ -19,7 +19,7 @@ import uvloop
 from kafscale.runtime.memory_tuning import MALLOC_ENV
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
-from kafscale.runtime.stream.options import SERVER_OPTIONS
+from kafscale.runtime.stream.options import SERVER_OPTIONS, Stream
 from kafscale.runtime.stream.server import InboundRequest, StreamServer
 
 PRODUCE, FETCH = 0, 1
@@ -85,8 +85,8 @@ async def drive(bulk: StreamClient, api_key: int, depth: int, body: bytes, secon
 
 async def measure(port: int, seconds: float, streams: int) -> None:
     target = f"127.0.0.1:{port}"
-    bulk = StreamClient(target, kind="bulk", streams=streams)
-    control = StreamClient(target, kind="control")
+    bulk = StreamClient(target, kind=Stream.BULK, streams=streams)
+    control = StreamClient(target, kind=Stream.CONTROL)
     await bulk.connect()
     asked = RequestMeta(connection_id=1, api_key=PRODUCE, api_version=0)
 

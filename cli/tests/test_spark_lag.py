@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from kafscale.cli.__main__ import app
 from kafscale.cli.spark.lag_table import bars, duration, rate, size
-from kafscale.lake.lag.history import sample_once
+from kafscale.lake.lag.sampler import Sampler
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.slots import slot_of
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
@@ -33,7 +33,7 @@ async def fill(root: Path) -> None:
         for group, offset in (("readers", 5), (HOSTILE, 20)):
             key = lake.keys.committed(slot_of(group), group, topic.topic_id, 0)
             await lake.etcd.put(key, encode_committed(CommittedOffset(offset=offset, commit_ms=1)))
-        await sample_once(lake, 60_000)
+        await Sampler(lake).step(60_000)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import grpc.aio
 import uvloop
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
-from kafscale.runtime.stream.options import SERVER_OPTIONS
+from kafscale.runtime.stream.options import SERVER_OPTIONS, Stream
 from kafscale.runtime.stream.server import Handler, InboundRequest, StreamServer
 
 PRODUCE, FETCH, SLOW = 0, 1, 2
@@ -78,12 +78,18 @@ async def running(
 
 
 @asynccontextmanager
-async def client_of(target: str, kind: str = "bulk", **options: object) -> AsyncIterator[StreamClient]:
-    client = StreamClient(target, kind="bulk" if kind == "bulk" else "control", **options)  # type: ignore[arg-type]
+async def client_of(
+    target: str, kind: Stream = Stream.BULK, **options: object
+) -> AsyncIterator[StreamClient]:
+    client = StreamClient(target, kind=kind, **options)  # type: ignore[arg-type]
     try:
         yield client
     finally:
         await client.close()
+
+
+def unanswered(client: StreamClient) -> int:
+    return sum(len(link.pending) for link in client._links)
 
 
 def echo(request: InboundRequest) -> None:

@@ -3,6 +3,7 @@
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.apis import ApiMetrics, answered
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.stream.options import Stream
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema.heartbeat import HeartbeatResponse, encode_response
 from stream_harness import client_of, meta, on_uvloop, running
@@ -22,7 +23,7 @@ async def test_requests_their_time_and_their_errors_are_counted_by_api() -> None
     apis = ApiMetrics(metrics, (HEARTBEAT, FIND))
     async with (
         running({}, {HEARTBEAT: beat}) as service,
-        client_of(service.target, "control") as client,
+        client_of(service.target, Stream.CONTROL) as client,
     ):
         await client.send(meta(HEARTBEAT), (b"before anything is counted",)).future
         service.streams.count(apis)

@@ -21,7 +21,6 @@ def status(
         db_bytes=(file_mib or used_mib) * MIB,
         db_bytes_in_use=used_mib * MIB,
         quota_bytes=quota_bytes,
-        has_leader=True,
         is_leader=True,
         errors=errors,
     )

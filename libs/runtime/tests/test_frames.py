@@ -195,7 +195,7 @@ def test_a_body_without_room_keeps_nothing_and_is_not_spoken_of() -> None:
     frames = received(inbox, drained(outbox))
     assert [frame.request_id for frame in frames if isinstance(frame, ReplyFrame)] == [2]
     assert sorted(asked) == [(1, 1 << 20)] * 3 + [(2, 1 << 20)] * 4
-    assert inbox.open_bodies == 0
+    assert not inbox._open
 
 
 def test_a_dropped_frame_never_leaves_and_frees_its_lane() -> None:
@@ -212,7 +212,7 @@ def test_a_dropped_frame_never_leaves_and_frees_its_lane() -> None:
     outbox.put_cancel(1)
     frames = received(inbox, drained(outbox))
     assert [type(frame) for frame in frames] == [RequestFrame, CancelFrame]
-    assert inbox.open_bodies == 0
+    assert not inbox._open
     assert outbox.waiting_bytes == 0
 
 

@@ -21,6 +21,7 @@ from kafscale.runtime.grpc_server import advertised_http
 from kafscale.runtime.loop_watchdog import STUCK_EXIT_CODE
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
+from kafscale.runtime.stream.options import Stream
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Instance, InstanceState, LiveView
@@ -158,7 +159,7 @@ async def test_a_service_registers_serves_and_tells_its_health(
         assert ready["instance"] == instance.id
         assert await running.http("/readyz") == (200, "ready\n")
         assert await running.http("/livez") == (200, "ok\n")
-        client = StreamClient(instance.address, kind="bulk")
+        client = StreamClient(instance.address, kind=Stream.BULK)
         assert bytes((await client.send(echo_meta(), (b"hi",)).future).body) == b"echo:hi"
         _, metrics = await running.http("/metrics")
         assert 'kafscale_produce_stream_requests_total{kind="bulk"} 1.0' in metrics
@@ -178,7 +179,7 @@ async def test_sigterm_hands_over_answers_what_is_open_and_leaves_nothing_in_etc
         service(settings_for(etcd_server.endpoint, keyspace)) as running,
     ):
         (instance,) = await until_instances(view, InstanceState.READY)
-        client = StreamClient(instance.address, kind="bulk")
+        client = StreamClient(instance.address, kind=Stream.BULK)
         held = client.send(echo_meta(HELD), ())
         assert bytes((await client.send(echo_meta(), (b"x",)).future).body) == b"echo:x"
         running.process.send_signal(signal.SIGTERM)
@@ -207,7 +208,7 @@ async def test_a_service_whose_event_loop_never_turns_ends_and_says_where_it_was
     etcd_server: EtcdProcess, keyspace: Keyspace
 ) -> None:
     async with service(settings_for(etcd_server.endpoint, keyspace)) as running:
-        client = StreamClient(str((await running.logged("ready"))["grpc"]), kind="bulk")
+        client = StreamClient(str((await running.logged("ready"))["grpc"]), kind=Stream.BULK)
         assert (await client.send(echo_meta(SPIN), ()).future).status is ReplyStatus.LOST
         assert await running.ended() == STUCK_EXIT_CODE
         stuck = await running.logged("event loop stuck")
@@ -220,7 +221,7 @@ async def test_a_service_that_stands_still_is_given_up_and_comes_back(
 ) -> None:
     async with service(settings_for(etcd_server.endpoint, keyspace)) as running:
         address = str((await running.logged("ready"))["grpc"])
-        client = StreamClient(address, kind="bulk", keepalive_time_ms=500, keepalive_timeout_ms=500)
+        client = StreamClient(address, kind=Stream.BULK, keepalive_time_ms=500, keepalive_timeout_ms=500)
         await client.connect()
         running.process.send_signal(signal.SIGSTOP)
         lost = await client.send(echo_meta(), (b"x",)).future

@@ -8,6 +8,7 @@ from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.stream.server import StreamServer, _ServerStream, task_handler
 from kafscale.runtime.tracing import CURRENT_SPAN, Span, Tracer
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -130,7 +131,7 @@ class Silent:
 
 async def test_a_stream_is_nobody_s_once_the_handler_has_returned() -> None:
     server = StreamServer(bulk={}, control={}, clock=SystemClock())
-    stream = _ServerStream(server, "bulk", Silent())  # type: ignore[arg-type]
+    stream = _ServerStream(server, Stream.BULK, Silent())  # type: ignore[arg-type]
     seen: list[RequestMeta | None] = []
     stream._call(lambda inbound: seen.append(CURRENT_REQUEST.get()), request(7))
     assert [meta and meta.connection_id for meta in seen] == [7]

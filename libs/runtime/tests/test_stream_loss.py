@@ -5,6 +5,7 @@ import random
 
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import Outcome, ReplyStatus
+from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.stream.server import InboundRequest, StreamLimits
 from stream_harness import (
     FETCH,
@@ -15,6 +16,7 @@ from stream_harness import (
     meta,
     on_uvloop,
     running,
+    unanswered,
     until,
 )
 
@@ -48,7 +50,7 @@ async def test_a_cancelled_waiter_is_a_cancel_too() -> None:
         await until(lambda: len(held) == 1)
         waiter.cancel()
         await until(lambda: held[0].cancelled)
-        assert client.pending == 0
+        assert unanswered(client) == 0
 
 
 @on_uvloop
@@ -71,7 +73,7 @@ async def test_a_killed_service_loses_what_was_sent_and_serves_again_after_its_r
         await until(lambda: len(held) == 1)
         await service.kill()
         assert (await pending.future).status is ReplyStatus.LOST
-        await until(lambda: not client.connected)
+        await until(lambda: not client._links[0]._up.is_set())
         assert (await client.send(meta(FETCH), (b"too early",)).future).status is ReplyStatus.REFUSED
         await service.start()
         async with asyncio.timeout(10):
@@ -140,7 +142,7 @@ async def test_over_restarts_every_request_ends_and_none_is_executed_that_was_re
     async with running({PRODUCE: restarts.note}) as service, client_of(service.target, streams=2) as client:
         for first in range(0, 360, 60):
             await restarts.one_round(client, service, range(first, first + 60))
-        assert client.pending == 0
+        assert unanswered(client) == 0
     by_outcome = {
         outcome: {number for number, found in restarts.outcomes.items() if found == outcome}
         for outcome in Outcome
@@ -170,7 +172,7 @@ async def test_an_expired_request_is_dropped_unread() -> None:
         reply = await client.send(meta(age_budget_ms=30_000), (b"old",)).future
         assert (reply.status, reply.status.outcome) == (ReplyStatus.EXPIRED, Outcome.NOT_EXECUTED)
         assert called == []
-        assert service.streams.stats["bulk"].expired == 1
+        assert service.streams.stats[Stream.BULK].expired == 1
         client.send(meta(age_budget_ms=90_000), (b"young",))
         await until(lambda: len(called) == 1)
 

@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 import structlog
 from kafscale.runtime.stream.frame import ReplyStatus
-from kafscale.runtime.stream.options import BULK_METHOD
+from kafscale.runtime.stream.options import METHODS, Stream
 from kafscale.runtime.stream.outbox import Outbox
 from kafscale.runtime.stream.server import InboundRequest, StreamLimits, StreamServer, task_handler
 from kafscale.wire.errors import WireError
@@ -22,6 +22,7 @@ from stream_harness import (
     meta,
     on_uvloop,
     running,
+    unanswered,
     until,
 )
 
@@ -50,8 +51,8 @@ async def test_ten_thousand_pipelined_requests_arrive_in_the_order_of_their_lane
             assert int(bytes((await one.future).body)) == number
         assert sum(map(len, seen.values())) == 10_000
         assert all(numbers == sorted(numbers) for numbers in seen.values())
-        assert client.stats.messages_out < 2_000
-        assert service.streams.stats["bulk"].messages_out < 2_000
+        assert service.streams.stats[Stream.BULK].messages_in < 2_000
+        assert service.streams.stats[Stream.BULK].messages_out < 2_000
         assert service.streams.open_requests == 0
         assert service.streams.held_bytes == 0
 
@@ -93,7 +94,7 @@ async def test_the_control_stream_is_not_held_by_bulk_bytes() -> None:
     async with (
         running({PRODUCE: held.append}, {PRODUCE: echo}, limits=limits) as service,
         client_of(service.target) as bulk,
-        client_of(service.target, "control") as control,
+        client_of(service.target, Stream.CONTROL) as control,
     ):
         stuck = [bulk.send(meta(), (b"x" * (1 << 20),)) for _ in range(20)]
         await until(lambda: len(held) == 1)
@@ -112,7 +113,7 @@ async def test_a_stream_over_its_byte_limit_is_not_read_until_there_is_room() ->
         client_of(service.target, queue_bytes_max=64 << 20) as client,
     ):
         pending = [client.send(meta(), (b"x" * 200_000,)) for _ in range(60)]
-        stats = service.streams.stats["bulk"]
+        stats = service.streams.stats[Stream.BULK]
         for number in range(60):
             await until(functools.partial(has_more_than, held, number))
             assert service.streams.held_bytes <= (64 << 10) + (1 << 20)
@@ -135,7 +136,7 @@ async def test_streams_share_one_bound_and_a_stream_waits_for_the_bytes_of_anoth
         let_through = second.send(meta(FETCH), (b"1",))
         assert bytes((await let_through.future).body) == b"echo:1"
         waits = second.send(meta(FETCH), (b"2",))
-        await until(lambda: service.streams.stats["bulk"].pauses == 2)
+        await until(lambda: service.streams.stats[Stream.BULK].pauses == 2)
         assert not waits.future.done()
         held[0].reply((b"done",))
         assert bytes((await waits.future).body) == b"echo:2"
@@ -172,7 +173,7 @@ async def test_an_answer_twice_is_a_bug() -> None:
 
     async with running({PRODUCE: twice}) as service, client_of(service.target) as client:
         assert bytes((await client.send(meta(), (b"?",)).future).body) == b"1"
-        assert service.streams.stats["bulk"].failed == 1
+        assert service.streams.stats[Stream.BULK].failed == 1
 
 
 @on_uvloop
@@ -188,7 +189,7 @@ async def test_a_bad_frame_closes_its_stream_and_cancels_what_is_open_on_it() ->
         open_one = client.send(meta(), (b"1",))
         await until(lambda: len(held) == 1)
         async with grpc.aio.insecure_channel(service.target) as channel:
-            call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(BULK_METHOD)()
+            call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(METHODS[Stream.BULK])()
             await call.write(b"not a frame at all")
             assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert not held[0].cancelled
@@ -227,7 +228,9 @@ async def test_a_reply_while_the_client_leaves_harms_nobody(turns: int) -> None:
     server.add_to(grpc_server)
     ((handlers,),) = (call.args[0] for call in grpc_server.add_generic_rpc_handlers.call_args_list)
     client = LeavingClient()
-    serving = asyncio.create_task(handlers.service(Mock(method=BULK_METHOD)).stream_stream(None, client))
+    serving = asyncio.create_task(
+        handlers.service(Mock(method=METHODS[Stream.BULK])).stream_stream(None, client)
+    )
     await until(lambda: has_more_than(held, 0))
     client.leaves.set()
     for _ in range(turns):
@@ -316,8 +319,8 @@ async def test_an_answer_that_its_owner_has_no_room_for_is_thrown_away_and_the_s
         assert len((await kept.future).body) == 5 << 20
         assert parts == [1 << 20] * 3, "after a no it is not asked again"
         assert bytes((await client.send(meta(), (b"next",)).future).body) == b"echo:next"
-        assert client.pending == 0
-        assert service.streams.stats["bulk"].streams == 1
+        assert unanswered(client) == 0
+        assert len(service.streams._streams) == 1
 
 
 @on_uvloop
@@ -333,9 +336,9 @@ async def test_an_answer_or_a_request_too_large_fails_alone_and_the_stream_goes_
         assert never_read.status is ReplyStatus.TOO_LARGE
         not_sent = client.send(meta(), (memoryview(bytes(1 << 20)),) * 129)
         assert (await not_sent.future).status is ReplyStatus.TOO_LARGE
-        assert service.streams.stats["bulk"].requests == 2, "the last one never left"
+        assert service.streams.stats[Stream.BULK].requests == 2, "the last one never left"
         asked[0].reply((b"answered on the same stream",))
         assert bytes((await waiting.future).body) == b"answered on the same stream"
-        assert service.streams.stats["bulk"].too_large == 2
-        assert service.streams.stats["bulk"].streams == 1
+        assert service.streams.stats[Stream.BULK].too_large == 2
+        assert len(service.streams._streams) == 1
         assert service.streams.held_bytes == 0

@@ -201,7 +201,7 @@ async def test_all_slots_are_claimed_in_one_request_and_each_for_itself(held: He
     assert outcomes[SLOT] == SlotLost(slot=Slot(epoch=4, owner="9/z"), revision=result.revision - 1)
 
 
-@pytest.mark.parametrize("why", [Grounds.FORCED, Grounds.UNOWNED])
+@pytest.mark.parametrize("why", [Grounds.MINE, Grounds.UNOWNED])
 async def test_only_a_claim_from_an_owner_that_is_gone_asks_whether_it_is_gone(
     held: Held, why: Grounds
 ) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from wire_values import INTEGERS, Case, fields_of, present, snake
 
 UNKNOWN_TAGS = ((70, b""), (300, b"from a later version"))
-NULL = "null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

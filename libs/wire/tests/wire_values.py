@@ -48,10 +48,6 @@ class Case(NamedTuple):
         return f"{self.module.NAME}{self.kind.capitalize()}"
 
     @property
-    def message_type(self) -> Any:
-        return getattr(self.module, self.name)
-
-    @property
     def flexible(self) -> bool:
         return bool(self.version >= self.module.FLEXIBLE_FROM)
 

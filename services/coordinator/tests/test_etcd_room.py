@@ -35,7 +35,6 @@ async def fill(one: Coordinator, share: float) -> None:
         db_bytes=QUOTA,
         db_bytes_in_use=int(share * QUOTA),
         quota_bytes=QUOTA,
-        has_leader=True,
         is_leader=True,
         errors=(),
     )

@@ -20,10 +20,10 @@ from kafscale.storage.groups import (
     GroupState,
     TargetAssignment,
     TopicPartitions,
-    encode_group,
 )
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.slots import slot_of
+from kafscale.testkit.old_groups import encode_old_group
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_heartbeat as schema
 from kafscale.wire.schema import delete_groups as delete_schema
@@ -298,7 +298,7 @@ async def test_a_record_of_old_is_read_and_takes_the_new_form_with_its_first_cha
     """However often that is cut short after some transactions."""
     monkeypatch.setattr(group_txns, "OPS_PER_TXN_MAX", 10)
     old = of_old(20)
-    await etcd.put(keyspace.group(SLOT, "g"), encode_group(old))
+    await etcd.put(keyspace.group(SLOT, "g"), encode_old_group(old))
     await make_topic(etcd, keyspace, topic_name(0), 20)
     assert isinstance(old.state, ConsumerGroup)
     for made in cuts:

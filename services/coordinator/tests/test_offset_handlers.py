@@ -226,20 +226,29 @@ async def test_a_topic_is_unknown_only_after_etcd_was_read_for_it(
 ) -> None:
     """A consumer that is told "no offset" begins anew and commits over what it had."""
 
+    reads = 0
+
     async def no_answer() -> None:
+        nonlocal reads
+        reads += 1
         raise UNKNOWN
 
     await one.ask(offset_commit, commit_schema, commit_request(), 8)
-    monkeypatch.setattr(one.topics, "by_name", lambda _name: None)  # a view that is behind
-    monkeypatch.setattr(one.topics, "by_id", lambda _topic_id: None)
+    monkeypatch.setattr(one.topics, "find", lambda _ref: None)  # a view that is behind
     monkeypatch.setattr(one.topics, "refresh", no_answer)
     for version in range(1, 11):
         error, partitions = await fetch(one, version)
         assert (error or partitions[0].error_code) == ErrorCode.NOT_COORDINATOR
     error, _ = await fetch(one, 8, every=True)
     assert error == ErrorCode.NOT_COORDINATOR
-    answer = await one.ask(offset_commit, commit_schema, commit_request(), 8)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    request = commit_request()
+    request.topics *= 3
+    reads = 0
+    answer = await one.ask(offset_commit, commit_schema, request, 8)
+    assert {topic.partitions[0].error_code for topic in answer.topics} == {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    }
+    assert reads == 1, "one read for all topics of a request"
 
 
 async def test_a_commit_that_is_too_old_is_not_let_in(one: Coordinator) -> None:

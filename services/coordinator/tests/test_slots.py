@@ -12,7 +12,7 @@ from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.slots import Slots, World
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.etcd.transport import MESSAGE_BYTES_MAX
-from kafscale.storage.groups import ClassicGroup, GroupState, encode_group
+from kafscale.storage.groups import ClassicGroup, GroupRecord, encode_group
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership.members import InstanceState
 from kafscale.storage.membership.records import encode_live
@@ -155,7 +155,7 @@ async def test_the_groups_of_a_slot_are_read_in_pages_that_fit_into_an_answer_of
     names = [name for n in range(8_000) if slot_of(name := f"g{n}") == 5][:100]
     for name in names:
         await etcd.put(
-            keyspace.group(SlotId(5), name), encode_group(GroupState(group=name, state=ClassicGroup()))
+            keyspace.group(SlotId(5), name), encode_group(GroupRecord(group=name, state=ClassicGroup()))
         )
     pages: list[int] = []
 

@@ -29,13 +29,13 @@ from kafscale.storage.groups import (
     ConsumerMember,
     ConsumerMemberState,
     GroupRecord,
-    GroupState,
     encode_committed,
     encode_group,
 )
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
 from kafscale.storage.slots import Slot, decode_slot, encode_slot, slot_of
 from kafscale.store.v1 import store_pb2 as pb
+from kafscale.testkit.old_groups import encode_old_group
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_describe as consumer_describe_schema
 from kafscale.wire.schema import delete_groups as delete_schema
@@ -55,13 +55,13 @@ UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def newer() -> bytes:
-    message = pb.GroupState.FromString(encode_group(GroupState(group="g", state=ClassicGroup())))
+    message = pb.GroupState.FromString(encode_group(GroupRecord(group="g", state=ClassicGroup())))
     message.schema = 99
     return message.SerializeToString()
 
 
 def with_an_unknown_phase() -> bytes:
-    message = pb.GroupState.FromString(encode_group(GroupState(group="g", state=ClassicGroup())))
+    message = pb.GroupState.FromString(encode_group(GroupRecord(group="g", state=ClassicGroup())))
     message.classic.phase = 77  # type: ignore[assignment]
     return message.SerializeToString()
 
@@ -76,7 +76,7 @@ def with_an_unknown_assignor() -> bytes:
         assignor="clever",
     )
     state = ConsumerGroup(group_epoch=1, assignment_epoch=1, members=(member,))
-    return encode_group(GroupState(group="g", state=state))
+    return encode_old_group(GroupRecord(group="g", state=state))
 
 
 def neighbour() -> str:
@@ -106,7 +106,7 @@ async def one(
     slot = slot_of("g")
     await etcd.put(keyspace.group(slot, "g"), record)
     await etcd.put(
-        keyspace.group(slot, neighbour()), encode_group(GroupState(group="", state=ClassicGroup()))
+        keyspace.group(slot, neighbour()), encode_group(GroupRecord(group="", state=ClassicGroup()))
     )
     kept = encode_committed(CommittedOffset(offset=7, commit_ms=1))
     await etcd.put(keyspace.committed(slot, "g", T, 0), kept)

@@ -15,6 +15,7 @@ from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.memory_tuning import MALLOC_ENV
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import Reply, RequestMeta
+from kafscale.runtime.stream.options import Stream
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Instance, InstanceState, LiveView
@@ -95,8 +96,8 @@ async def test_a_process_serves_tells_its_metrics_and_answers_what_it_holds_when
         "KAFSCALE_CACHE_BYTES": "0",
     }
     async with service_process(etcd, settings) as (process, instance):
-        bulk = StreamClient(instance.address, kind="bulk")
-        control = StreamClient(instance.address, kind="control")
+        bulk = StreamClient(instance.address, kind=Stream.BULK)
+        control = StreamClient(instance.address, kind=Stream.CONTROL)
         meta = RequestMeta(connection_id=1, api_key=ApiKey.FETCH, api_version=12)
         reply = await bulk.send(meta, fetch_body("t", 0, 0)).future
         assert bytes(fetched(reply).records) == log.expected(0)

@@ -14,7 +14,7 @@ from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.membership.members import Instance, InstanceState
 from kafscale.storage.slots import Slot, slot_of
-from kafscale.storage.topics import Topic
+from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import fetch, produce
 
@@ -90,8 +90,8 @@ class FakeTopics:
         self.topics: dict[str, Topic] = {}
         self.hidden: dict[str, Topic] = {}
         self.damaged: set[str] = set()
-        self.refreshes = 0
-        self.fails: Exception | None = None
+        self.reads = 0
+        self.fails = False
 
     def is_damaged(self, name: str) -> bool:
         return name in self.damaged
@@ -110,13 +110,24 @@ class FakeTopics:
     def by_id(self, wanted: TopicId) -> Topic | None:
         return next((topic for topic in self.topics.values() if topic.topic_id == bytes(wanted)), None)
 
-    async def refresh(self) -> None:
-        self.refreshes += 1
-        await asyncio.sleep(0)
-        if self.fails is not None:
-            raise self.fails
-        self.topics.update(self.hidden)
-        self.hidden.clear()
+    def find(self, ref: str, partition: int = 0) -> Topic | None:
+        topic = self.by_name(ref)
+        active = topic is not None and topic.state is TopicState.ACTIVE
+        return topic if active and topic and 0 <= partition < topic.partitions else None
+
+    def confirm(self, then: Callable[[bool], None], *, recent_s: float = 0.0) -> None:
+        """Any read that did not fail is recent."""
+        if self.reads and recent_s and not self.fails:
+            then(True)
+            return
+        self.reads += 1
+        asyncio.get_running_loop().call_soon(self._read, then)
+
+    def _read(self, then: Callable[[bool], None]) -> None:
+        if not self.fails:
+            self.topics.update(self.hidden)
+            self.hidden.clear()
+        then(not self.fails)
 
 
 @dataclass(eq=False)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from struct import pack, unpack_from
-from typing import Literal
 
 from door_fakes import (
     FakeLive,
@@ -28,6 +27,7 @@ from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.stream.options import Stream
 from kafscale.storage.claims import rendezvous
 from kafscale.storage.membership.members import Instance, InstanceState, Listener
 from kafscale.storage.topics import Topic, TopicState
@@ -220,14 +220,14 @@ class Cluster:
             sweep.cancel()
             await cluster.door.close()
 
-    def _connect(self, address: str, kind: Literal["bulk", "control"]) -> FakeStream:
+    def _connect(self, address: str, kind: Stream) -> FakeStream:
         return self.streams.setdefault((address, kind), FakeStream(address, kind))
 
     def serve(self, role: Backend, *node_ids: int) -> None:
         self.live[role].set(*(instance(role, node_id) for node_id in node_ids))
 
     def stream(self, role: Backend, node_id: int, kind: str = "bulk", boot: str = "a") -> FakeStream:
-        return self._connect(f"{role.value}-{node_id}-{boot}", kind)  # type: ignore[arg-type]
+        return self._connect(f"{role.value}-{node_id}-{boot}", Stream(kind))
 
     def producer(self, node_id: int) -> FakeStream:
         return self.stream(Backend.PRODUCE, node_id)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -17,7 +17,7 @@ from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED, advertised
 from kafscale.frontdoor.assembly import ROLES
 from kafscale.runtime.stream.client import StreamClient
-from kafscale.runtime.stream.options import SERVER_OPTIONS
+from kafscale.runtime.stream.options import SERVER_OPTIONS, Stream
 from kafscale.runtime.stream.server import InboundRequest, StreamServer
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import (
@@ -125,13 +125,13 @@ REQUESTS: dict[int, Any] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=[GROUP]),
 }
 """What has to name a topic or a group; any other API travels with a request of defaults."""
-Arrival = tuple[Backend, str, int]
+Arrival = tuple[Backend, Stream, int]
 
 
 class Streaming(Cluster):
     """A front door whose services are real stream servers, which note what arrives and answer nothing."""
 
-    def _connect(self, address: str, kind: Literal["bulk", "control"]) -> StreamClient:  # type: ignore[override]
+    def _connect(self, address: str, kind: Stream) -> StreamClient:  # type: ignore[override]
         return StreamClient(address, kind=kind)
 
 
@@ -139,14 +139,14 @@ class Streaming(Cluster):
 async def over_streams() -> AsyncIterator[tuple[Streaming, list[Arrival]]]:
     arrived: list[Arrival] = []
 
-    def note(role: Backend, kind: str, request: InboundRequest) -> None:
+    def note(role: Backend, kind: Stream, request: InboundRequest) -> None:
         arrived.append((role, kind, request.meta.api_key))
 
     async with AsyncExitStack() as stack:
         addresses: dict[Backend, str] = {}
         for role in ROLES:
             server = grpc.aio.server(options=SERVER_OPTIONS)
-            bulk, control = (dict.fromkeys(SERVED, partial(note, role, kind)) for kind in ("bulk", "control"))
+            bulk, control = (dict.fromkeys(SERVED, partial(note, role, kind)) for kind in Stream)
             StreamServer(bulk=bulk, control=control).add_to(server)
             addresses[role] = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
             await server.start()
@@ -175,9 +175,9 @@ async def test_each_api_travels_to_the_service_and_on_the_stream_of_its_registra
             ask(clients[-1], int(api.key))
         await until(lambda: len(arrived) >= len(TRAVELLING))
         assert sorted(arrived, key=lambda one: one[2]) == [
-            (api.backend, api.stream.value, int(api.key)) for api in TRAVELLING
+            (api.backend, api.stream, int(api.key)) for api in TRAVELLING
         ]
-        assert {key for _, kind, key in arrived if kind == "bulk"} == {ApiKey.PRODUCE, ApiKey.FETCH}
+        assert {key for _, kind, key in arrived if kind is Stream.BULK} == {ApiKey.PRODUCE, ApiKey.FETCH}
         for client in clients:
             client.leave()
 
@@ -190,5 +190,5 @@ async def test_calls_of_one_connection_about_one_group_arrive_in_their_order() -
         for key in calls:
             ask(client, key)
         await until(lambda: len(arrived) >= len(calls))
-        assert arrived == [(Backend.COORDINATOR, "control", int(key)) for key in calls]
+        assert arrived == [(Backend.COORDINATOR, Stream.CONTROL, int(key)) for key in calls]
         client.leave()

@@ -42,7 +42,6 @@ class Producer:
         self.connection = partition + 1_000 * len(topic.name)
         self.sent = 0
         self.acked: dict[int, int] = {}  # number → offset
-        self.redirects = 0
         self.retries: defaultdict[str, int] = defaultdict(int)
         self.stopping = False
 
@@ -78,7 +77,6 @@ class Producer:
         )
         again = [n for n, answer in zip(numbers, answers, strict=True) if not self._take(n, answer)]
         if any(answer.status is ReplyStatus.NOT_OWNER for answer in answers):
-            self.redirects += 1
             self._lane_epoch += 1
         if again:
             await asyncio.sleep(0.02)

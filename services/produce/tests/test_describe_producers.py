@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+from kafscale.storage.etcd.client import EtcdUnknown, UnknownKind
 from kafscale.storage.snapshots import EXPIRY_MS
 from kafscale.storage.topics import Topic
 from kafscale.testkit.inbound import inbound
@@ -72,6 +74,19 @@ async def test_topics_and_partitions_that_are_not_there_are_unknown(cluster: Clu
         (part,) = await described(node, name, number)
         assert (part.error_code, part.partition_index) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, number)
         assert part.error_message
+
+
+async def test_a_topic_is_not_called_unknown_when_etcd_cannot_be_read(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await cluster.node()
+
+    async def no_answer() -> None:
+        raise EtcdUnknown(UnknownKind.TIMEOUT, "no answer")
+
+    monkeypatch.setattr(node.service.ownership.world.topics, "refresh", no_answer)
+    (part,) = await described(node, "no", 0)
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_who_does_not_own_a_partition_says_so(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.storage.etcd.client import EtcdUnknown, UnknownKind
 from kafscale.storage.topics import Topic, TopicState, encode_topic
 from kafscale.wire.errors import ErrorCode
 from produce_harness import Cluster, batch, until
@@ -110,22 +111,41 @@ async def test_a_topic_created_just_now_is_found_and_its_pipeline_keeps_its_orde
     assert [answer.base_offset for answer in await asyncio.gather(*answers)] == list(range(5))
 
 
-async def test_made_up_names_cost_etcd_one_look_at_a_time(cluster: Cluster) -> None:
+async def test_made_up_names_cost_etcd_one_look_at_a_time(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = await cluster.node()
     topic = await cluster.topic()
     looks = 0
-    refresh = node.service.ownership.world.topics.refresh
+    topics = node.service.ownership.world.topics
+    refresh = topics.refresh
 
     async def counted() -> None:
         nonlocal looks
         looks += 1
         await refresh()
 
-    node.service.handler._unknown_topics._refresh = counted
+    monkeypatch.setattr(topics, "refresh", counted)
     made_up = [Topic(name=f"no-{n}", topic_id=topic.topic_id, partitions=1) for n in range(50)]
     answers = await asyncio.gather(*(node.send(where, 0, batch(b"a")) for where in made_up))
     assert {answer.error for answer in answers} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert looks <= 2
+
+
+async def test_a_topic_is_not_called_unknown_when_etcd_cannot_be_read(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await cluster.node()
+    topic = await cluster.topic()
+
+    async def no_answer() -> None:
+        raise EtcdUnknown(UnknownKind.TIMEOUT, "no answer")
+
+    monkeypatch.setattr(node.service.ownership.world.topics, "refresh", no_answer)
+    stranger = Topic(name="no", topic_id=topic.topic_id[::-1], partitions=1)
+    for version in (12, 13):
+        answer = await node.send(stranger, 0, batch(b"a"), version=version)
+        assert answer.error is ErrorCode.LEADER_NOT_AVAILABLE
 
 
 async def test_unknown_topics_and_partitions_are_refused(cluster: Cluster) -> None:

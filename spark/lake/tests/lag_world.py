@@ -66,12 +66,6 @@ KINDS = (
 )
 
 
-def rate_at(topic: str, ago_s: float) -> float:
-    """Records a second of one partition: more by day than by night."""
-    partitions, total, _ = TOPICS[topic]
-    return total / partitions * (1 + 0.55 * math.sin(2 * math.pi * (8 * 3_600 - ago_s) / 86_400))
-
-
 def end_at(topic: str, ago_s: float) -> int:
     """The integral of the rate: a partition's end so long ago."""
     partitions, total, _ = TOPICS[topic]

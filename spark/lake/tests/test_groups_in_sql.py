@@ -25,7 +25,6 @@ from kafscale.storage.groups import (
     ConsumerMember,
     ConsumerMemberState,
     GroupRecord,
-    GroupState,
     encode_committed,
     encode_group,
 )
@@ -33,6 +32,7 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.slots import slot_of
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import CountingStore
+from kafscale.testkit.old_groups import encode_old_group
 
 T0 = 1_700_000_000_000
 
@@ -64,8 +64,8 @@ async def lake(etcd: EtcdClient, keyspace: Keyspace) -> Lake:
         "new": ConsumerGroup(group_epoch=7, assignment_epoch=7),
     }
     for name, state in states.items():
-        value = GroupState(group=name, state=state, empty_since_ms=-1 if state.members else T0)
-        await etcd.put(keyspace.group(slot_of(name), name), encode_group(value))
+        value = GroupRecord(group=name, state=state, empty_since_ms=-1 if state.members else T0)
+        await etcd.put(keyspace.group(slot_of(name), name), encode_old_group(value))
     await put_with_keys(etcd, keyspace, "keyed")
     for name, offset in (("old", 20), ("new", 13), ("alone", 4)):
         key = keyspace.committed(slot_of(name), name, topic.topic_id, 0)

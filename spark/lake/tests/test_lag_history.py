@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.lag.commits import Commit
-from kafscale.lake.lag.history import DAY_MS, HOUR_MS, expire, read_samples, sample_once, write_sample
+from kafscale.lake.lag.history import DAY_MS, HOUR_MS, expire, read_samples, write_sample
 from kafscale.lake.lag.outlines import Outlines
 from kafscale.lake.lag.owners import Owner
 from kafscale.lake.lag.sampler import Sampler
@@ -53,11 +53,12 @@ def places(found: object) -> list[tuple[int, int, int]]:
 
 async def test_between_whole_samples_only_what_changed_is_written(lake: Lake, store: CountingStore) -> None:
     topic = await two_partitions(lake)
-    memory = await sample_once(lake, T0)
-    memory = await sample_once(lake, T0 + STEP, memory)
+    sampler = Sampler(lake)
+    await sampler.step(T0)
+    await sampler.step(T0 + STEP)
     await commit(lake, topic, "readers", 1, 12)
-    memory = await sample_once(lake, T0 + 2 * STEP, memory)
-    await sample_once(lake, T0 + WHOLE_EVERY_MS, memory)
+    await sampler.step(T0 + 2 * STEP)
+    await sampler.step(T0 + WHOLE_EVERY_MS)
     found = await read_samples(lake, T0, T0 + WHOLE_EVERY_MS)
     assert places(found) == [
         (0, 0, 5),
@@ -73,7 +74,7 @@ async def test_between_whole_samples_only_what_changed_is_written(lake: Lake, st
 async def test_a_question_reads_the_files_of_its_time(lake: Lake, store: CountingStore) -> None:
     await two_partitions(lake)
     for hour in range(5):
-        await sample_once(lake, T0 + hour * HOUR_MS)
+        await Sampler(lake).step(T0 + hour * HOUR_MS)
     store.read.clear()
     found = await read_samples(lake, T0 + HOUR_MS, T0 + 3 * HOUR_MS - 1)
     assert sorted({ts for ts, *_ in places(found)}) == [HOUR_MS, 2 * HOUR_MS]
@@ -82,7 +83,7 @@ async def test_a_question_reads_the_files_of_its_time(lake: Lake, store: Countin
 
 async def test_a_moment_within_a_second_is_not_lost_by_its_files_name(lake: Lake) -> None:
     await two_partitions(lake)
-    await sample_once(lake, T0 + 999)
+    await Sampler(lake).step(T0 + 999)
     assert len(await read_samples(lake, T0 + 500, T0 + 1_500)) == 2
     assert len(await read_samples(lake, T0 + 1_000, T0 + 1_500)) == 0
 
@@ -90,7 +91,7 @@ async def test_a_moment_within_a_second_is_not_lost_by_its_files_name(lake: Lake
 async def test_what_is_too_old_goes_and_nothing_else_does(lake: Lake) -> None:
     await two_partitions(lake)
     for day in range(4):
-        await sample_once(lake, T0 + day * DAY_MS)
+        await Sampler(lake).step(T0 + day * DAY_MS)
     foreign = f"{lake.keys.lag_prefix()}dt=2001-01-01/hour=00/notes.txt"
     await lake.store.put(foreign, [b"mine"])
     now_ms = T0 + 3 * DAY_MS

@@ -77,7 +77,7 @@ async def test_the_cache_of_manifests_is_bounded_in_bytes() -> None:
     sizes = [len(await shop.store.get(key)) for key in shop.store.names() if "/manifest/" in key]
     outlines = Outlines(shop.lake(), cache_bytes_max=sum(sizes) - 1)
     await outlines.read({("t", 0): [12]}, 0)
-    assert 0 < outlines._manifests.cached_bytes < sum(sizes)
+    assert 0 < outlines._manifests._cached_bytes < sum(sizes)
 
 
 async def test_who_has_nearly_read_a_manifest_has_the_next_one_looked_through() -> None:

@@ -19,8 +19,10 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
-RESTART_DELAY_MIN_S = 0.2
-RESTART_DELAY_MAX_S = 10.0
+from kafscale.storage.backoff import Backoff
+
+RESTART_DELAY_MIN_MS = 200
+RESTART_DELAY_MAX_MS = 10_000
 STEADY_AFTER_S = 30.0
 
 
@@ -114,7 +116,7 @@ class Supervisor:
         await asyncio.wait({task})
 
     async def _keep(self, child: Child) -> None:
-        delay_s = RESTART_DELAY_MIN_S
+        backoff = Backoff(first_ms=RESTART_DELAY_MIN_MS, cap_ms=RESTART_DELAY_MAX_MS)
         while not child.stop_requested.is_set():
             await self._run_once(child)
             if child.stop_requested.is_set():
@@ -122,9 +124,8 @@ class Supervisor:
             child.deaths += 1
             self._set(child, ChildState.RESTARTING)
             if time.monotonic() - child.started_at > STEADY_AFTER_S:
-                delay_s = RESTART_DELAY_MIN_S
-            await self._pause(child, delay_s)
-            delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
+                backoff.reset()
+            await self._pause(child, backoff.next_s())
             if child.spec.after_death is not None:
                 await child.spec.after_death()
         self._set(child, ChildState.STOPPED)

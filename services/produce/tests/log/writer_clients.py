@@ -8,7 +8,6 @@ flight on it, and it sends everything unacknowledged again, oldest first.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from kafscale.produce.log.model import Reply
 from kafscale.wire.errors import ErrorCode
@@ -39,12 +38,6 @@ class Batch:
     data: bytes
     first_seq: int = -1
     acked: bool = False
-
-
-class Sink(Protocol):
-    """What a producer may ask of the world: where acknowledged and failed values stand."""
-
-    def is_log_of(self, base: int, values: list[bytes]) -> bool: ...
 
 
 @dataclass(slots=True)

@@ -28,8 +28,6 @@ from kafscale.storage.topics import Topic
 
 ROLE = "produce"
 NO_NODE = -1
-CLAIMS_PER_REQUEST_MAX = 50
-"""Nested transactions in one request: etcd allows 128 operations per list, nested lists the rest."""
 
 
 def _weight(prefix: bytes, node_id: int) -> int:
@@ -71,7 +69,6 @@ class Grounds(Enum):
     HANDED_OVER = auto()  # released with handoff_to naming this node
     MINE = auto()  # an epoch reset, or the owner is an earlier boot of this node
     OWNER_GONE = auto()  # its live key is absent
-    FORCED = auto()  # an operator said so
 
 
 def grounds(

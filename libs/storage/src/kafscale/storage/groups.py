@@ -146,13 +146,13 @@ class CommittedOffset:
     expire_ms: int = NO_EXPIRY
 
 
-def encode_group(group: GroupRecord | GroupState) -> bytes:
+def encode_group(group: GroupRecord) -> bytes:
     message = pb.GroupState(schema=SCHEMA, group=group.group, empty_since_ms=group.empty_since_ms)
     match group.state:
         case ClassicGroup() as classic:
             message.classic.CopyFrom(_classic_to_pb(classic))
-        case ConsumerGroup() as consumer:
-            message.consumer.CopyFrom(_consumer_to_pb(consumer))
+        case ConsumerGroup():
+            raise AssertionError("the old format is only read")
         case ConsumerGroupMetadata() as metadata:
             message.consumer_metadata.CopyFrom(
                 pb.ConsumerGroupMetadata(
@@ -260,34 +260,6 @@ def _classic_member(message: pb.ClassicMember) -> ClassicMember:
         protocols=tuple(ClassicProtocol(name=p.name, metadata=p.metadata) for p in message.protocols),
         assignment=message.assignment,
     )
-
-
-def _consumer_to_pb(group: ConsumerGroup) -> pb.ConsumerGroup:
-    message = pb.ConsumerGroup(
-        group_epoch=group.group_epoch,
-        assignment_epoch=group.assignment_epoch,
-        metadata_hash=group.metadata_hash,
-    )
-    for target in group.target:
-        message.target.add(member_id=target.member_id, partitions=partitions_to_pb(target.partitions))
-    for member in group.members:
-        message.members.add(
-            id=member.id,
-            instance_id=member.instance_id,
-            rack=member.rack,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            member_epoch=member.member_epoch,
-            previous_epoch=member.previous_epoch,
-            state=member.state.value,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            subscribed=member.subscribed,
-            regex=member.regex,
-            assignor=member.assignor,
-            assigned=partitions_to_pb(member.assigned),
-            pending_revocation=partitions_to_pb(member.pending_revocation),
-        )
-    return message
 
 
 def _consumer_from_pb(message: pb.ConsumerGroup) -> ConsumerGroup:

@@ -97,13 +97,6 @@ def index_beside(segment_key: str) -> str:
     return segment_key.removesuffix(".kfs") + ".index"
 
 
-def topic_id_of(text: str) -> TopicId:
-    raw = bytes.fromhex(text)
-    if len(raw) != TOPIC_ID_BYTES:
-        raise ValueError(f"a topic id has {TOPIC_ID_BYTES} bytes, {text!r} has {len(raw)}")
-    return TopicId(raw)
-
-
 def check_namespace(name: str) -> str:
     """A name that keeps every key and object within the namespace's own tree."""
     if not _NAMESPACE.fullmatch(name) or name in (".", ".."):
@@ -251,9 +244,6 @@ class Keyspace:
         if not rest.isdigit():
             raise UnknownKey(key)
         return int(rest)
-
-    def parse_slot_claim(self, key: bytes) -> SlotId:
-        return _slot(key, self._rest(key, self.slot_claims_prefix()))
 
     def parse_in_group(self, key: bytes) -> tuple[SlotId, str, tuple[str, str] | None]:
         """Slot and group; for a member's key also its kind and the member id."""

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import (
     EtcdClient,
     EtcdUnknown,
@@ -36,8 +37,8 @@ from kafscale.storage.schema import UnreadableValue
 log = logging.getLogger(__name__)
 
 RECONCILE_S = 60.0
-BACKOFF_FIRST_S = 0.1
-BACKOFF_MAX_S = 1.0
+BACKOFF_FIRST_MS = 100
+BACKOFF_MAX_MS = 1_000
 KEYS_PER_READ_MAX = 100
 
 T = TypeVar("T")
@@ -77,14 +78,13 @@ class WatchedRange(ABC):
             self._following.reschedule(asyncio.get_running_loop().time())
 
     async def _read_until_answered(self) -> int:
-        backoff_s = BACKOFF_FIRST_S
+        backoff = Backoff(first_ms=BACKOFF_FIRST_MS, cap_ms=BACKOFF_MAX_MS)
         while True:
             try:
                 return await self._read_copy()
             except EtcdUnknown:
                 # The copy stays as it is. Nothing may claim meanwhile that it is fresh.
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+                await backoff.sleep()
 
     async def _follow(self, start_revision: int) -> None:
         """Until it is time to read the range again."""

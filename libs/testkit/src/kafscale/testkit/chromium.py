@@ -7,7 +7,6 @@ so that a test can say that it did none of that.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import json
 import os
@@ -125,11 +124,6 @@ class Page:
         """Returns when a JavaScript expression is true; TimeoutError when it does not become so."""
         again = f"const look = () => {condition} ? done() : setTimeout(look, {POLL_MS}); look();"
         await self.ask(f"new Promise((done) => {{ {again} }})")
-
-    async def screenshot(self) -> bytes:
-        """A PNG of what is in the window."""
-        found = await self.call("Page.captureScreenshot", format="png")
-        return base64.b64decode(found["data"])
 
     def _event(self, method: str, params: dict[str, Any]) -> None:
         match method:

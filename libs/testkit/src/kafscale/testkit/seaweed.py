@@ -170,10 +170,6 @@ class SeaweedServer:
             await store.close()
         return True
 
-    def make_bucket(self, bucket: str) -> None:
-        """Creates another bucket, and waits until it accepts objects."""
-        self.wait_ready(bucket)
-
     def _log_end(self) -> str:
         with contextlib.suppress(FileNotFoundError):
             return (self.directory / "log").read_text(errors="replace")[-3000:]

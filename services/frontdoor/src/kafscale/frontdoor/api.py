@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, Protocol, assert_never
 
 from kafscale.runtime.stream.frame import Outcome
+from kafscale.runtime.stream.options import Stream
 from kafscale.wire.apis import ApiKey, api_label
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -23,13 +24,6 @@ class Backend(Enum):
     FETCH = "fetch"
     COORDINATOR = "coordinator"
     ADMIN = "admin"
-
-
-class Stream(Enum):
-    """Records and small calls have separate streams, so that a large frame never delays a heartbeat."""
-
-    BULK = "bulk"
-    CONTROL = "control"
 
 
 class Codec(Protocol):

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, assert_never
+from typing import Final, assert_never
 
 from kafscale.frontdoor.answer_memory import AnswerMemory
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
@@ -23,12 +23,12 @@ from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.topic_lookups import TopicLookups
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.client import StreamClient
+from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.topics import TopicsView
 
@@ -73,7 +73,7 @@ class FrontDoor:
 
 
 def connect_streams(streams: int) -> Connect:
-    def connect(address: str, kind: Literal["bulk", "control"]) -> ServiceStream:
+    def connect(address: str, kind: Stream) -> ServiceStream:
         return StreamClient(address, kind=kind, streams=streams)
 
     return connect
@@ -111,7 +111,6 @@ def parts_of(settings: FrontdoorSettings, views: Views, means: Means, routing: R
         node_id=means.node_id,
         clock=clock,
         topics=views.topics,
-        lookups=TopicLookups(views.topics, clock, means.tasks),
         front_doors=views.front_doors,
         routing=routing,
         forwarder=Forwarder(routing=routing, clock=clock, acked=means.acked),

@@ -7,12 +7,13 @@ A pool's READY instances are in the order of their nodes, so that equal views ch
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 import msgspec
-from kafscale.frontdoor.api import Backend, Stream
+from kafscale.frontdoor.api import Backend
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Buffer, RequestMeta
+from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.claims import NO_NODE, rendezvous
 from kafscale.storage.membership.members import Instance
@@ -33,7 +34,7 @@ class ServiceStream(Protocol):
     async def close(self) -> None: ...
 
 
-Connect = Callable[[str, Literal["bulk", "control"]], ServiceStream]
+Connect = Callable[[str, Stream], ServiceStream]
 
 
 class Live(Protocol):
@@ -84,9 +85,9 @@ class Channel:
 
     def _open(self, stream: Stream) -> ServiceStream:
         if stream is Stream.BULK:
-            client = self._bulk = self._connect(self.instance.address, "bulk")
+            client = self._bulk = self._connect(self.instance.address, stream)
         else:
-            client = self._control = self._connect(self.instance.address, "control")
+            client = self._control = self._connect(self.instance.address, stream)
         return client
 
     @property

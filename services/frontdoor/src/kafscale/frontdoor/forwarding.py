@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, assert_never
 
-from kafscale.frontdoor.api import Forward, Refuse, Stream
+from kafscale.frontdoor.api import Forward, Refuse
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.refusals import refuse_exchange
@@ -21,6 +21,7 @@ from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus
+from kafscale.runtime.stream.options import Stream
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 

@@ -9,7 +9,6 @@ from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.routing import Routing
-from kafscale.frontdoor.topic_lookups import TopicLookups
 from kafscale.runtime.clock import Clock
 from kafscale.storage.topics import TopicsView
 
@@ -21,7 +20,6 @@ class Parts:
     node_id: int
     clock: Clock
     topics: TopicsView
-    lookups: TopicLookups
     front_doors: Live
     routing: Routing
     forwarder: Forwarder

@@ -8,25 +8,21 @@ but `UnknownTopics` are pure.
 
 from __future__ import annotations
 
-import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-import structlog
 from kafscale.produce.log.model import StepDownReason
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.committer import Committer
-from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.keys import TopicId
+from kafscale.storage.topics import TopicsView
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import HEADER_SIZE
 
-log = structlog.get_logger(__name__)
-
 DEGRADED_SHARE = 0.25
 UNRESOLVED_TOLERATED_MS = 1_000
-REFRESH_TIMEOUT_S = 2.0
 LANES_MAX = 1 << 16
 LANE_KEPT_MS = 60_000
 """Longer than a front door may hold a request on its way."""
@@ -91,41 +87,30 @@ class Admission:
 
 
 class UnknownTopics:
-    """Queues of continuations per name or id. One look at etcd at a time serves all that wait.
+    """Queues of continuations per name or id, for topics that the view lacks.
 
-    A topic is used the moment it was created, often before the watch shows it. The law: the first
-    request for a topic that the view does not show has etcd asked, later ones for the same topic queue
-    behind it, and all go on in arrival order when the view is as new as the first of them. However many
-    names clients make up, etcd is asked once at a time.
+    A topic is used the moment it was created, often before the watch shows it. The law: the first request for a topic
+    that the view lacks has all topics read from etcd. Later requests for the same topic queue behind it, and all
+    continue in the order of their arrival. Each continuation gets whether the read succeeded: if not, nothing says that
+    the topic is unknown.
     """
 
-    def __init__(self, refresh: Callable[[], Awaitable[None]], tasks: asyncio.TaskGroup) -> None:
-        self._refresh = refresh
-        self._tasks = tasks
-        self._queues: dict[str | bytes, list[Callable[[], None]]] = {}
-        self._looking = False
+    def __init__(self, topics: TopicsView) -> None:
+        self._topics = topics
+        self._queues: dict[str | bytes, list[Callable[[bool], None]]] = {}
 
     def waits(self, ref: str | bytes) -> bool:
         return bool(self._queues) and ref in self._queues
 
-    def wait(self, ref: str | bytes, go_on: Callable[[], None]) -> None:
-        self._queues.setdefault(ref, []).append(go_on)
-        if not self._looking:
-            self._looking = True
-            self._tasks.create_task(self._look())
+    def wait(self, ref: str | bytes, go_on: Callable[[bool], None]) -> None:
+        queue = self._queues.setdefault(ref, [])
+        queue.append(go_on)
+        if len(queue) == 1:
+            self._topics.confirm(partial(self._run, ref))
 
-    async def _look(self) -> None:
-        while self._queues:
-            asked = tuple(self._queues)  # what comes during the look waits for the next one
-            try:
-                async with asyncio.timeout(REFRESH_TIMEOUT_S):
-                    await self._refresh()
-            except (EtcdError, TimeoutError) as error:
-                log.info("topics not refreshed", error=repr(error))
-            for ref in asked:
-                for go_on in self._queues.pop(ref):
-                    go_on()
-        self._looking = False
+    def _run(self, ref: str | bytes, known: bool) -> None:
+        for go_on in self._queues.pop(ref):
+            go_on(known)
 
 
 class LaneOrder:

@@ -23,6 +23,7 @@ from kafscale.produce.partition import Partition, Phase, Tools
 from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Settled
+from kafscale.storage.backoff import Backoff
 from kafscale.storage.claims import Won, build_claim, build_release, node_of, read_claim
 from kafscale.storage.coordination import Fleet, next_look
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
@@ -189,7 +190,7 @@ class Ownership:
                 done()
 
     async def _claim(self, partition: Partition) -> Won | None:
-        delay_ms = RETRY_FIRST_MS
+        backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
         for _ in range(CLAIM_TRIES_MAX):
             try:
                 outcome = await self._claim_once(partition)
@@ -200,8 +201,7 @@ class Ownership:
                 return outcome
             if outcome is NotWon.REFUSED:
                 return None
-            await asyncio.sleep(delay_ms / 1000)
-            delay_ms = min(delay_ms * 2, RETRY_MAX_MS)
+            await backoff.sleep()
         return None
 
     async def _claim_once(self, partition: Partition) -> Won | NotWon:

@@ -71,17 +71,14 @@ class ProduceService:
         self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
         self.pump = Pump(runtime.clock, self.flush_budget)
         self.ownership.tools = self._tools()
-        unknown_topics = UnknownTopics(runtime.topics.refresh, runtime.task_group)
-        self.describe_producers = DescribeProducersHandler(
-            ownership=self.ownership, unknown_topics=unknown_topics, clock=runtime.clock
-        )
+        self.describe_producers = DescribeProducersHandler(ownership=self.ownership, clock=runtime.clock)
         self.conversions = ConversionLine(runtime.task_group)
         self.handler = ProduceHandler(
             ownership=self.ownership,
             admission=Admission(runtime.budget, self.committer),
             lane_order=LaneOrder(),
             append_order=self._append_order,
-            unknown_topics=unknown_topics,
+            unknown_topics=UnknownTopics(runtime.topics),
             conversions=self.conversions,
             clock=runtime.clock,
         )

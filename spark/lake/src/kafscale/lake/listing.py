@@ -30,10 +30,6 @@ class Manifests:
         self._cached_bytes = 0
         self._digests: OrderedDict[str, Digest] = OrderedDict()
 
-    @property
-    def cached_bytes(self) -> int:
-        return self._cached_bytes
-
     async def parts(self, key: str) -> AsyncGenerator[ManifestPart, None]:
         """In the log's order; at least one. Raises ObjectNotFound, UnreadableValue. To be closed."""
         decoder = ManifestParts()

@@ -8,13 +8,12 @@ handed to gRPC, or the service said so. Nothing is ever sent twice.
 import asyncio
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Final, Literal
+from typing import Final
 
 from kafscale.runtime.clock import Clock, SystemClock
 from kafscale.runtime.stream.frame import Buffer, Reply, RequestMeta
 from kafscale.runtime.stream.link import Link, LinkLimits, PendingReply
-from kafscale.runtime.stream.options import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
-from kafscale.runtime.stream.stats import StreamStats
+from kafscale.runtime.stream.options import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS, Stream
 
 __all__ = ["PendingReply", "Reply", "RequestMeta", "StreamClient"]
 
@@ -29,7 +28,7 @@ class StreamClient:
         self,
         target: str,
         *,
-        kind: Literal["bulk", "control"],
+        kind: Stream,
         streams: int = 1,
         queue_bytes_max: int = 32 << 20,
         default_budget_ms: int = 60_000,
@@ -41,7 +40,6 @@ class StreamClient:
         """No I/O: connects at the first send() or connect(). queue_bytes_max is for each stream."""
         assert streams > 0, "a client has a stream"
         self.target = target
-        self.stats = StreamStats()
         limits = LinkLimits(
             queue_bytes_max=queue_bytes_max,
             default_budget_ms=default_budget_ms,
@@ -50,9 +48,7 @@ class StreamClient:
             keepalive_timeout_ms=keepalive_timeout_ms,
         )
         self._clock = clock or SystemClock()
-        self._links = [
-            Link(target, kind, limits=limits, clock=self._clock, stats=self.stats) for _ in range(streams)
-        ]
+        self._links = [Link(target, kind, limits=limits, clock=self._clock) for _ in range(streams)]
         self._owner: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -61,15 +57,6 @@ class StreamClient:
         self._start()
         for link in self._links:
             await link.until_up()
-
-    @property
-    def connected(self) -> bool:
-        return all(link.is_up for link in self._links)
-
-    @property
-    def pending(self) -> int:
-        """Requests without an answer yet."""
-        return sum(len(link.pending) for link in self._links)
 
     def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply:
         """Never blocks. A failure of the stream or of the service is a Reply, never an exception.

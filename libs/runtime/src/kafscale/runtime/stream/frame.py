@@ -8,13 +8,12 @@ after a frame of the wrong length can only be misread.
 import enum
 import struct
 from collections.abc import Sequence
-from typing import Final, NewType, Self
+from typing import Final, Self
 
 import msgspec
 from kafscale.runtime.request_meta import RequestMeta as RequestMeta
 
 Buffer = bytes | bytearray | memoryview
-RequestId = NewType("RequestId", int)
 
 FRAME_VERSION: Final = 3
 FLAG_MORE: Final = 1

@@ -82,10 +82,6 @@ class Inbox:
         self._message_is_large = False
         self._open: dict[int, _OpenBody] = {}
 
-    @property
-    def open_bodies(self) -> int:
-        return len(self._open)
-
     def feed(self, message: bytes) -> list[Frame]:
         """The frames completed by this message. After a FrameError the stream is of no more use."""
         frames: list[Frame] = []

@@ -4,7 +4,7 @@ import asyncio
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -21,9 +21,8 @@ from kafscale.runtime.stream.frame import (
     body_size,
 )
 from kafscale.runtime.stream.inbox import Inbox
-from kafscale.runtime.stream.options import ACCEPTED, BULK_METHOD, CHANNEL_OPTIONS, CONTROL_METHOD, keepalive
+from kafscale.runtime.stream.options import ACCEPTED, CHANNEL_OPTIONS, METHODS, Stream, keepalive
 from kafscale.runtime.stream.outbox import Outbox, Waiting
-from kafscale.runtime.stream.stats import StreamStats
 from kafscale.storage.backoff import Backoff
 
 log = structlog.get_logger("kafscale.stream")
@@ -97,18 +96,16 @@ class Link:
     def __init__(
         self,
         target: str,
-        kind: Literal["bulk", "control"],
+        kind: Stream,
         *,
         limits: LinkLimits,
         clock: Clock,
-        stats: StreamStats,
     ) -> None:
         self._target = target
-        self._method = BULK_METHOD if kind == "bulk" else CONTROL_METHOD
+        self._method = METHODS[kind]
         self._log = log.bind(target=target, kind=kind)
         self._limits = limits
         self._clock = clock
-        self._stats = stats
         self._state = _State.CONNECTING
         self._why_down = ""
         self._outbox = Outbox()
@@ -119,10 +116,6 @@ class Link:
         self._writable = asyncio.Event()
         self._writable.set()
         self.pending: dict[int, PendingReply] = {}
-
-    @property
-    def is_up(self) -> bool:
-        return self._state is _State.UP
 
     @property
     def is_writable(self) -> bool:
@@ -148,7 +141,6 @@ class Link:
         outbox = self._outbox
         waiting = outbox.put_request(request_id, meta, body, lane=lane, expires_ms=expires_ms)
         pending = self.pending[request_id] = PendingReply(self, request_id, waiting, expires_ms, future)
-        self._stats.requests += 1
         if outbox.waiting_bytes > self._limits.queue_bytes_max // 2:
             self._writable.clear()
         self._wake_writer()
@@ -165,7 +157,6 @@ class Link:
         if waiting.taken and self._state is _State.UP:
             self._outbox.put_cancel(request_id)
             self._wake_writer()
-        self._stats.cancelled += 1
         self._after_write()
         return pending
 
@@ -179,7 +170,6 @@ class Link:
         for request_id in over:
             pending = self.withdraw(request_id)
             if pending is not None and not pending.future.done():
-                self._stats.expired += 1
                 pending.end("no reply within the age budget")
 
     def close(self) -> None:
@@ -268,8 +258,6 @@ class Link:
                 wanted = self._write_wanted = asyncio.get_running_loop().create_future()
                 await wanted
                 continue
-            self._stats.messages_out += 1
-            self._stats.bytes_out += len(message)
             try:
                 await call.write(message)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -291,8 +279,6 @@ class Link:
                 raise _Lost(f"gRPC: {error}") from error
             except FrameError as error:
                 raise _Lost(f"bad frame: {error.reason}") from error
-            self._stats.messages_in += 1
-            self._stats.bytes_in += len(message)
             for frame in frames:
                 assert type(frame) is ReplyFrame, "the inbox of a front door lets only replies through"
                 self._reply(frame)
@@ -302,9 +288,6 @@ class Link:
         pending = self.pending.pop(frame.request_id, None)
         if pending is None or pending.future.done():
             return
-        self._stats.replies += 1
-        if frame.reply.status is ReplyStatus.REFUSED:
-            self._stats.refused += 1
         pending.future.set_result(frame.reply)
 
     def _admits(self, request_id: int, size: int) -> bool:

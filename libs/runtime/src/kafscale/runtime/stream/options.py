@@ -4,11 +4,19 @@ Large HTTP/2 frames and reads cut the work per megabyte; retries are off because
 sent twice; each stream has its own TCP connection, so that bulk bytes never delay control calls.
 """
 
+from enum import StrEnum
 from typing import Final
 
-BULK_METHOD: Final = "/kafscale.rpc.v1.KafkaStream/Bulk"
-CONTROL_METHOD: Final = "/kafscale.rpc.v1.KafkaStream/Control"
+
+class Stream(StrEnum):
+    """Records and small calls have separate streams, so that a large frame never delays a heartbeat."""
+
+    BULK = "bulk"
+    CONTROL = "control"
+
+
 SERVICE: Final = "kafscale.rpc.v1.KafkaStream"
+METHODS: Final = {Stream.BULK: f"/{SERVICE}/Bulk", Stream.CONTROL: f"/{SERVICE}/Control"}
 # A service's first word on a stream that it will serve. A refused call shows empty metadata instead.
 ACCEPTED: Final = (("kafscale-stream", "1"),)
 

@@ -32,7 +32,7 @@ from kafscale.runtime.stream.frame import (
 )
 from kafscale.runtime.stream.inbound import CountError, Handler, InboundRequest
 from kafscale.runtime.stream.inbox import Inbox
-from kafscale.runtime.stream.options import ACCEPTED, SERVICE
+from kafscale.runtime.stream.options import ACCEPTED, SERVICE, Stream
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
 from kafscale.runtime.stream.stats import StreamStats
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
@@ -75,7 +75,7 @@ class StreamServer:
         limits: StreamLimits | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        self.handlers = {"bulk": bulk, "control": control}
+        self.handlers = {Stream.BULK: bulk, Stream.CONTROL: control}
         self.clock = clock or SystemClock()
         self.watch = watch
         self.limits = limits or StreamLimits()
@@ -83,7 +83,7 @@ class StreamServer:
         self.refusing = False
         self.apis: Mapping[int, ApiStats] = {}
         self.count_error: CountError | None = None
-        self.stats = {"bulk": StreamStats(), "control": StreamStats()}
+        self.stats = {kind: StreamStats() for kind in Stream}
         self._streams: set[_ServerStream] = set()
         self._paused: set[_ServerStream] = set()
 
@@ -133,17 +133,16 @@ class StreamServer:
             stream.leave()
 
     async def _bulk(self, _messages: object, context: Context) -> None:
-        await self._serve("bulk", context)
+        await self._serve(Stream.BULK, context)
 
     async def _control(self, _messages: object, context: Context) -> None:
-        await self._serve("control", context)
+        await self._serve(Stream.CONTROL, context)
 
-    async def _serve(self, kind: str, context: Context) -> None:
+    async def _serve(self, kind: Stream, context: Context) -> None:
         if self.refusing:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the service is leaving")
         stream = _ServerStream(self, kind, context)
         self._streams.add(stream)
-        self.stats[kind].streams += 1
         try:
             # The client writes nothing before it has seen this, and everything after it is for us.
             await context.send_initial_metadata(ACCEPTED)
@@ -151,7 +150,6 @@ class StreamServer:
         finally:
             self._streams.discard(stream)
             self._paused.discard(stream)
-            self.stats[kind].streams -= 1
             stream.end()
             self.wake_paused()
         if error is not None:
@@ -162,7 +160,7 @@ class StreamServer:
 class _ServerStream:
     """Reads in the gRPC handler's own task and writes in one more."""
 
-    def __init__(self, server: StreamServer, kind: str, context: Context) -> None:
+    def __init__(self, server: StreamServer, kind: Stream, context: Context) -> None:
         self._server = server
         self._context = context
         self._handlers = server.handlers[kind]

@@ -1,11 +1,10 @@
-"""What happened on the streams of one kind, as plain integers: counting costs nothing on the hot path."""
+"""What happened on a service's streams of one kind, as plain integers: counting costs nothing on the hot path."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class StreamStats:
-    streams: int = 0
     requests: int = 0
     replies: int = 0
     messages_in: int = 0

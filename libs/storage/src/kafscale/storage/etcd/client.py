@@ -85,7 +85,6 @@ class EtcdStatus:
     db_bytes: int
     db_bytes_in_use: int
     quota_bytes: int  # 0: this version of etcd does not report it
-    has_leader: bool
     is_leader: bool
     errors: tuple[str, ...]
 
@@ -216,7 +215,6 @@ class EtcdClient:
             db_bytes=answer.dbSize,
             db_bytes_in_use=answer.dbSizeInUse,
             quota_bytes=answer.dbSizeQuota,
-            has_leader=answer.leader != 0,
             is_leader=answer.leader == answer.header.member_id,
             errors=tuple(answer.errors),
         )

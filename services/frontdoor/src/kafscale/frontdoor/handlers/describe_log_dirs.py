@@ -14,7 +14,7 @@ from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.virtual_brokers import cast_on
 from kafscale.storage.brokers import leader_of
-from kafscale.storage.topics import Topic
+from kafscale.storage.topics import READ_PAUSE_S, Topic
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
@@ -37,7 +37,6 @@ class DescribeLogDirsHandler:
     def __init__(self, parts: Parts) -> None:
         self._forwarder = parts.forwarder
         self._topics = parts.topics
-        self._lookups = parts.lookups
         self._front_doors = parts.front_doors
         self._node_id = parts.node_id
 
@@ -50,7 +49,7 @@ class DescribeLogDirsHandler:
         if all(self._topics.by_name(asked.topic) for asked in request.topics or []):
             self._ask(exchange, request, True)
         else:
-            self._lookups.ask(partial(self._ask, exchange, request))
+            self._topics.confirm(partial(self._ask, exchange, request), recent_s=READ_PAUSE_S)
 
     def _ask(self, exchange: Exchange, request: schema.DescribeLogDirsRequest, believe: bool) -> None:
         """`believe`: the view of topics is as new as the request."""

@@ -15,7 +15,7 @@ from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
 from kafscale.frontdoor.parts import Parts
 from kafscale.runtime.stream.frame import Outcome, Reply
-from kafscale.storage.topics import Topic, TopicState
+from kafscale.storage.topics import READ_PAUSE_S
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
@@ -61,7 +61,6 @@ class DescribeProducersHandler:
         self._routing = parts.routing
         self._clock = parts.clock
         self._topics = parts.topics
-        self._lookups = parts.lookups
 
     def __call__(self, exchange: Exchange) -> None:
         try:
@@ -69,10 +68,10 @@ class DescribeProducersHandler:
         except WireError as error:
             exchange.hang_up(str(error))
             return
-        if all(self._topic(name, index) for name, index in _places(request)):
+        if all(self._topics.find(name, index) for name, index in _places(request)):
             self._ask(exchange, request, True)
         else:
-            self._lookups.ask(partial(self._ask, exchange, request))
+            self._topics.confirm(partial(self._ask, exchange, request), recent_s=READ_PAUSE_S)
 
     def _ask(self, exchange: Exchange, request: schema.DescribeProducersRequest, believe: bool) -> None:
         """`believe`: what the view lacks does not exist."""
@@ -81,7 +80,7 @@ class DescribeProducersHandler:
         found: Found = {}
         shares: dict[Channel, dict[str, list[int]]] = {}
         for name, index in dict.fromkeys(_places(request)):
-            topic = self._topic(name, index)
+            topic = self._topics.find(name, index)
             if topic is None:
                 found[name, index] = _failed(index, UNKNOWN if believe else UNSERVED)
                 continue
@@ -105,12 +104,6 @@ class DescribeProducersHandler:
             if reply.status.outcome is Outcome.ANSWERED:
                 found.update(_read(reply.body, exchange.version))
         exchange.answer(_encode(request, found, UNSERVED, exchange.version))
-
-    def _topic(self, name: str, index: int) -> Topic | None:
-        topic = self._topics.by_name(name)
-        if topic is None or topic.state is not TopicState.ACTIVE or not 0 <= index < topic.partitions:
-            return None
-        return topic
 
 
 def _places(request: schema.DescribeProducersRequest) -> list[Place]:

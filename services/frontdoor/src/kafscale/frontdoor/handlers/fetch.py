@@ -11,12 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward, Own, Stream
+from kafscale.frontdoor.api import Api, Backend, Forward, Own
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fetch_split import SplitFetch, Splitter, Wanted
 from kafscale.frontdoor.parts import Parts
 from kafscale.runtime.stream.frame import Reply
+from kafscale.runtime.stream.options import Stream
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError

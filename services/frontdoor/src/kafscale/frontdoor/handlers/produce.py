@@ -7,12 +7,13 @@ produce service answers everything else, message sets of v0-2 too.
 from functools import partial
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Own, Stream
+from kafscale.frontdoor.api import Api, Backend, Own
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_call import ProduceCall
 from kafscale.frontdoor.produce_lanes import Producer
-from kafscale.storage.topics import Topic, TopicState
+from kafscale.runtime.stream.options import Stream
+from kafscale.storage.topics import READ_PAUSE_S, Topic, TopicState
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
@@ -77,7 +78,6 @@ class ProduceHandler:
         self._clock = parts.clock
         self._sender = parts.sender
         self._topics = parts.topics
-        self._lookups = parts.lookups
 
     def __call__(self, exchange: Exchange) -> None:
         try:
@@ -99,7 +99,7 @@ class ProduceHandler:
         if producer.unplaced or not self._place(call):
             producer.unplaced.append(call)
             if len(producer.unplaced) == 1:
-                self._lookups.ask(partial(self._looked_up, producer))
+                self._topics.confirm(partial(self._looked_up, producer), recent_s=READ_PAUSE_S)
             return
         self._sender.start(producer, call, exchange.request.arrived_ms)
 

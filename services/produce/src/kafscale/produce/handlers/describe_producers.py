@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Sequence
 
 import structlog
-from kafscale.produce.gates import UnknownTopics
 from kafscale.produce.log.producers import STEP_PRODUCERS
 from kafscale.produce.ownership import HOLD_MAX_MS, Ownership
 from kafscale.produce.partition import Partition, Phase
@@ -22,7 +21,7 @@ from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import InboundRequest
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.snapshots import ProducerEntry
-from kafscale.storage.topics import Topic, TopicState
+from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.describe_producers import (
@@ -42,10 +41,9 @@ NO_EPOCH = NO_OFFSET = -1
 
 
 class DescribeProducersHandler:
-    def __init__(self, *, ownership: Ownership, unknown_topics: UnknownTopics, clock: Clock) -> None:
+    def __init__(self, *, ownership: Ownership, clock: Clock) -> None:
         self._ownership = ownership
         self._world = ownership.world
-        self._unknown_topics = unknown_topics
         self._clock = clock
 
     async def __call__(self, inbound: InboundRequest) -> Sequence[Buffer]:
@@ -63,14 +61,11 @@ class DescribeProducersHandler:
         return answered(inbound, response, encode_response)
 
     async def _producers(self, name: str, index: int) -> Sequence[ProducerEntry] | ErrorCode:
-        topic = self._find(name, index)
+        topics = self._world.topics
+        known = topics.find(name, index) is not None or await topics.confirmed()
+        topic = topics.find(name, index)
         if topic is None:
-            seen = asyncio.Event()
-            self._unknown_topics.wait(name, seen.set)
-            await seen.wait()
-            topic = self._find(name, index)
-        if topic is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known else ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
             if await self._never_claimed(topic, index):
                 return ()
@@ -79,12 +74,6 @@ class DescribeProducersHandler:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition = self._ownership.find_or_claim(topic, index)
         return partition if isinstance(partition, ErrorCode) else await self._known_to(partition)
-
-    def _find(self, name: str, index: int) -> Topic | None:
-        topic = self._world.topics.by_name(name)
-        if topic is None or topic.state is not TopicState.ACTIVE or not 0 <= index < topic.partitions:
-            return None
-        return topic
 
     async def _never_claimed(self, topic: Topic, index: int) -> bool:
         """The view may be late, so etcd has the last word on a partition without owner record."""

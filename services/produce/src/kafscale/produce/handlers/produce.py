@@ -4,9 +4,10 @@ Admission is synchronous, so that requests of a stream enter their partitions in
 answer is joined when the last partition has settled. acks=1 is acks=all; acks=0 takes the same way
 without an answer. Below v3 message sets are first made batches of, in a line of their own (`message_sets.py`).
 Transactional ids: INVALID_REQUEST.
-Per partition: 3 or 100 unknown topic, 6 not the owner (may be routed again), 7 outcome unknown at
-the deadline, 19 no memory, 56 store or etcd full, and what the writer finds wrong with the batches; from v8
-with a sentence where the code alone does not say it, and with each record that a compacted topic refuses.
+Per partition: 3 or 100 unknown topic, 5 the topics could not be read from etcd, 6 not the owner (may be routed again),
+7 outcome unknown at the deadline, 19 no memory, 56 store or etcd full, and what the writer finds wrong with the
+batches; from v8 with a sentence where the code alone does not say it, and with each record that a compacted topic
+refuses.
 Not implemented: current_leader and node_endpoints (the front door knows the leaders, not we).
 """
 
@@ -24,7 +25,7 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.runtime.stream.server import InboundRequest
 from kafscale.storage.keys import TopicId
-from kafscale.storage.topics import Topic, TopicState
+from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.message_sets import is_message_set
 from kafscale.wire.schema.produce import (
@@ -276,8 +277,15 @@ class ProduceHandler:
         if topic is None or not 0 <= part.index < topic.partitions or self._unknown_topics.waits(ref):
             self._unknown_topics.wait(
                 ref,
-                lambda: self._enter_seen(
-                    request, open_request, slot, self._find(ref), part, by_id, self._ownership.tools.now()
+                lambda known: self._enter_seen(
+                    request,
+                    open_request,
+                    slot,
+                    self._find(ref),
+                    part,
+                    by_id,
+                    self._ownership.tools.now(),
+                    known,
                 ),
             )
             return
@@ -292,11 +300,15 @@ class ProduceHandler:
         part: ProduceRequestPartition,
         by_id: bool,
         now: Instant,
+        known: bool = True,
     ) -> None:
-        """The view of topics is as new as it gets: admit to the partition, or refuse."""
+        """Admits to the partition, or refuses. `known`: what the view of topics lacks does not exist."""
         if topic is None or not 0 <= part.index < topic.partitions:
-            unknown = by_id and topic is None
-            error = ErrorCode.UNKNOWN_TOPIC_ID if unknown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not known:
+                error = ErrorCode.LEADER_NOT_AVAILABLE
+            elif by_id and topic is None:
+                error = ErrorCode.UNKNOWN_TOPIC_ID
             open_request.settle(slot, Reply(token=0, error=error))
             return
         open_request.lanes[slot] = (topic.topic_id, part.index)
@@ -334,8 +346,7 @@ class ProduceHandler:
             self._append_order.refused(key, records, self._clock.now_ms())
 
     def _find(self, ref: str | bytes) -> Topic | None:
-        topic = self._topics.by_id(ref) if isinstance(ref, bytes) else self._topics.by_name(ref)
-        return topic if topic is not None and topic.state is TopicState.ACTIVE else None
+        return self._topics.find(ref)
 
     # --- called by open requests -------------------------------------------------------------
 

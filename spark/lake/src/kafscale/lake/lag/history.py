@@ -17,10 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from kafscale.lake.catalog import Lake
-from kafscale.lake.lag.commits import read_commits, read_groups
-from kafscale.lake.lag.outlines import read_all
-from kafscale.lake.lag.owners import owners
-from kafscale.lake.lag.samples import PLACE, SAMPLES, Kind, Memory, Sample, sample, thinned
+from kafscale.lake.lag.samples import PLACE, SAMPLES, Kind, Sample
 from kafscale.lake.tables import TIME
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
 
@@ -32,20 +29,6 @@ KEEP_MS: Final = 30 * DAY_MS
 READS_AT_ONCE: Final = 16
 DELETES_MAX: Final = 10_000
 """In one run; a day of one sampler has 2,880 files."""
-
-
-async def sample_once(lake: Lake, now_ms: int, memory: Memory | None = None) -> Memory:
-    """Write what is new since `memory`, or all. What comes back is for the next call.
-
-    Raises EtcdError and StoreError; the next call then writes what this one should have.
-    """
-    logs = [outline.log(()) for outline in await read_all(lake)]
-    topics = {log.topic.name: log.topic for log in logs}.values()
-    commits = await read_commits(lake, topics)
-    owned = owners((await read_groups(lake)).values(), topics)
-    found, after = thinned(sample(logs, commits, owned, now_ms), memory or Memory(), now_ms)
-    await write_sample(lake, found, now_ms)
-    return after
 
 
 async def write_sample(lake: Lake, found: Sample, now_ms: int) -> str | None:
