@@ -19,7 +19,7 @@ from kafscale.storage.segment.layout import (
     SEGMENT_MAGIC,
     Buffer,
 )
-from kafscale.wire.crc import crc32c
+from kafscale.wire.batches import crc32c
 
 
 @dataclass(frozen=True, slots=True)

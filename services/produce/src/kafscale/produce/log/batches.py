@@ -11,8 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from kafscale.produce.log.model import Limits, RecordFault
-from kafscale.wire.batches import each_batch
-from kafscale.wire.crc import crc32c
+from kafscale.wire.batches import crc32c, each_batch
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (
     HEADER_SIZE,
