@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, assert_never
 
-from kafscale.frontdoor.answer_memory import AnswerMemory
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
 from kafscale.frontdoor.apis import SERVED, advertised
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
@@ -17,6 +16,7 @@ from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.gateway import REQUESTS_SHARE, Bounds, Gateway, Handler, Served
 from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.lanes import LaneLimits
+from kafscale.frontdoor.memory import AnswerMemory
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender

@@ -8,10 +8,10 @@ everything that is still open at a service.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from kafscale.frontdoor.answer_memory import UnsentAnswers
 from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request, Slot
+from kafscale.frontdoor.memory import UnsentAnswers
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer
