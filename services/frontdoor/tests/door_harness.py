@@ -25,8 +25,7 @@ from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
-from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.loop_watchdog import LoopWatch
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.claims import rendezvous
 from kafscale.storage.membership.members import Instance, InstanceState, Listener

@@ -25,8 +25,7 @@ from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.topic_lookups import TopicLookups
 from kafscale.runtime.budget import MemoryBudget
-from kafscale.runtime.clock import Clock
-from kafscale.runtime.loop_watchdog import LoopWatch
+from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.tracing import Tracer

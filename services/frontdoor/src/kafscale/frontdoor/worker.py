@@ -20,11 +20,11 @@ from kafscale.frontdoor.revisions import AckedRevision, open_page
 from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
-from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.dependencies import connect_etcd
 from kafscale.runtime.http import exposition
 from kafscale.runtime.logs import configure_logs
-from kafscale.runtime.loop_watchdog import LoopWatch, Watchdog
+from kafscale.runtime.loop_watchdog import Watchdog
 from kafscale.runtime.memory_tuning import calm_collector
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process_metrics import watch_loop

@@ -15,9 +15,8 @@ from typing import Final
 import grpc
 import grpc.aio
 import structlog
-from kafscale.runtime.clock import Clock, SystemClock
+from kafscale.runtime.clock import Clock, LoopWatch, SystemClock
 from kafscale.runtime.logs import CURRENT_REQUEST
-from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.stream.apis import ApiMetrics, ApiStats
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
