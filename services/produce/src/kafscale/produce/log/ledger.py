@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.model import (
     Action,
     CommitHead,
     MetaWrite,
     PartitionId,
+    Rejection,
     Reply,
     Token,
     Waiter,

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.checkpoints import Checkpoints
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight, Uploads
@@ -41,6 +40,7 @@ from kafscale.produce.log.model import (
     PartitionId,
     Published,
     PutFailure,
+    Rejection,
     SealWanted,
     State,
     StepDownReason,
