@@ -18,10 +18,9 @@ from struct import Struct
 from typing import Final, NewType
 
 import msgspec
-from kafscale.wire.apis import response_header_version
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
-from kafscale.wire.headers import RequestHeader, decode_request_header
+from kafscale.wire.headers import RequestHeader, decode_request_header, response_header_version
 
 Slot = NewType("Slot", int)
 
