@@ -14,13 +14,13 @@ from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
     Buffer,
     FrameError,
+    Inbox,
     Reply,
     ReplyFrame,
     ReplyStatus,
     RequestMeta,
     body_size,
 )
-from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.options import ACCEPTED, BULK_METHOD, CHANNEL_OPTIONS, CONTROL_METHOD, keepalive
 from kafscale.runtime.stream.outbox import Outbox, Waiting
 from kafscale.runtime.stream.stats import StreamStats
