@@ -23,9 +23,9 @@ SMALL_BYTES: Final = 64 << 10
 SMALL_SHARE: Final = 0.25
 RESUME_SHARE: Final = 0.75
 UNFINISHED_SHARE: Final = 0.5
-"""Of the part for small ones, what unfinished frames may take."""
+"""The share of the part for small ones that unfinished frames may take."""
 LARGE_OVERRUN: Final = 4 / 3
-"""Of the part for large ones, what unfinished frames may take: each may pass the bound by one read."""
+"""The share of the part for large ones that unfinished frames may take: each may pass the bound by one read."""
 
 TIDE_MS: Final = 30_000
 TIDE_BYTES: Final = 64 << 20
@@ -51,7 +51,8 @@ class Holder:
     def __init__(
         self, address: str, *, wake: Callable[[], None], end: Callable[[], None], touched_ms: int
     ) -> None:
-        """`wake`: it may be read again, perhaps. `end`: its memory is needed, the connection must close."""
+        """`wake` is called when the connection may be read again; it checks again. `end` is called when its memory is
+        needed: the connection must close."""
         self.address = address
         self.wake = wake
         self.end = end
@@ -103,7 +104,7 @@ class RequestMemory:
         return self._small.used_bytes + self._large.used_bytes
 
     def hold(self, holder: Holder, held_bytes: int, *, under_way: bool) -> None:
-        """What the connection holds now; `under_way`: the last frame of it is not whole."""
+        """The connection holds `held_bytes` now. `under_way`: its last frame is not whole."""
         oldest = self._oldest
         woken = self._count(holder, held_bytes, under_way=under_way)
         if under_way and held_bytes:
@@ -120,7 +121,7 @@ class RequestMemory:
             one.wake()
 
     def next_frame(self, holder: Holder) -> None:
-        """Its last frame is whole and the next one has begun, which goes to the end of the queue."""
+        """Its last frame is whole and the next frame has begun; that one goes to the end of the queue."""
         if holder not in self._queue:
             return
         was_oldest = holder is self._oldest
@@ -136,7 +137,7 @@ class RequestMemory:
         self.hold(holder, 0, under_way=False)
 
     def admits(self, holder: Holder) -> bool:
-        """Whether the connection may be read; else it is woken when that may have changed."""
+        """Whether the connection may be read. If not, `wake` is called when that may have changed."""
         if holder is self._oldest:
             return True
         for part in self._parts(holder):
@@ -161,7 +162,7 @@ class RequestMemory:
         return self._stalest(excess + large.bytes_max // 8, large=True) if excess > 0 else []
 
     def _stalest(self, wanted_bytes: float, *, large: bool) -> list[Holder]:
-        """More than is needed, so that not every further byte has to look again."""
+        """Frees more than is needed, so that the next bytes do not start another search."""
         candidates = [one for one in self._unfinished if one.is_large is large and one is not self._oldest]
         chosen: list[Holder] = []
         for one in sorted(candidates, key=lambda one: one.touched_ms):
@@ -234,8 +235,8 @@ class UnsentAnswers:
         return self.unsent_bytes + self.buffered_bytes
 
     def has_passed(self, slot: int) -> bool:
-        """The answer of that request has left, but for what a socket takes soon. Answers behind it may wait: they do so
-        for requests between, and one of those may wait for this."""
+        """The answer of that request has left, apart from a little in the socket's buffer. Later answers may still wait
+        for requests between, and one of those may wait for this one."""
         return self.next_slot > slot and self.buffered_bytes <= SMALL_ANSWER_BYTES
 
     def is_stuck(self, now_ms: int) -> bool:
@@ -250,7 +251,7 @@ class AnswerMemory:
         self._waiting: dict[UnsentAnswers, None] = {}
 
     def update(self, unsent: UnsentAnswers, *, unsent_bytes: int, buffered_bytes: int, now_ms: int) -> None:
-        """What of the connection's answers waits now."""
+        """The bytes of the connection's answers that wait now, here and in the socket."""
         taken_bytes = unsent.given_bytes - buffered_bytes
         if taken_bytes > unsent.taken_bytes or not buffered_bytes:
             unsent.moved_ms = now_ms
@@ -263,7 +264,7 @@ class AnswerMemory:
             self._waiting.pop(unsent, None)
 
     def grant(self, unsent: UnsentAnswers, wanted_bytes: int, *, hungry: bool) -> int:
-        """How large an answer may be asked for. `hungry`: a large one is to be expected."""
+        """The size of answer that the front door may request. `hungry`: a large answer is likely."""
         wanted_bytes = min(wanted_bytes, self.largest_bytes)
         if wanted_bytes <= SMALL_ANSWER_BYTES:
             return wanted_bytes
@@ -274,12 +275,12 @@ class AnswerMemory:
         return wanted_bytes
 
     def settle(self, unsent: UnsentAnswers) -> None:
-        """The answer is here and counts by itself, or none will come."""
+        """The answer has arrived and is counted, or no answer will come: ends the reservation."""
         self.used_bytes -= unsent.reserved_bytes
         unsent.reserved_bytes = 0
 
     def take(self, size: int) -> bool:
-        """Whether there is room for so much more of an answer that is on its way; it counts until `give_back`."""
+        """Reserves room for `size` more bytes of an arriving answer, until `give_back`. False: there is none."""
         if self.used_bytes + size > self.bytes_max:
             return False
         self.used_bytes += size
