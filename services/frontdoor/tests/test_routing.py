@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeStream, instance
 from kafscale.frontdoor.api import Backend
+from kafscale.frontdoor.backends import Pool
 from kafscale.frontdoor.owner_views import SlotsView
-from kafscale.frontdoor.routing import Pool, Routing
+from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, SlotId

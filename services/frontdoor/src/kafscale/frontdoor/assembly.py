@@ -9,6 +9,7 @@ from typing import Final, Literal, assert_never
 
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
 from kafscale.frontdoor.apis import SERVED, advertised
+from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.connection import Limits
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.fetch_turns import FetchTurns
@@ -20,7 +21,7 @@ from kafscale.frontdoor.memory import AnswerMemory
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
-from kafscale.frontdoor.routing import Connect, Live, Owners, Pool, Routing, ServiceStream, Slots
+from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.topic_lookups import TopicLookups
 from kafscale.runtime.budget import MemoryBudget

@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import BadFrame, Connection, Event, FrameTooLarge, Request, Slot
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
 from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, Holder, UnsentAnswers, nobody
-from kafscale.frontdoor.routing import Channel
 from kafscale.wire.buffers import Buffer
 
 LINGER_MS_MAX: Final = 5_000

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kafscale.frontdoor.api import Api, Backend
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request, Slot
 from kafscale.frontdoor.memory import UnsentAnswers
 from kafscale.runtime.stream.frame import RequestMeta
@@ -18,7 +19,6 @@ from kafscale.wire.buffers import Buffer
 
 if TYPE_CHECKING:
     from kafscale.frontdoor.fetch_turns import FetchTurn
-    from kafscale.frontdoor.routing import Channel
 
 REVISION_KINDS: Final = 2
 
@@ -51,7 +51,7 @@ class Client(Protocol):
 
     def admits(self, exchange: "Exchange", size: int) -> bool: ...
 
-    def pause_for(self, channel: "Channel") -> None: ...
+    def pause_for(self, channel: Channel) -> None: ...
 
     def cut_off(self, kind: str, label: str) -> None: ...
 
@@ -148,7 +148,7 @@ class Exchange:
         """Whether there is memory for `size` more bytes of a large answer."""
         return self.unanswered and self._client.admits(self, size)
 
-    def pause_for(self, channel: "Channel") -> None:
+    def pause_for(self, channel: Channel) -> None:
         """The instance is congested, so the client is not read until it has caught up."""
         self._client.pause_for(channel)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.routing import Channel
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Reply, ReplyStatus

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final
 
 import structlog
+from kafscale.frontdoor.backends import Channel, Pool
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.forwarding import Forwarder
-from kafscale.frontdoor.routing import Channel, Pool
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus
 from kafscale.wire.errors import ErrorCode, WireError

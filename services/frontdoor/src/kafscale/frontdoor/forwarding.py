@@ -13,9 +13,10 @@ from functools import partial
 from typing import Final, assert_never
 
 from kafscale.frontdoor.api import Forward, Refuse, Stream
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import AckedRevision, Exchange
 from kafscale.frontdoor.refusals import refuse_exchange
-from kafscale.frontdoor.routing import Channel, Routing
+from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus

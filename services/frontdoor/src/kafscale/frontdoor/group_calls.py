@@ -18,10 +18,11 @@ from typing import Any, Final
 import msgspec
 import structlog
 from kafscale.frontdoor.api import Codes, Refuse, ToGroup, ToGroups
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
 from kafscale.frontdoor.refusals import failed, refuse_exchange
-from kafscale.frontdoor.routing import Channel, Routing
+from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.wire.buffers import Buffer

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafscale.frontdoor.backends import Live
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.produce_lanes import LaneSender
-from kafscale.frontdoor.routing import Live, Routing
+from kafscale.frontdoor.routing import Routing
 from kafscale.frontdoor.topic_lookups import TopicLookups
 from kafscale.runtime.clock import Clock
 from kafscale.storage.topics import TopicsView

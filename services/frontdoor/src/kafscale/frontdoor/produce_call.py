@@ -7,9 +7,9 @@ Kafka. Records are never touched: an answer or a share is built around the same 
 
 from collections.abc import Callable, Iterable
 
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.lanes import LaneEpoch, LaneKey, Part
-from kafscale.frontdoor.routing import Channel
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.storage.keys import TopicId
 from kafscale.wire.buffers import Buffer

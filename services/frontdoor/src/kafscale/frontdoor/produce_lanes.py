@@ -13,10 +13,11 @@ import asyncio
 from functools import partial
 from typing import Final, assert_never
 
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import AckedRevision, Caller, Exchange
 from kafscale.frontdoor.lanes import LaneEpoch, LaneKey, LaneLimits, Lanes, Resend
 from kafscale.frontdoor.produce_call import ProduceCall, ProducePart, Share
-from kafscale.frontdoor.routing import Channel, Routing
+from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus
 from kafscale.storage.topics import TopicsView

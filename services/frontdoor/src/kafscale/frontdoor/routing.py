@@ -1,206 +1,24 @@
-"""The services behind the front door: the live instances, the streams to them, and which instance gets which request.
+"""Which instance gets what: pure choices over the views, remembered until a view changes.
 
-A channel lives as long as its instance is registered. When the registration is gone, nothing new is sent; open requests
-get a short grace period for replies that are on their way, and are then lost. Streams are opened at first use. A pool's
-READY instances are in the order of their nodes, so that equal views choose equally.
-
-Produce goes to the owner that `/o/` names while it is registered, else to the node it was handed to, else to the
-instance that rendezvous hashing prefers among the READY ones, which will claim the partition. Fetch uses rendezvous
-hashing alone, for warm caches. A group's calls go to the coordinator that has its slot while it is registered, else to
-the node that the slot was handed to, else to none: another coordinator would only refuse them. Other control calls of a
-connection stay with one READY instance while it is there. Choices are remembered until a view changes.
+Produce goes to the owner that `/o/` names while it is registered, else to the node it was handed to, else
+to rendezvous over the READY instances, which will claim it. Fetch goes by rendezvous alone, for warm
+caches. A group's calls go to the coordinator that has its slot while it is registered, else to the node that
+the slot was handed to, else to none: another coordinator would only refuse them. Other control calls of a connection
+stay with one READY instance while it is there.
 """
 
-import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
-import msgspec
-from kafscale.frontdoor.api import Backend, Stream
+from kafscale.frontdoor.api import Backend
+from kafscale.frontdoor.backends import Channel, Pool
 from kafscale.frontdoor.exchange import Caller
 from kafscale.frontdoor.lanes import LaneKey
-from kafscale.runtime.stream.client import PendingReply
-from kafscale.runtime.stream.frame import Buffer, RequestMeta
-from kafscale.runtime.tracing import Tracer
-from kafscale.storage.claims import NO_NODE, rendezvous
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
-from kafscale.storage.membership.members import Instance
 from kafscale.storage.slots import Slot, slot_of
 
-RETIRED_GRACE_S: Final = 0.5
-CACHE_MAX: Final = 200_000
-
-
-class ServiceStream(Protocol):
-    """What the front door needs of runtime's StreamClient."""
-
-    def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply: ...
-
-    @property
-    def writable(self) -> bool: ...
-
-    async def drain(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-Connect = Callable[[str, Literal["bulk", "control"]], ServiceStream]
-
-
-class Live(Protocol):
-    """What the front door needs of storage's LiveView."""
-
-    def instances(self) -> tuple[Instance, ...]: ...
-
-    def subscribe(self, listener: Callable[..., None]) -> Callable[[], None]: ...
-
-
-class Channel:
-    """One live instance of a service. Equality is identity: another boot is another channel."""
-
-    __slots__ = ("_bulk", "_connect", "_control", "_tasks", "_tracer", "_waiting", "instance", "node_id")
-
-    def __init__(
-        self, instance: Instance, connect: Connect, tasks: asyncio.TaskGroup, tracer: Tracer | None
-    ) -> None:
-        self.instance = instance
-        self.node_id = instance.node_id
-        self._connect = connect
-        self._tasks = tasks
-        self._tracer = tracer
-        self._waiting: list[Callable[[], None]] = []
-        self._bulk: ServiceStream | None = None
-        self._control: ServiceStream | None = None
-
-    def send(self, stream: Stream, meta: RequestMeta, body: Sequence[Buffer]) -> PendingReply:
-        """All requests of one connection take the same lane, so they arrive in the order of these calls."""
-        client = self._bulk if stream is Stream.BULK else self._control
-        if client is None:
-            client = self._open(stream)
-        if meta.traceparent is not None and self._tracer is not None:
-            return self._send_traced(self._tracer, client, meta, body)
-        return client.send(meta, body, lane=meta.connection_id)
-
-    def _send_traced(
-        self, tracer: Tracer, client: ServiceStream, meta: RequestMeta, body: Sequence[Buffer]
-    ) -> PendingReply:
-        """A span from here to the reply, the parent of the service's own: the difference is the way."""
-        assert meta.traceparent is not None, "the request is traced"
-        name, where = f"ask {self.instance.role}", {"kafscale.instance": self.instance.id}
-        span = tracer.start_below(meta.traceparent, name, "client", where)
-        meta = msgspec.structs.replace(meta, traceparent=span.traceparent)
-        pending = client.send(meta, body, lane=meta.connection_id)
-        pending.future.add_done_callback(lambda _: span.end())
-        return pending
-
-    def _open(self, stream: Stream) -> ServiceStream:
-        if stream is Stream.BULK:
-            client = self._bulk = self._connect(self.instance.address, "bulk")
-        else:
-            client = self._control = self._connect(self.instance.address, "control")
-        return client
-
-    @property
-    def congested(self) -> bool:
-        """More than half of the queue to the instance is full, so its senders should pause."""
-        return self._bulk is not None and not self._bulk.writable
-
-    def when_drained(self, then: Callable[[], None]) -> None:
-        """Calls `then` once when it is not congested any more, or gone."""
-        self._waiting.append(then)
-        if len(self._waiting) == 1:
-            self._tasks.create_task(self._drained())
-
-    async def _drained(self) -> None:
-        if self._bulk is not None:
-            await self._bulk.drain()
-        waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            then()
-
-    async def close(self) -> None:
-        for client in (self._bulk, self._control):
-            if client is not None:
-                await client.close()
-
-
-class Pool:
-    """The instances of one role."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        live: Live,
-        connect: Connect,
-        tasks: asyncio.TaskGroup,
-        tracer: Tracer | None = None,
-    ) -> None:
-        self.backend = backend
-        self._live = live
-        self._connect = connect
-        self._tasks = tasks
-        self._tracer = tracer
-        self._channels: dict[str, Channel] = {}
-        self._by_node: dict[int, Channel] = {}
-        self._listeners: list[Callable[[], None]] = []
-        self.ready: tuple[Channel, ...] = ()
-        self._unsubscribe = live.subscribe(self._changed)
-        self._changed()
-
-    def by_id(self, instance_id: str) -> Channel | None:
-        """A registered instance in any state."""
-        return self._channels.get(instance_id)
-
-    def by_node(self, node_id: int) -> Channel | None:
-        return self._by_node.get(node_id)
-
-    def has(self, channel: Channel) -> bool:
-        return self._channels.get(channel.instance.id) is channel
-
-    def preferred(self, topic_id: bytes, partition: int) -> Channel | None:
-        """The READY instance that rendezvous hashing names for the partition."""
-        ready = self.ready
-        if len(ready) <= 1:
-            return ready[0] if ready else None
-        node_id = rendezvous(topic_id, partition, [channel.node_id for channel in ready])
-        return None if node_id == NO_NODE else self._by_node[node_id]
-
-    def another(self, than: Collection[Channel]) -> Channel | None:
-        """A READY instance that is none of these."""
-        return next((channel for channel in self.ready if channel not in than), None)
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Called after each change of the instances."""
-        self._listeners.append(listener)
-
-    def _changed(self, *_: object) -> None:
-        before, now = self._channels, {}
-        for instance in self._live.instances():
-            channel = before.get(instance.id)
-            if channel is None or channel.instance.address != instance.address:
-                channel = Channel(instance, self._connect, self._tasks, self._tracer)
-            channel.instance = instance
-            now[instance.id] = channel
-        self._channels = now
-        self._by_node = {channel.node_id: channel for channel in now.values()}
-        ready = [channel for channel in now.values() if channel.instance.is_ready]
-        self.ready = tuple(sorted(ready, key=lambda channel: channel.node_id))
-        for instance_id, channel in before.items():
-            if now.get(instance_id) is not channel:
-                self._tasks.create_task(self._retire(channel))
-        for listener in self._listeners:
-            listener()
-
-    @staticmethod
-    async def _retire(channel: Channel) -> None:
-        await asyncio.sleep(RETIRED_GRACE_S)
-        await channel.close()
-
-    async def close(self) -> None:
-        self._unsubscribe()
-        for channel in tuple(self._channels.values()):
-            await channel.close()
+CACHE_MAX = 200_000
 
 
 class Owners(Protocol):

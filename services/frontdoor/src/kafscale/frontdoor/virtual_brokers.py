@@ -7,7 +7,7 @@ are one broker, whichever of them a client reaches.
 
 from dataclasses import dataclass
 
-from kafscale.frontdoor.routing import Live
+from kafscale.frontdoor.backends import Live
 from kafscale.storage.brokers import Broker, brokers_on
 
 

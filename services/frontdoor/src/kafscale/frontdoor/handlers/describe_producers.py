@@ -10,10 +10,10 @@ from typing import Final
 
 import structlog
 from kafscale.frontdoor.api import Api, Backend, Own
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
 from kafscale.frontdoor.parts import Parts
-from kafscale.frontdoor.routing import Channel
 from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.apis import ApiKey

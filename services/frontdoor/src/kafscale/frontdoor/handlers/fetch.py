@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final
 
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, Stream
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fetch_split import SplitFetch, Splitter, Wanted
 from kafscale.frontdoor.parts import Parts
-from kafscale.frontdoor.routing import Channel
 from kafscale.runtime.stream.frame import Reply
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
