@@ -14,9 +14,9 @@ from kafscale.cli.kafka.client import Client, KafkaTrouble, Passing, failure, pa
 from kafscale.cli.kafka.request import BadAnswer, request_metadata
 from kafscale.cli.kafka.topics import list_topics
 from kafscale.runtime.ports import free_port
-from kafscale.wire.apis import ApiKey, response_header_version
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.headers import decode_request_header
+from kafscale.wire.headers import decode_request_header, response_header_version
 from kafscale.wire.schema import api_versions, metadata
 
 Answer = Callable[[bytes, int], bytes | None]

@@ -13,6 +13,7 @@ from kafscale.runtime.stream.frame import (
     Frame,
     FrameError,
     FrameKind,
+    Inbox,
     Reply,
     ReplyFrame,
     ReplyStatus,
@@ -20,7 +21,6 @@ from kafscale.runtime.stream.frame import (
     RequestMeta,
     TooLargeFrame,
 )
-from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.outbox import Outbox, cut
 
 texts = st.none() | st.text(max_size=40)

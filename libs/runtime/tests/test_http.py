@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kafscale.runtime.addresses import split_address
-from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.health import Health
 from kafscale.runtime.http import CONNECTIONS_MAX, HttpFace, serving
-from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metrics import Metrics
 
 DONE_S = 30

@@ -9,10 +9,10 @@ from http import HTTPStatus
 import pytest
 import structlog
 from kafscale.runtime.addresses import split_address
+from kafscale.runtime.clock import LoopWatch
 from kafscale.runtime.exposition import LABEL_LENGTH_MAX, expose, merge_expositions
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
-from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metric_table import OWN, counter, gauge, histogram, rows_of
 from kafscale.runtime.metrics import CHILDREN_MAX, Metrics
 from kafscale.testkit.clock import ManualClock

@@ -6,16 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.runtime import dependencies
 from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import CATCH_UP_MS, STALL_MS, TICK_MS, LoopWatch
 from kafscale.runtime.dependencies import Need, wait_for
-from kafscale.runtime.loop_watchdog import (
-    CATCH_UP_MS,
-    LOOK_EVERY_MS,
-    STALL_MS,
-    STUCK_AFTER_MS,
-    TICK_MS,
-    LoopWatch,
-    Watchdog,
-)
+from kafscale.runtime.loop_watchdog import LOOK_EVERY_MS, STUCK_AFTER_MS, Watchdog
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.storage.membership.keepalive import LEASE_TTL_S

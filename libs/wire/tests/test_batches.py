@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.wire.batches import RECORDS_MAX, pack_batch
-from kafscale.wire.crc import crc32c
+from kafscale.wire.batches import RECORDS_MAX, crc32c, pack_batch
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (
     HEADER_SIZE,

@@ -7,7 +7,7 @@ from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import FaultyStore
-from kafscale.wire.crc import crc32c
+from kafscale.wire.batches import crc32c
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Codec, Record, build_batch
 

@@ -12,9 +12,8 @@ from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import FaultyStore
-from kafscale.wire.batches import pack_batch
+from kafscale.wire.batches import crc32c, pack_batch
 from kafscale.wire.compression import compress
-from kafscale.wire.crc import crc32c
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Codec, Record, build_batch, has_valid_crc, read_batch_header
 

@@ -21,11 +21,10 @@ from door_fakes import (
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.client import ClientConnection
-from kafscale.frontdoor.revisions import AckedRevision
+from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
-from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.loop_watchdog import LoopWatch
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.options import Stream
 from kafscale.storage.claims import rendezvous

@@ -1,6 +1,6 @@
 """The laws of answers that wait: all are counted, large ones are reserved, who takes nothing goes first."""
 
-from kafscale.frontdoor.answer_memory import SMALL_ANSWER_BYTES, STUCK_MS, AnswerMemory, UnsentAnswers
+from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, STUCK_MS, AnswerMemory, UnsentAnswers
 
 MIB = 1 << 20
 

@@ -217,7 +217,7 @@ async def test_a_connection_that_asks_nothing_is_closed_and_one_that_asked_once_
 async def test_a_client_that_takes_no_answers_is_closed_and_its_memory_is_free(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafscale.frontdoor.answer_memory.STUCK_MS", 300)
+    monkeypatch.setattr("kafscale.frontdoor.memory.STUCK_MS", 300)
     cluster.serve(Backend.FETCH, 1)
     deaf, slow = cluster.client(), cluster.client()
     for client in (deaf, slow):

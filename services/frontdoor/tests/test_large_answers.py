@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 from door_fakes import FakeStream
 from door_harness import Cluster, FakeClient, settled
-from kafscale.frontdoor.answer_memory import FRESH_MS
 from kafscale.frontdoor.api import Backend
+from kafscale.frontdoor.memory import FRESH_MS
 from kafscale.frontdoor.refusals import REQUEST_BYTES_MAX
 from kafscale.wire.schema import describe_groups, metadata, offset_for_leader_epoch
 

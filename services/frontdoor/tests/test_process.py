@@ -18,8 +18,7 @@ from pathlib import Path
 from struct import pack, unpack
 
 import pytest
-from kafscale.frontdoor.revisions import make_page
-from kafscale.frontdoor.worker import PLAN_VARIABLE, READY
+from kafscale.frontdoor.worker import PLAN_VARIABLE, READY, make_page
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace

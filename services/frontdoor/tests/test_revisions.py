@@ -2,7 +2,8 @@
 
 import os
 
-from kafscale.frontdoor.revisions import AckedRevision, make_page, open_page
+from kafscale.frontdoor.exchange import AckedRevision
+from kafscale.frontdoor.worker import make_page, open_page
 
 
 def test_the_highest_ack_counts_and_never_falls() -> None:

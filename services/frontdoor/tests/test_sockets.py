@@ -21,7 +21,7 @@ from door_harness import until
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
-from kafscale.frontdoor.revisions import AckedRevision
+from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock

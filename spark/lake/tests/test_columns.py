@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafscale.lake.columns import FIELDS, Wanted, read_columns
 from kafscale.lake.heads import CorruptSegment, Heads, scan_heads
-from kafscale.wire.batches import BatchHeader, pack_batch
+from kafscale.wire.batches import BatchHeader, crc32c, pack_batch
 from kafscale.wire.compression import compress, decompress
-from kafscale.wire.crc import crc32c
 from kafscale.wire.records import Codec, Record, build_batch, records_in, split_batches
 
 BODY = 61

@@ -23,7 +23,7 @@ from kafscale.storage.heads import Aborted, encode_head
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
-from kafscale.wire.crc import crc32c
+from kafscale.wire.batches import crc32c
 from kafscale.wire.records import Codec, Record, build_batch
 
 MARKER = (Record(timestamp=1, key=b"\0\0\0\0", value=b"\0\0\0\0\0\0"),)

@@ -17,7 +17,7 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.topics import DEFAULT_RETENTION_MS, Topic, encode_topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import CountingStore
-from kafscale.wire.crc import crc32c
+from kafscale.wire.batches import crc32c
 from kafscale.wire.records import Codec, Record, build_batch
 
 HOUR_S = 3_600

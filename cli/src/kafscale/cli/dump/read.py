@@ -23,7 +23,7 @@ from kafscale.storage.segment import (
     parse_index,
     walk_batches,
 )
-from kafscale.wire.crc import crc32c
+from kafscale.wire.batches import crc32c
 from kafscale.wire.errors import WireError
 from kafscale.wire.records import BatchHeader, Record, has_valid_crc, read_batch_header, records_in
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import structlog
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
-from kafscale.runtime.tracing import Span, start_child
+from kafscale.runtime.tracing import CURRENT_SPAN, Span, start_child
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import (
     Delete,
@@ -109,7 +109,8 @@ class Committer:
         The loop calls `done` once, with the definite answer.
         """
         key = txn.compare[0].key if key is None else key
-        span = span or start_child(TRANSACTION)
+        if span is None and CURRENT_SPAN.get() is not None:
+            span = start_child(TRANSACTION)
         if span is not None:
             done = _ending(span, done)
         self._waiting.append(_Job(key, txn, _size(txn), _width(txn), self._clock.now_ms(), done))

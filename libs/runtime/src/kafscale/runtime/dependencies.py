@@ -80,7 +80,8 @@ def connect_etcd(settings: ServiceSettings) -> EtcdClient:
     if settings.etcd_ca or settings.etcd_cert or settings.etcd_key:
         tls = EtcdTls(ca=settings.etcd_ca, cert=settings.etcd_cert, key=settings.etcd_key)
     password = settings.etcd_password
-    return TracedEtcd.connect(
+    client = EtcdClient if settings.trace_exporter_kind is None else TracedEtcd
+    return client.connect(
         settings.etcd_endpoints,
         tls=tls,
         user=settings.etcd_user,

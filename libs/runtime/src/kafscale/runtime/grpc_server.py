@@ -11,9 +11,8 @@ from typing import Final
 import grpc.aio
 from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 from kafscale.runtime.addresses import join_address, split_address
-from kafscale.runtime.clock import Clock
+from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.health import Health
-from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import ServiceParts
 from kafscale.runtime.stream.apis import ApiMetrics

@@ -16,9 +16,8 @@ from typing import Final
 
 import structlog
 from kafscale.runtime.addresses import join_address, split_address
-from kafscale.runtime.clock import Clock
+from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.health import Health
-from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metrics import Metrics, Reading
 
 log = structlog.get_logger("kafscale.http")

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 import uvloop
-from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.dependencies import (
     Need,
     connect_etcd,
@@ -27,7 +27,7 @@ from kafscale.runtime.grpc_server import GrpcFace, advertised, advertised_http
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
 from kafscale.runtime.logs import configure_logs
-from kafscale.runtime.loop_watchdog import LoopWatch, Watchdog
+from kafscale.runtime.loop_watchdog import Watchdog
 from kafscale.runtime.memory_tuning import MALLOC_ENV, calm_collector
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process_metrics import watch_process

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import LoopWatch
 from kafscale.runtime.logs import WRITER
-from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.metric_table import EVERY_SERVICE
 from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.stream.server import StreamServer

@@ -1,7 +1,7 @@
-"""API keys as rows: key, first flexible version; from them the versions of both headers follow.
+"""API keys as rows: key, first flexible version. The versions of both headers follow from it (headers.py).
 
-The rows cover every key of Kafka 4.3, also those that KafScale refuses: a request header must be readable
-before anybody can say no to it.
+The rows cover every key of Kafka 4.3, also those that KafScale refuses: the front door must read the header of a
+request before it can refuse it.
 """
 
 from __future__ import annotations
@@ -118,37 +118,11 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92, 0
 
 
-_FLEXIBLE_FROM: Final = {int(key): key.flexible_from for key in ApiKey}
+FLEXIBLE_FROM: Final = {int(key): key.flexible_from for key in ApiKey}
+"""Of each of Kafka's keys, the first flexible version. The connection that sends any other key is closed."""
 _LABELS: Final = {int(key): "".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey}
-# Plain numbers: looking up a member of an enum takes longer than all the rest of a header.
-_CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
-_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
-
-
-def flexible_from(key: int) -> int:
-    """The first flexible version of a known key."""
-    return _FLEXIBLE_FROM[key]
-
-
-def is_known(key: int) -> bool:
-    """Whether the key is one of Kafka's; the connection of any other is closed."""
-    return key in _FLEXIBLE_FROM
 
 
 def api_label(key: int) -> str:
     """Kafka's own name of the API, such as `ListOffsets`; the number of one that is not known."""
     return _LABELS.get(key, str(key))
-
-
-def request_header_version(key: int, version: int) -> int:
-    """0 without a client id (ControlledShutdown v0 alone), 1 with it, 2 with tagged fields behind it."""
-    if key == _CONTROLLED_SHUTDOWN and version == 0:
-        return 0
-    return 2 if version >= _FLEXIBLE_FROM[key] else 1
-
-
-def response_header_version(key: int, version: int) -> int:
-    """1 with tagged fields. ApiVersions is always 0: its reader may not know which version was answered."""
-    if key == _API_VERSIONS:
-        return 0
-    return 1 if version >= _FLEXIBLE_FROM[key] else 0

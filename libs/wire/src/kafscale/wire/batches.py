@@ -12,9 +12,9 @@ from struct import Struct
 from typing import Final
 
 import msgspec
+from awscrt.checksums import crc32c as _crc32c  # type: ignore[import-untyped]
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.compression import Codec
-from kafscale.wire.crc import crc32c
 from kafscale.wire.errors import ErrorCode, WireError
 
 HEADER_SIZE: Final = 61
@@ -44,6 +44,14 @@ _BASE_OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
+
+
+def crc32c(data: Buffer, previous: int = 0) -> int:
+    """The CRC-32C of `data`, continued from `previous`; for batches and segments.
+
+    awscrt uses the CPU's instruction (21 GB/s) and accepts any contiguous buffer without a copy.
+    """
+    return int(_crc32c(data, previous))
 
 
 class BatchHeader(msgspec.Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct, error
 
 import msgspec
-from kafscale.wire.apis import is_known, request_header_version, response_header_version
+from kafscale.wire.apis import FLEXIBLE_FROM, ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
 from kafscale.wire.varints import skip_tags
@@ -19,6 +19,9 @@ _FIXED = Struct(">hhi")
 _CLIENT_ID_LENGTH = Struct(">h")
 _CORRELATION_ID = Struct(">i")
 CLIENT_ID_BYTES_MAX = 32767
+# Plain numbers: looking up a member of an enum takes longer than all the rest of a header.
+_CONTROLLED_SHUTDOWN = int(ApiKey.CONTROLLED_SHUTDOWN)
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
@@ -30,11 +33,25 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     client_id: str | None = None
 
 
+def request_header_version(key: int, version: int) -> int:
+    """0 without a client id (ControlledShutdown v0 alone), 1 with it, 2 with tagged fields behind it."""
+    if key == _CONTROLLED_SHUTDOWN and version == 0:
+        return 0
+    return 2 if version >= FLEXIBLE_FROM[key] else 1
+
+
+def response_header_version(key: int, version: int) -> int:
+    """1 with tagged fields. ApiVersions is always 0: its reader may not know which version was answered."""
+    if key == _API_VERSIONS:
+        return 0
+    return 1 if version >= FLEXIBLE_FROM[key] else 0
+
+
 def decode_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
     """The header and the offset of the body; an API key that Kafka does not know is a WireError."""
     try:
         key, version, correlation_id = _FIXED.unpack_from(buf)
-        if not is_known(key):
+        if key not in FLEXIBLE_FROM:
             raise WireError("request header", f"unknown API key {key}", offset=0)
         header_version = request_header_version(key, version)
         if header_version == 0:
@@ -42,7 +59,7 @@ def decode_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
         (length,) = _CLIENT_ID_LENGTH.unpack_from(buf, 8)
         client_id, end = _client_id(buf, length)
         if header_version == 2:
-            end = skip_tags(buf, end)
+            end = skip_tags(buf, end) if buf[end] else end + 1
     except (error, IndexError, UnicodeDecodeError) as broken:
         raise WireError("request header", f"cut short or not text ({broken})") from broken
     if end > len(buf):

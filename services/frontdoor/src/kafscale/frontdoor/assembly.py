@@ -7,25 +7,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, assert_never
 
-from kafscale.frontdoor.answer_memory import AnswerMemory
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
 from kafscale.frontdoor.apis import SERVED, advertised
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.connection import Limits
+from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.gateway import REQUESTS_SHARE, Bounds, Gateway, Handler, Served
 from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.lanes import LaneLimits
+from kafscale.frontdoor.memory import AnswerMemory
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
-from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
-from kafscale.runtime.clock import Clock
-from kafscale.runtime.loop_watchdog import LoopWatch
+from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.options import Stream

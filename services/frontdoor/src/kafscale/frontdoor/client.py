@@ -8,14 +8,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
-from kafscale.frontdoor.answer_memory import SMALL_ANSWER_BYTES, UnsentAnswers, nobody
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import BadFrame, Connection, Event, FrameTooLarge, Request, Slot
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
-from kafscale.frontdoor.memory import Holder
+from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, Holder, UnsentAnswers, nobody
 from kafscale.wire.buffers import Buffer
 
 LINGER_MS_MAX: Final = 5_000
@@ -76,7 +75,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _note_frame(self, now_ms: int, *, new_frame: bool) -> None:
         """Bytes came of the frame that is under way, or of a new one: then its turn and its time begin."""
-        self._frame_timer.arrived(now_ms, new_frame=new_frame, under_way=self._machine.mid_frame)
+        timer, mid_frame = self._frame_timer, self._machine.mid_frame
+        if mid_frame or timer.first_ms is not None:  # not so for a frame that came whole
+            timer.arrived(now_ms, new_frame=new_frame, under_way=mid_frame)
         if new_frame:
             self._gateway.requests.next_frame(self._holder)
 

@@ -1,14 +1,14 @@
-"""One client connection, without its socket: bytes in, requests out; answers in, bytes out in request order.
+"""One client connection, without its socket: bytes in, requests out; answers in, bytes out in request order. Pure.
 
-Laws: the events do not depend on how the bytes were cut. A frame's size is checked before a byte is
-allocated for it, and memory grows with the bytes that have arrived, not with the announced size: a frame never holds
-more than `GROWTH` times what of it is here. Answers leave in the
-order of their requests, whatever order they came in. `reading` is false while requests, their bytes or
-unsent bytes stand at their limits; what had already arrived then waits in here and comes out of `resume`.
-A silent request (acks=0) is in flight, but the answers behind it do not wait for it. After a request whose answer may
-be large nothing more is parsed until that answer has gone to the socket, as Kafka does after every request: so of one
-connection there is one such answer at most, and none waits for a request behind it.
-The machine raises for our own bugs only; what a client does wrong is an event, after which it is deaf.
+Laws: the events do not depend on how the bytes were cut. The size of a frame is checked before any byte is allocated
+for it. Memory grows with the bytes that have arrived, not with the announced size: a frame never holds more than
+`GROWTH` times the bytes of it that have arrived. Answers leave in the order of their requests, whatever order they came
+in. `reading` is false while requests, their bytes or unsent bytes are at their limits. Bytes that have already arrived
+then wait here, and `resume` returns their requests. A silent request (acks=0) is in flight, but the answers behind it
+do not wait for it. After a request whose answer may be large, nothing more is parsed until that answer has gone to the
+socket, as Kafka does after every request. So a connection has at most one such answer, and that answer never waits
+for a later request.
+The machine raises only for our own bugs. A client's mistake is an event; after it the machine ignores all bytes.
 """
 
 from collections import deque
@@ -18,10 +18,9 @@ from struct import Struct
 from typing import Final, NewType
 
 import msgspec
-from kafscale.wire.apis import response_header_version
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
-from kafscale.wire.headers import RequestHeader, decode_request_header
+from kafscale.wire.headers import RequestHeader, decode_request_header, response_header_version
 
 Slot = NewType("Slot", int)
 
@@ -31,7 +30,7 @@ TAGGED_HEAD: Final = Struct(">iiB")
 HEADER_BYTES_MIN: Final = 8
 SCRATCH_BYTES: Final = 64 << 10
 HEAD_BYTES_MAX: Final = 16 << 10
-"""The start of a frame waits in as many bytes as it has; only a longer one has a buffer with room for more."""
+"""A shorter start of a frame is kept in exactly its bytes. A longer one gets a buffer with room for more."""
 GROWTH: Final = 4
 LARGE_BYTES: Final = 1 << 20
 LARGE_GROWTH: Final = 2
@@ -102,7 +101,8 @@ class _Open:
 
 
 def room_for(arrived: int) -> int:
-    """What a frame is given when so much of it has arrived: few copies while it is small, little ahead after."""
+    """The buffer size of a frame of which `arrived` bytes are here: a small frame is copied rarely, a large one is
+    given little more than it has."""
     if arrived < LARGE_BYTES:
         return arrived * GROWTH
     return min(arrived * LARGE_GROWTH, arrived + STEP_BYTES_MAX)
@@ -122,7 +122,7 @@ class Connection:
         alone: Container[int] = (),
     ) -> None:
         """`scratch` may be shared by all connections of one event loop: nothing stays in it between calls.
-        `alone`: whose answer may be large."""
+        `alone`: the API keys whose answers may be large."""
         self._limits = limits
         self._scratch = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
         self._silent = silent
@@ -178,7 +178,7 @@ class Connection:
 
     @property
     def arrived_bytes(self) -> int:
-        """What has come of the frame that is under way."""
+        """The bytes that have arrived of the frame that is under way."""
         return len(self._head) if self._frame is None else self._filled
 
     @property
@@ -187,7 +187,7 @@ class Connection:
         return self._frame is not None or bool(self._head)
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes belong: the shared scratch, or inside a frame the frame's own buffer."""
+        """The memory for the next bytes: the shared scratch, or inside a frame the frame's buffer."""
         if self._frame is None:
             head = len(self._head)
             self._scratch[:head] = self._head
@@ -219,7 +219,7 @@ class Connection:
         return [self._complete(frame, now_ms)]
 
     def resume(self, now_ms: int) -> list[Event]:
-        """Requests that had arrived while the limits were reached. To be called after answers."""
+        """Requests that arrived while a limit was reached. Call it after answers."""
         if not self._backlog or not self._admits() or self._deaf:
             return []
         backlog, self._backlog = self._backlog, b""
@@ -264,7 +264,7 @@ class Connection:
         return None
 
     def _begin(self, size: int, start: memoryview) -> None:
-        """`start`: what is here of the frame, its length included."""
+        """`start`: the bytes of the frame that have arrived, with its length field."""
         if len(start) < HEAD_BYTES_MAX:
             self._head = bytes(start)
             return
@@ -313,7 +313,7 @@ class Connection:
         self._unsent_bytes += size - 4 + len(head)
 
     def finish(self, slot: Slot) -> None:
-        """A silent request has been dealt with."""
+        """A silent request is done."""
         assert self._take(slot).silent, "a request that is not silent must be answered"
 
     def _take(self, slot: Slot) -> _Open:
@@ -322,7 +322,7 @@ class Connection:
         return opened
 
     def to_send(self) -> list[Buffer]:
-        """The answers whose turn it is. Nothing while the socket's own buffer is full."""
+        """The answers that are next in order; none while the socket's buffer is full."""
         order = self._order
         if not self._writable or not order or order[0].answer is None:
             return []
@@ -335,7 +335,7 @@ class Connection:
         return buffers
 
     def writable(self, yes: bool) -> None:
-        """Whether the socket's own buffer takes more."""
+        """Whether the socket's buffer takes more."""
         self._writable = yes
 
     # ---- the end
@@ -346,7 +346,7 @@ class Connection:
         return not self._open and not self._order and not self._backlog
 
     def closed(self) -> list[Slot]:
-        """The connection is gone: the requests that nobody waits for any more."""
+        """The connection has ended. Returns the requests whose answers no client reads any more."""
         self._deaf = True
         self._frame = None
         self._backlog = self._head = b""

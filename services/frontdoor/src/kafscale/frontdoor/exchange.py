@@ -1,4 +1,5 @@
-"""A request between its arrival and its answer, and what handlers may know of its connection.
+"""A request between its arrival and its answer, what handlers may know of its connection, and the revisions that later
+requests must carry.
 
 Law: an exchange ends once, by an answer, by silence (acks=0) or by hanging up; everything later is dropped. Every
 exchange has a deadline. When the client leaves or the deadline passes, the exchange calls `call`, which must cancel
@@ -6,18 +7,20 @@ everything that is still open at a service.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from kafscale.frontdoor.answer_memory import UnsentAnswers
 from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request, Slot
+from kafscale.frontdoor.memory import UnsentAnswers
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer
 
 if TYPE_CHECKING:
     from kafscale.frontdoor.fetch_turns import FetchTurn
+
+REVISION_KINDS: Final = 2
 
 
 class Call(Protocol):
@@ -169,3 +172,54 @@ class Exchange:
             client_id=header.client_id,
             traceparent=self.traceparent,
         )
+
+
+class AckedRevision:
+    """The highest etcd revisions that this front door has answered for: of commits, and of moves of a log's start.
+
+    Reads carry both. So a client that has seen its ack finds its record, and a client that has deleted records does not
+    see them again, whichever fetch instance answers. They are two numbers because commits never end while moves are
+    rare: only for the second may a read that could be served be made to wait for etcd. Workers of one front door share
+    them: each writes its own slots of a common page and reads them all. Without `slots`: of this process alone.
+    """
+
+    __slots__ = ("_commits", "_log_starts")
+
+    def __init__(self, slots: memoryview | None = None, slot: int = 0) -> None:
+        workers = 0 if slots is None else len(slots) // REVISION_KINDS
+        self._commits = _Highest(slots and slots[:workers], slot)
+        self._log_starts = _Highest(slots and slots[workers:], slot)
+
+    @property
+    def value(self) -> int:
+        return self._commits.value
+
+    @property
+    def log_starts(self) -> int:
+        """Clients have seen log starts as of this revision."""
+        return self._log_starts.value
+
+    def saw(self, revision: int) -> None:
+        self._commits.saw(revision)
+
+    def saw_log_starts(self, revision: int) -> None:
+        self._log_starts.saw(revision)
+
+
+class _Highest:
+    __slots__ = ("_own", "_slot", "_slots")
+
+    def __init__(self, slots: memoryview | None, slot: int) -> None:
+        self._own = 0
+        self._slot = slot
+        self._slots = slots
+
+    @property
+    def value(self) -> int:
+        return self._own if self._slots is None else max(self._slots)
+
+    def saw(self, revision: int) -> None:
+        if revision > self._own:
+            self._own = revision
+            if self._slots is not None:
+                self._slots[self._slot] = revision

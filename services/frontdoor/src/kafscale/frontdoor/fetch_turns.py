@@ -1,17 +1,17 @@
 """One Fetch of a connection at a time: the next is sent on when the answer of the one before has been taken.
 
-Kafka does so with every request, by not reading the socket; so it is here with requests whose answers may be large
-(connection.py), and the others go on.
-Law: of one connection there is at most one Fetch answer in memory, whatever it has asked for and however little
-of it it reads. How much may be asked for is the memory's to say (answer_memory.py).
+Kafka does so with every request, by not reading the socket. The front door does so with requests whose answers may be
+large (connection.py); the others go on.
+Law: of one connection there is at most one Fetch answer in memory, whatever the client requests and however little
+it reads. The memory decides how large an answer may be requested (memory.py).
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from kafscale.frontdoor.answer_memory import SMALL_ANSWER_BYTES, AnswerMemory
 from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, AnswerMemory
 
 Start = Callable[[Exchange, int], None]
 """What sends a Fetch on, and how large its answer may be."""

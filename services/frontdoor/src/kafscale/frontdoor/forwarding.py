@@ -14,9 +14,8 @@ from typing import Final, assert_never
 
 from kafscale.frontdoor.api import Forward, Refuse
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.exchange import AckedRevision, Exchange
 from kafscale.frontdoor.refusals import refuse_exchange
-from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.client import PendingReply

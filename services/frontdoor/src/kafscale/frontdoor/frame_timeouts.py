@@ -21,10 +21,10 @@ class FrameTimeouts:
 class FrameTimer:
     """Of one connection: the frame that is under way, if there is one."""
 
-    __slots__ = ("_began_ms", "_first_ms", "_quiet_from_ms", "_unread_from_ms")
+    __slots__ = ("_began_ms", "_quiet_from_ms", "_unread_from_ms", "first_ms")
 
     def __init__(self) -> None:
-        self._first_ms: int | None = None
+        self.first_ms: int | None = None  # of the frame's first byte; None: no frame is under way
         self._began_ms = 0  # the first byte, later by the time in which nothing was read
         self._quiet_from_ms = 0
         self._unread_from_ms: int | None = None
@@ -32,10 +32,10 @@ class FrameTimer:
     def arrived(self, now_ms: int, *, new_frame: bool, under_way: bool) -> None:
         """Bytes arrived. `new_frame`: they completed a request, so a frame that is under way began with them."""
         if not under_way:
-            self._first_ms = None
+            self.first_ms = None
             return
-        if self._first_ms is None or new_frame:
-            self._first_ms = self._began_ms = now_ms
+        if self.first_ms is None or new_frame:
+            self.first_ms = self._began_ms = now_ms
         self._quiet_from_ms = now_ms
 
     def reading(self, yes: bool, now_ms: int) -> None:
@@ -43,16 +43,16 @@ class FrameTimer:
         if not yes:
             self._unread_from_ms = now_ms
         elif self._unread_from_ms is not None:
-            unread_ms = now_ms - max(self._unread_from_ms, self._first_ms or 0)
+            unread_ms = now_ms - max(self._unread_from_ms, self.first_ms or 0)
             self._unread_from_ms = None
             self._began_ms += unread_ms
             self._quiet_from_ms = min(now_ms, self._quiet_from_ms + unread_ms)
 
     def wrong(self, limits: FrameTimeouts, now_ms: int, *, arrived_bytes: int, pressed: bool) -> str | None:
         """Why the connection must close; None while the frame is in time."""
-        if self._first_ms is None:
+        if self.first_ms is None:
             return None
-        if now_ms - self._first_ms > limits.frame_ms_max:
+        if now_ms - self.first_ms > limits.frame_ms_max:
             return "a request that is not whole in time"
         read_until_ms = now_ms if self._unread_from_ms is None else self._unread_from_ms
         quiet_ms = read_until_ms - self._quiet_from_ms

@@ -2,8 +2,8 @@
 
 Laws: every request gets a deadline when it arrives, and a sweep ends those that passed it. Answers of one
 turn of the event loop leave in one write per connection. Requests and answers have half of the memory each; memory.py
-and answer_memory.py decide which connections are read, and which are closed when it is full. Each kind of client error
-is logged at most once per interval.
+decides which connections are read, and which are closed when it is full. Each kind of client error is logged at most
+once per interval.
 """
 
 import asyncio
@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import structlog
-from kafscale.frontdoor.answer_memory import UnsentAnswers
 from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
 from kafscale.frontdoor.connection_limits import ConnectionLimits
 from kafscale.frontdoor.exchange import Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.frame_timeouts import FrameTimeouts
-from kafscale.frontdoor.memory import Holder, RequestMemory, Tide
+from kafscale.frontdoor.memory import Holder, RequestMemory, Tide, UnsentAnswers
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.request_log import end_span, log_request, start_span
@@ -261,7 +260,8 @@ class Gateway:
             self._sync()
 
     def next_fetch(self, caller: Caller) -> None:
-        self._turns.taken(caller)
+        if caller.fetch_turn is not None:  # most producers never fetch
+            self._turns.taken(caller)
 
     def let_go(self, holder: Holder, unsent: UnsentAnswers) -> None:
         """The connection has ended, and everything that it held with it."""

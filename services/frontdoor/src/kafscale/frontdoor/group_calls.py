@@ -23,8 +23,7 @@ from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
 from kafscale.frontdoor.refusals import failed, refuse_exchange
 from kafscale.frontdoor.routing import Routing
-from kafscale.runtime.clock import Clock
-from kafscale.runtime.loop_watchdog import LoopWatch
+from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError

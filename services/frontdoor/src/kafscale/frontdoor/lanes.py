@@ -3,7 +3,7 @@
 A part is the share of one Produce request that goes to one partition. Laws: parts of a lane are appended
 in the order of their requests. A part is sent again only after a reply that says it was certainly not
 appended, and then only when nothing of its lane is outstanding, with a higher lane epoch, and with
-everything of the lane behind it. While parts are outstanding the lane stays with the instance they went
+all later parts of the lane behind it. While parts are outstanding the lane stays with the instance they went
 to; parts for another one are held. A part is held no longer than `hold_ms_max` after its request arrived.
 
 Why epochs: an instance that refused a part refuses every later part of that lane with the same or a lower
@@ -68,10 +68,10 @@ class Resend(Generic[P, T]):
 
 
 class Lanes(Generic[P, T]):
-    """All lanes of one connection that have something outstanding or held."""
+    """All lanes of one connection that have outstanding or held parts."""
 
     def __init__(self, limits: LaneLimits, on_hold: Callable[[LaneKey, bool], None] | None = None) -> None:
-        """`on_hold` hears which lane begins to hold something, and which ends."""
+        """`on_hold` is called when a lane begins to hold parts, and when it no longer holds any."""
         self._limits = limits
         self._on_hold = on_hold
         self._epoch = LaneEpoch(0)
@@ -85,19 +85,19 @@ class Lanes(Generic[P, T]):
 
     @property
     def holding(self) -> tuple[LaneKey, ...]:
-        """The lanes that hold something."""
+        """The lanes that hold parts."""
         return tuple(self._holding)
 
     @property
     def full(self) -> bool:
-        """No more may be held: what cannot be sent at once must be refused."""
+        """No more parts may be held: a part that cannot be sent at once must be refused."""
         return self._held >= self._limits.held_max
 
     def __len__(self) -> int:
         return len(self._lanes)
 
     def submit(self, part: P, target: T | None, now_ms: int) -> LaneEpoch | None:
-        """The epoch with which to send the part to `target` now; None: it is held."""
+        """The epoch with which the part must be sent to `target` now. None: the lane holds the part."""
         lane = self._lanes.get(part.key)
         if lane is None:
             lane = self._lanes[part.key] = Lane(self._epoch)
@@ -109,14 +109,14 @@ class Lanes(Generic[P, T]):
         return lane.epoch
 
     def settled(self, part: P) -> None:
-        """The part has its final answer, or nobody can know it: it never goes out again."""
+        """The part has its final answer, or its outcome is unknown: it is never sent again."""
         lane = self._lanes[part.key]
         self._returned(lane)
         if not lane.outstanding and not lane.held:
             del self._lanes[part.key]
 
     def refused(self, part: P, now_ms: int) -> None:
-        """Certainly not appended: the lane is held until all that is outstanding has come back."""
+        """The part was certainly not appended. The lane is held until all outstanding parts are answered."""
         lane = self._lanes[part.key]
         self._returned(lane)
         self._epoch = max(self._epoch, LaneEpoch(lane.epoch + 1))
@@ -124,7 +124,7 @@ class Lanes(Generic[P, T]):
         self._hold(lane, part, lane.retry_ms)
 
     def changed(self, now_ms: int, key: LaneKey | None = None) -> None:
-        """The owner of one lane, or of any, changed: what is held may be tried at once."""
+        """The owner of one lane, or (None) of any lane, changed: held parts may be sent at once."""
         lanes = self._holding.values() if key is None else (self._holding.get(key),)
         for lane in lanes:
             if lane is not None:
@@ -133,8 +133,8 @@ class Lanes(Generic[P, T]):
     def due(
         self, resolve: Callable[[LaneKey], T | None], now_ms: int, key: LaneKey | None = None
     ) -> list[Resend[P, T]]:
-        """What is to be sent again now, of one lane or of any. One without an owner is asked for again after the
-        retry time."""
+        """The parts to send again now, of one lane or (None) of all. A lane without an owner is tried again after
+        the retry time."""
         resends: list[Resend[P, T]] = []
         wanted = tuple(self._holding) if key is None else (key,)
         for key in wanted:
@@ -152,7 +152,7 @@ class Lanes(Generic[P, T]):
         return resends
 
     def expired(self, now_ms: int) -> list[P]:
-        """Lanes whose first part was held too long give up all that they hold: none may pass the first."""
+        """A lane whose first part was held too long gives up all its held parts, because none may pass the first."""
         gone: list[P] = []
         latest = now_ms - self._limits.hold_ms_max
         for lane in list(self._holding.values()):
@@ -161,7 +161,7 @@ class Lanes(Generic[P, T]):
         return gone
 
     def withdraw(self, part: P) -> None:
-        """Nobody waits for a held part any more."""
+        """The client no longer waits for a held part."""
         self._drop(self._holding[part.key], [part])
 
     def held_in(self, key: LaneKey) -> tuple[P, ...]:
@@ -173,7 +173,7 @@ class Lanes(Generic[P, T]):
         return lane is not None and part in lane.held
 
     def next_ms(self) -> int | None:
-        """When `due` or `expired` will have something to say, at the latest."""
+        """The time of the next call of `due` and `expired`; None while nothing is held."""
         if not self._holding:
             return None
         return min(self._lane_next_ms(lane) for lane in self._holding.values())

@@ -1,11 +1,19 @@
-"""How connections share the memory that their requests take. Pure: it decides which are read and which are closed.
+"""The memory of a front door: how connections share it for requests, and for answers until their clients have taken
+them. Pure: it decides which connections are read and which are closed.
 
-Laws: only bytes that have arrived count, never the announced size. A connection that holds little (`SMALL_BYTES`) and
-one that holds much draw on separate parts, so that large requests never keep small ones from being read. When
-the part for large ones is full, only the oldest frame under way is read on, past the bound if it must be: so
-somebody always gets done. One address has at most its share of that part. Whole requests in flight end by their
-own deadlines, and until then back-pressure is enough; frames that stay unfinished are ended, the longest
-untouched first, before they fill their part.
+Requests. Only bytes that have arrived count, never the announced size. A connection that holds little (`SMALL_BYTES`)
+and one that holds much draw on separate parts, so that large requests never keep small ones from being read. When the
+part for large ones is full, only the oldest frame under way is read on, past the bound if necessary, so that some
+request always completes. One address has at most its share of that part. Whole requests in flight end by their own
+deadlines, and until then back-pressure is enough. Unfinished frames are ended before they fill their part, first those
+that have received nothing for longest.
+
+Answers. Every answer counts, from its arrival here until the socket has taken it. The front door reserves room for a
+large Fetch answer before it sends the request; without room it requests a small size, so that no client waits for
+clients that do not read. For other answers that arrive in several parts of a stream (1 MiB each), it reserves room for
+each part before it keeps it (`take`); without room it drops the answer, and the client retries. When answers fill the
+memory, the connections that have taken nothing for longest are closed. A connection that takes nothing for `STUCK_MS`
+while bytes wait in its socket is closed in any case.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,12 +23,24 @@ SMALL_BYTES: Final = 64 << 10
 SMALL_SHARE: Final = 0.25
 RESUME_SHARE: Final = 0.75
 UNFINISHED_SHARE: Final = 0.5
-"""Of the part for small ones, what unfinished frames may take."""
+"""The share of the part for small ones that unfinished frames may take."""
 LARGE_OVERRUN: Final = 4 / 3
-"""Of the part for large ones, what unfinished frames may take: each may pass the bound by one read."""
+"""The share of the part for large ones that unfinished frames may take: each may pass the bound by one read."""
 
 TIDE_MS: Final = 30_000
 TIDE_BYTES: Final = 64 << 20
+
+STUCK_MS: Final = 60_000
+SMALL_ANSWER_BYTES: Final = 1 << 20
+RESERVED_SHARE: Final = 0.75
+LARGEST_SHARE: Final = 0.25
+FRESH_MS: Final = 1_000
+OVERRUN: Final = 1.25
+"""Above this share, a connection is closed even if it has just taken something."""
+
+
+def nobody() -> None:
+    """In place of a callback, when the connection has ended."""
 
 
 class Holder:
@@ -31,7 +51,8 @@ class Holder:
     def __init__(
         self, address: str, *, wake: Callable[[], None], end: Callable[[], None], touched_ms: int
     ) -> None:
-        """`wake`: it may be read again, perhaps. `end`: its memory is needed, the connection must close."""
+        """`wake` is called when the connection may be read again; it checks again. `end` is called when its memory is
+        needed: the connection must close."""
         self.address = address
         self.wake = wake
         self.end = end
@@ -83,7 +104,7 @@ class RequestMemory:
         return self._small.used_bytes + self._large.used_bytes
 
     def hold(self, holder: Holder, held_bytes: int, *, under_way: bool) -> None:
-        """What the connection holds now; `under_way`: the last frame of it is not whole."""
+        """The connection holds `held_bytes` now. `under_way`: its last frame is not whole."""
         oldest = self._oldest
         woken = self._count(holder, held_bytes, under_way=under_way)
         if under_way and held_bytes:
@@ -100,7 +121,7 @@ class RequestMemory:
             one.wake()
 
     def next_frame(self, holder: Holder) -> None:
-        """Its last frame is whole and the next one has begun, which goes to the end of the queue."""
+        """Its last frame is whole and the next frame has begun; that one goes to the end of the queue."""
         if holder not in self._queue:
             return
         was_oldest = holder is self._oldest
@@ -116,7 +137,7 @@ class RequestMemory:
         self.hold(holder, 0, under_way=False)
 
     def admits(self, holder: Holder) -> bool:
-        """Whether the connection may be read; else it is woken when that may have changed."""
+        """Whether the connection may be read. If not, `wake` is called when that may have changed."""
         if holder is self._oldest:
             return True
         for part in self._parts(holder):
@@ -141,7 +162,7 @@ class RequestMemory:
         return self._stalest(excess + large.bytes_max // 8, large=True) if excess > 0 else []
 
     def _stalest(self, wanted_bytes: float, *, large: bool) -> list[Holder]:
-        """More than is needed, so that not every further byte has to look again."""
+        """Frees more than is needed, so that the next bytes do not start another search."""
         candidates = [one for one in self._unfinished if one.is_large is large and one is not self._oldest]
         chosen: list[Holder] = []
         for one in sorted(candidates, key=lambda one: one.touched_ms):
@@ -184,8 +205,117 @@ class RequestMemory:
         return woken
 
 
+class UnsentAnswers:
+    """One connection's answers. `moved_ms`: when its client last took something, or nothing waited."""
+
+    __slots__ = (
+        "buffered_bytes",
+        "end",
+        "given_bytes",
+        "moved_ms",
+        "next_slot",
+        "reserved_bytes",
+        "taken_bytes",
+        "unsent_bytes",
+    )
+
+    def __init__(self, *, end: Callable[[], None] = nobody, now_ms: int = 0) -> None:
+        """`end`: its memory is needed, the connection must close."""
+        self.end = end
+        self.moved_ms = now_ms
+        self.next_slot = 0  # the first request whose answer the socket has not been given
+        self.reserved_bytes = 0
+        self.unsent_bytes = 0  # here, behind other answers or because the socket is full
+        self.buffered_bytes = 0  # in the socket's own buffer
+        self.given_bytes = 0  # to the socket, ever
+        self.taken_bytes = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.unsent_bytes + self.buffered_bytes
+
+    def has_passed(self, slot: int) -> bool:
+        """The answer of that request has left, apart from a little in the socket's buffer. Later answers may still wait
+        for requests between, and one of those may wait for this one."""
+        return self.next_slot > slot and self.buffered_bytes <= SMALL_ANSWER_BYTES
+
+    def is_stuck(self, now_ms: int) -> bool:
+        return self.buffered_bytes > 0 and now_ms - self.moved_ms > STUCK_MS
+
+
+class AnswerMemory:
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        self.largest_bytes = max(SMALL_ANSWER_BYTES, int(bytes_max * LARGEST_SHARE))
+        self._waiting: dict[UnsentAnswers, None] = {}
+
+    def update(self, unsent: UnsentAnswers, *, unsent_bytes: int, buffered_bytes: int, now_ms: int) -> None:
+        """The bytes of the connection's answers that wait now, here and in the socket."""
+        taken_bytes = unsent.given_bytes - buffered_bytes
+        if taken_bytes > unsent.taken_bytes or not buffered_bytes:
+            unsent.moved_ms = now_ms
+        unsent.taken_bytes = taken_bytes
+        self.used_bytes += unsent_bytes + buffered_bytes - unsent.waiting_bytes
+        unsent.unsent_bytes, unsent.buffered_bytes = unsent_bytes, buffered_bytes
+        if unsent.waiting_bytes:
+            self._waiting[unsent] = None
+        else:
+            self._waiting.pop(unsent, None)
+
+    def grant(self, unsent: UnsentAnswers, wanted_bytes: int, *, hungry: bool) -> int:
+        """The size of answer that the front door may request. `hungry`: a large answer is likely."""
+        wanted_bytes = min(wanted_bytes, self.largest_bytes)
+        if wanted_bytes <= SMALL_ANSWER_BYTES:
+            return wanted_bytes
+        if not hungry or self.used_bytes + wanted_bytes > RESERVED_SHARE * self.bytes_max:
+            return SMALL_ANSWER_BYTES
+        unsent.reserved_bytes += wanted_bytes
+        self.used_bytes += wanted_bytes
+        return wanted_bytes
+
+    def settle(self, unsent: UnsentAnswers) -> None:
+        """The answer has arrived and is counted, or no answer will come: ends the reservation."""
+        self.used_bytes -= unsent.reserved_bytes
+        unsent.reserved_bytes = 0
+
+    def take(self, size: int) -> bool:
+        """Reserves room for `size` more bytes of an arriving answer, until `give_back`. False: there is none."""
+        if self.used_bytes + size > self.bytes_max:
+            return False
+        self.used_bytes += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self.used_bytes -= size
+
+    def leave(self, unsent: UnsentAnswers) -> None:
+        self.settle(unsent)
+        self.update(unsent, unsent_bytes=0, buffered_bytes=0, now_ms=unsent.moved_ms)
+
+    def victims(self, now_ms: int, wanted_bytes: int = 0) -> list[UnsentAnswers]:
+        """The connections to close because answers fill the memory, or leave less than is wanted; usually none."""
+        excess_bytes = self.used_bytes + wanted_bytes - self.bytes_max
+        if excess_bytes <= 0:
+            return []
+        chosen: list[UnsentAnswers] = []
+        for one in sorted(self._waiting, key=_worst_first):
+            if excess_bytes <= 0:
+                break
+            fresh = now_ms - one.moved_ms < FRESH_MS
+            if fresh and self.used_bytes <= OVERRUN * self.bytes_max:
+                continue
+            excess_bytes -= one.waiting_bytes
+            chosen.append(one)
+        return chosen
+
+
+def _worst_first(unsent: UnsentAnswers) -> tuple[int, int]:
+    return unsent.moved_ms, -unsent.waiting_bytes
+
+
 class Tide:
-    """Tells when memory that was needed once has not been needed for a while, and may go back to the system."""
+    """Sees when memory that was needed once has not been needed for a while, and may go back to the system."""
 
     def __init__(self, now_ms: int) -> None:
         self._since_ms = now_ms

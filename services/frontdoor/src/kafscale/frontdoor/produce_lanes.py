@@ -14,10 +14,9 @@ from functools import partial
 from typing import Final, assert_never
 
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.exchange import AckedRevision, Caller, Exchange
 from kafscale.frontdoor.lanes import LaneEpoch, LaneKey, LaneLimits, Lanes, Resend
 from kafscale.frontdoor.produce_call import ProduceCall, ProducePart, Share
-from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus

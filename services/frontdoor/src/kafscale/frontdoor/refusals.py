@@ -9,9 +9,9 @@ whole of it, one in each entry, or one in each partition.
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kafscale.frontdoor.answer_memory import SMALL_ANSWER_BYTES
 from kafscale.frontdoor.api import Codec, Refuse
 from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 

@@ -15,9 +15,9 @@ from typing import Final
 import structlog
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
+from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.listeners import Bind, ListenersWrong
 from kafscale.frontdoor.owner_views import OwnersView, SlotsView
-from kafscale.frontdoor.revisions import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views

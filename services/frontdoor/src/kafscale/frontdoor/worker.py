@@ -6,6 +6,7 @@ to `metrics` is `metrics <bytes>` and the bytes. It writes `ready` when clients 
 """
 
 import asyncio
+import mmap
 import os
 import signal
 import socket
@@ -16,15 +17,15 @@ import msgspec
 import structlog
 import uvloop
 from kafscale.frontdoor.assembly import Means, connect_streams
-from kafscale.frontdoor.revisions import AckedRevision, open_page
+from kafscale.frontdoor.exchange import REVISION_KINDS, AckedRevision
 from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
-from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.dependencies import connect_etcd
 from kafscale.runtime.http import exposition
 from kafscale.runtime.logs import configure_logs
-from kafscale.runtime.loop_watchdog import LoopWatch, Watchdog
+from kafscale.runtime.loop_watchdog import Watchdog
 from kafscale.runtime.memory_tuning import calm_collector
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process_metrics import watch_loop
@@ -40,6 +41,7 @@ log = structlog.get_logger("kafscale.frontdoor.worker")
 PLAN_VARIABLE: Final = "KAFSCALE_FRONTDOOR_WORKER_PLAN"
 READY: Final = b"ready\n"
 METRICS: Final = b"metrics"
+SLOT_BYTES: Final = 8
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     page: int
     sockets: list[tuple[str, str, int]]  # listener, host, descriptor
+
+
+def make_page(workers: int) -> int:
+    """A descriptor, for the workers, of the page on which they share revisions (`AckedRevision`)."""
+    page = os.memfd_create("kafscale-acked-revisions")
+    os.ftruncate(page, workers * REVISION_KINDS * SLOT_BYTES)
+    return page
+
+
+def open_page(page: int, workers: int) -> memoryview:
+    """Aligned eight-byte slots: a reader never sees half of one."""
+    return memoryview(mmap.mmap(page, workers * REVISION_KINDS * SLOT_BYTES)).cast("q")
 
 
 class _Done(Exception):

@@ -15,10 +15,9 @@ from typing import Final
 
 import msgspec
 import structlog
-from kafscale.frontdoor.revisions import make_page
 from kafscale.frontdoor.server import BoundListener
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.worker import METRICS, PLAN_VARIABLE, READY, Plan
+from kafscale.frontdoor.worker import METRICS, PLAN_VARIABLE, READY, Plan, make_page
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.storage.backoff import Backoff

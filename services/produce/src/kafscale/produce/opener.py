@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.contents import Contents, Opening, opened
+from kafscale.produce.log.model import Rejection
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.requests import Request

@@ -103,7 +103,7 @@ class Tools:
     stepped_down: Callable[[Partition, StepDownReason], None]
 
     def now(self) -> Instant:
-        return self.pump.instant()
+        return Instant(self.clock.now_ms(), self.clock.wall_ms())
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """A task of the instance. One that is being torn down begins nothing more: its outcomes stay unknown."""

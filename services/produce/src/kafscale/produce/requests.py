@@ -13,10 +13,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, Protocol
 
 from kafscale.produce.gates import REPEATED, AppendOrder, Key, Known
-from kafscale.produce.log.batches import Rejection
 from kafscale.produce.log.contents import Contents
 from kafscale.produce.log.flight import Flight
-from kafscale.produce.log.model import CommitHead, Instant, Part, PutObject, Reply, Token
+from kafscale.produce.log.model import CommitHead, Instant, Part, PutObject, Rejection, Reply, Token
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.committer import TRANSACTION

@@ -11,9 +11,8 @@ from typing import Final
 
 import numpy as np
 from kafscale.storage.heads import Aborted
-from kafscale.wire.batches import HEADER_SIZE, LENGTH_OFFSET, MAGIC, TRANSACTIONAL
+from kafscale.wire.batches import HEADER_SIZE, LENGTH_OFFSET, MAGIC, TRANSACTIONAL, crc32c
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.crc import crc32c
 from numpy.typing import NDArray
 
 HEADER: Final = np.dtype(

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from kafscale.wire.batches import crc32c
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.crc import crc32c
 
 PREFIX: Final = "kafscale:1:"
 _HEAD: Final = struct.Struct(">4sI")

@@ -1,14 +1,19 @@
-"""One frame of the stream: values to bytes and back. Pure; knows no stream, no clock, no queue.
+"""The frames of a stream: their values, and the reader of messages that arrive. Pure; no stream, no clock, no queue.
 
-The layout is in proto/kafscale/rpc/v1/stream.proto; both ends follow it.
-A frame that does not follow it to the letter is a FrameError, and its stream is closed: bytes
-after a frame of the wrong length can only be misread.
+The layout is in proto/kafscale/rpc/v1/stream.proto; both ends follow it. A frame that does not follow it exactly, or
+that its side of the stream may not receive, is a FrameError, and its stream is closed: bytes after a frame of the wrong
+length can only be misread. `outbox.py` writes frames.
+
+`Inbox` joins bodies that arrive in chunks. A body above its bound fails its request, not the stream: the rest of it is
+dropped, and a frame at its end says so. `admits` is asked with each part of a large body whether there is memory for
+it; after a no the rest is dropped without a further frame.
 """
 
 import enum
 import struct
-from collections.abc import Sequence
-from typing import Final, Self
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final, Literal, Self
 
 import msgspec
 from kafscale.runtime.request_meta import RequestMeta as RequestMeta
@@ -150,3 +155,205 @@ def decode_strings(extra: bytes) -> tuple[str | None, ...]:
 
 def body_size(body: Sequence[Buffer]) -> int:
     return sum(map(len, body))
+
+
+OPEN_BODIES_MAX: Final = 16
+# A view keeps its whole message alive, so a small body from a large message is copied.
+SMALL_BODY_BYTES: Final = 4 << 10
+LARGE_MESSAGE_BYTES: Final = 32 << 10
+_REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
+_STATUSES: Final = tuple(status for status in ReplyStatus if status is not ReplyStatus.LOST)
+
+Side = Literal["service", "frontdoor"]
+
+
+class _OpenBody:
+    __slots__ = ("dropped", "head", "parts", "size")
+
+    def __init__(self, head: "RequestMeta | tuple[int, ReplyStatus, int]") -> None:
+        self.head = head
+        self.parts: list[memoryview] = []
+        self.size = 0
+        self.dropped = False
+
+    def drop(self) -> None:
+        self.dropped = True
+        self.parts.clear()
+
+
+def always(_request_id: int, _size: int) -> bool:
+    return True
+
+
+class Inbox:
+    def __init__(
+        self,
+        side: Side,
+        *,
+        body_bytes_max: int = BODY_BYTES_MAX,
+        open_bodies_max: int = OPEN_BODIES_MAX,
+        admits: Callable[[int, int], bool] = always,
+    ) -> None:
+        """`admits`: whether so many bytes more of a request's large body are kept."""
+        self._admits = admits
+        self._is_service = side == "service"
+        self._body_bytes_max = body_bytes_max
+        self._open_bodies_max = open_bodies_max
+        self._message_is_large = False
+        self._open: dict[int, _OpenBody] = {}
+
+    def feed(self, message: bytes) -> list[Frame]:
+        """The frames completed by this message. After a FrameError the stream is of no more use."""
+        frames: list[Frame] = []
+        view = memoryview(message)
+        end = len(message)
+        self._message_is_large = end > LARGE_MESSAGE_BYTES
+        position = 0
+        while position < end:
+            if end - position < COMMON.size:
+                raise FrameError(f"{end - position} bytes are too few for a frame")
+            version, kind, flags, status, length, request_id = COMMON.unpack_from(message, position)
+            frame_end = position + LENGTH_END + length
+            if version != FRAME_VERSION or flags & ~FLAG_MORE or frame_end > end:
+                raise FrameError(f"version {version}, flags {flags}, {length} bytes in a message of {end}")
+            if status and kind != _REPLY:
+                raise FrameError(f"status {status} in a frame of kind {kind}")
+            frame = self._frame(message, view[position:frame_end], position, kind, flags, status, request_id)
+            if frame is not None:
+                frames.append(frame)
+            position = frame_end
+        return frames
+
+    def _frame(
+        self,
+        message: bytes,
+        view: memoryview,
+        position: int,
+        kind: int,
+        flags: int,
+        status: int,
+        request_id: int,
+    ) -> Frame | None:
+        if kind == _REPLY and not self._is_service:
+            return self._reply(view, flags, status, request_id)
+        if kind == _REQUEST and self._is_service:
+            return self._request(message, view, position, flags, request_id)
+        if kind == _CHUNK:
+            return self._chunk(view, flags, request_id)
+        if kind == _CANCEL and self._is_service:
+            if flags or len(view) != COMMON.size:
+                raise FrameError("a cancel has no payload")
+            self._open.pop(request_id, None)
+            return CancelFrame(request_id)
+        raise FrameError(f"a frame of kind {kind} has no place in this direction")
+
+    def _reply(self, view: memoryview, flags: int, status: int, request_id: int) -> Frame | None:
+        if len(view) < REPLY_HEADER.size:
+            raise FrameError("a reply shorter than its header")
+        if status >= len(_STATUSES):
+            raise FrameError(f"reply status {status} is not known")
+        (revision,) = REVISION.unpack_from(view, COMMON.size)
+        payload = view[REPLY_HEADER.size :]
+        if flags or len(payload) > PAYLOAD_BYTES_MAX:
+            self._begin(request_id, (request_id, _STATUSES[status], revision), payload)
+            return None
+        return ReplyFrame(request_id, Reply(_STATUSES[status], revision, self._own(payload)))
+
+    def _request(
+        self, message: bytes, view: memoryview, position: int, flags: int, request_id: int
+    ) -> Frame | None:
+        if len(view) < REQUEST_HEADER.size:
+            raise FrameError("a request shorter than its header")
+        fields = REQUEST_FIELDS.unpack_from(view, COMMON.size)
+        revision, log_start_revision, connection_id, lane_epoch, budget_ms = fields[:5]
+        api_key, api_version, correlation_id, extra = fields[5:]
+        texts_end = REQUEST_HEADER.size + extra
+        if texts_end > len(view):
+            raise FrameError("the texts of a request pass its end")
+        start = position + REQUEST_HEADER.size
+        listener, principal, peer, client_id, traceparent = _decode_texts(message[start : start + extra])
+        meta = RequestMeta(
+            connection_id=connection_id,
+            api_key=api_key,
+            api_version=api_version,
+            correlation_id=correlation_id,
+            request_id=request_id,
+            lane_epoch=lane_epoch,
+            age_budget_ms=budget_ms,
+            revision=revision,
+            log_start_revision=log_start_revision,
+            listener=listener,
+            principal=principal,
+            peer=peer,
+            client_id=client_id,
+            traceparent=traceparent,
+        )
+        payload = view[texts_end:]
+        if flags or len(payload) > PAYLOAD_BYTES_MAX:
+            self._begin(request_id, meta, payload)
+            return None
+        return RequestFrame(meta, self._own(payload))
+
+    def _own(self, payload: memoryview) -> memoryview:
+        if self._message_is_large and len(payload) <= SMALL_BODY_BYTES:
+            return memoryview(bytes(payload))
+        return payload
+
+    def _begin(
+        self, request_id: int, head: RequestMeta | tuple[int, ReplyStatus, int], payload: memoryview
+    ) -> None:
+        if not 0 < len(payload) <= PAYLOAD_BYTES_MAX:
+            raise FrameError(f"{len(payload)} bytes of payload in one frame")
+        if request_id in self._open:
+            raise FrameError(f"request id {request_id} begins twice")
+        if len(self._open) >= self._open_bodies_max:
+            raise FrameError(f"more than {self._open_bodies_max} bodies are open")
+        body = self._open[request_id] = _OpenBody(head)
+        self._keep(request_id, body, payload)
+
+    def _keep(self, request_id: int, body: _OpenBody, payload: memoryview) -> None:
+        body.size += len(payload)
+        if body.dropped:
+            return
+        if body.size > self._body_bytes_max:
+            body.parts.clear()
+        elif self._admits(request_id, len(payload)):
+            body.parts.append(payload)
+        else:
+            body.drop()
+
+    def _chunk(self, view: memoryview, flags: int, request_id: int) -> Frame | None:
+        body = self._open.get(request_id)
+        payload = view[COMMON.size :]
+        if body is None:
+            raise FrameError(f"a chunk of {request_id}, which is not open")
+        if not 0 < len(payload) <= PAYLOAD_BYTES_MAX:
+            raise FrameError(f"{len(payload)} bytes of payload in one frame")
+        self._keep(request_id, body, payload)
+        if flags:
+            return None
+        del self._open[request_id]
+        if body.dropped:
+            return None
+        head = body.head
+        if body.size > self._body_bytes_max:
+            return self._too_large(request_id)
+        whole = memoryview(b"".join(body.parts))
+        if isinstance(head, RequestMeta):
+            return RequestFrame(head, whole)
+        return ReplyFrame(head[0], Reply(head[1], head[2], whole))
+
+    def _too_large(self, request_id: int) -> Frame:
+        if self._is_service:
+            return TooLargeFrame(request_id)
+        return ReplyFrame(request_id, Reply(ReplyStatus.TOO_LARGE, 0, memoryview(b"")))
+
+
+def _decode_texts(extra: bytes) -> tuple[str | None, ...]:
+    """Texts without a trace are those of a connection and come again with its next request."""
+    if len(extra) > CLIENT_TEXTS_MAX or int.from_bytes(extra[-2:], "big") != NULL_LENGTH:
+        return decode_strings(extra)
+    return _connection_texts(extra)
+
+
+_connection_texts = lru_cache(maxsize=CLIENTS_KNOWN)(decode_strings)

@@ -14,13 +14,13 @@ from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
     Buffer,
     FrameError,
+    Inbox,
     Reply,
     ReplyFrame,
     ReplyStatus,
     RequestMeta,
     body_size,
 )
-from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.options import ACCEPTED, CHANNEL_OPTIONS, METHODS, Stream, keepalive
 from kafscale.runtime.stream.outbox import Outbox, Waiting
 from kafscale.storage.backoff import Backoff

@@ -15,15 +15,15 @@ from typing import Final
 import grpc
 import grpc.aio
 import structlog
-from kafscale.runtime.clock import Clock, SystemClock
+from kafscale.runtime.clock import Clock, LoopWatch, SystemClock
 from kafscale.runtime.logs import CURRENT_REQUEST
-from kafscale.runtime.loop_watchdog import LoopWatch
 from kafscale.runtime.stream.apis import ApiMetrics, ApiStats
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
     Buffer,
     CancelFrame,
     FrameError,
+    Inbox,
     ReplyStatus,
     RequestFrame,
     RequestMeta,
@@ -31,7 +31,6 @@ from kafscale.runtime.stream.frame import (
     body_size,
 )
 from kafscale.runtime.stream.inbound import CountError, Handler, InboundRequest
-from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.options import ACCEPTED, SERVICE, Stream
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
 from kafscale.runtime.stream.stats import StreamStats

@@ -44,8 +44,7 @@ from kafscale.storage.objects.s3_deleting import (
 )
 from kafscale.storage.objects.s3_errors import FAILURES, from_answer, from_code, from_exception
 from kafscale.storage.objects.s3_listing import NotAListing, Page, Query, list_query, parse_page
-from kafscale.storage.objects.s3_requests import Answer, ObjectRequests
-from kafscale.storage.objects.s3_session import open_session
+from kafscale.storage.objects.s3_requests import Answer, ObjectRequests, open_session
 from kafscale.storage.objects.singly import delete_singly
 
 T = TypeVar("T")

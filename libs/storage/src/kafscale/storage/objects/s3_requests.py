@@ -1,30 +1,205 @@
-"""Signed requests to one bucket over aiohttp. One call is one answer."""
+"""Signed requests to one bucket over aiohttp: the endpoint and the credentials, the signature, the connections.
+
+One call is one answer. Endpoint and credentials are those of the settings; what the settings omit is found as AWS's own
+tools find it. aiobotocore is imported only for that: it is half of the start time of a service, and 40 MB of memory.
+The signature is AWS's version 4, in headers; the time is an argument. botocore signs too, but building one of its
+requests costs ten times the CPU of sending it.
+"""
 
 import asyncio
 import hashlib
+import hmac
+import os
 import re
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 from kafscale.storage.objects.config import S3Config
+from kafscale.storage.objects.errors import StoreError, StoreRefused, StoreUnavailable
 from kafscale.storage.objects.port import Buffer
-from kafscale.storage.objects.s3_session import Session
-from kafscale.storage.objects.s3_signing import UNSIGNED, Signer, encoded_key, encoded_query
+from kafscale.storage.objects.s3_errors import from_answer
 from yarl import URL
 
+UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 KEEPALIVE_S: Final = 12.0
 _JOIN_BELOW: Final = 1 << 16  # a system call costs more than copying this much
 _HASH_HERE_MAX: Final = 1 << 16  # longer bodies are hashed in a thread
 _ADDED_BY_AIOHTTP: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]*)</Message>")
+_ALGORITHM: Final = "AWS4-HMAC-SHA256"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request is signed with."""
+
+    access_key_id: str
+    secret_access_key: str
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.access_key_id})"
+
+
+class Signer:
+    """Signs for one region, and keeps the key of the day."""
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._key_of: tuple[str, str] = ("", "")
+        self._key = b""
+
+    def sign(
+        self,
+        method: str,
+        *,
+        host: str,
+        path: str,
+        query: str = "",
+        headers: Mapping[str, str],
+        payload_hash: str,
+        credentials: Credentials,
+        now: datetime,
+    ) -> dict[str, str]:
+        """The headers to send: those given, in lower case, and the signature's. `path` and `query` are encoded."""
+        time = now.strftime("%Y%m%dT%H%M%SZ")
+        signed = {**headers, "host": host, "x-amz-content-sha256": payload_hash, "x-amz-date": time}
+        if credentials.token is not None:
+            signed["x-amz-security-token"] = credentials.token
+        names = sorted(signed)
+        listed = ";".join(names)
+        lines = "".join(f"{name}:{' '.join(signed[name].split())}\n" for name in names)
+        request = f"{method}\n{path}\n{query}\n{lines}\n{listed}\n{payload_hash}"
+        scope = f"{time[:8]}/{self._region}/s3/aws4_request"
+        text = f"{_ALGORITHM}\n{time}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+        key = self._signing_key(credentials.secret_access_key, time[:8])
+        signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+        credential = f"{credentials.access_key_id}/{scope}"
+        signed["authorization"] = (
+            f"{_ALGORITHM} Credential={credential}, SignedHeaders={listed}, Signature={signature}"
+        )
+        return signed
+
+    def _signing_key(self, secret: str, day: str) -> bytes:
+        if self._key_of != (secret, day):
+            key = f"AWS4{secret}".encode()
+            for part in (day, self._region, "s3", "aws4_request"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            self._key_of, self._key = (secret, day), key
+        return self._key
+
+
+def encoded_query(query: Sequence[tuple[str, str]]) -> str:
+    """A query as the signature expects it: by name, and every character but the unreserved ones encoded."""
+    return "&".join(
+        f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in sorted(query)
+    )
+
+
+def encoded_key(key: str) -> str:
+    """A key as it stands in a URL's path, encoded the one way that the signature expects."""
+    return quote(key, safe="/-_.~")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """`credentials` is asked for each request, as they may be renewed. `ca_bundle`: a file, where not the system's."""
+
+    endpoint: str
+    credentials: Callable[[], Awaitable[Credentials]]
+    ca_bundle: str | None
+
+
+async def open_session(config: S3Config) -> Session:
+    """Raises StoreError if a value is found nowhere, or if its source does not answer."""
+    fixed = _fixed(config)
+    if config.endpoint is not None and fixed is not None:
+        return Session(config.endpoint, fixed, os.environ.get("AWS_CA_BUNDLE"))
+    return await _discovered(config, fixed)
+
+
+def _fixed(config: S3Config) -> Callable[[], Awaitable[Credentials]] | None:
+    if config.access_key_id is None or config.secret_access_key is None:
+        return None
+    found = Credentials(config.access_key_id, config.secret_access_key)
+
+    async def from_config() -> Credentials:
+        return found
+
+    return from_config
+
+
+async def _discovered(config: S3Config, fixed: Callable[[], Awaitable[Credentials]] | None) -> Session:
+    from aiobotocore.session import get_session  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+    session = get_session()
+    try:
+        endpoint = config.endpoint or await _endpoint(config, session)
+        credentials = fixed or _renewed(await session.get_credentials(), config)
+        return Session(endpoint, credentials, session.get_config_variable("ca_bundle"))
+    except (BotoCoreError, ClientError) as error:
+        raise _store_error(error, config) from error
+
+
+async def _endpoint(config: S3Config, session: Any) -> str:
+    """AWS's for the region."""
+    async with session.create_client(
+        "s3",
+        region_name=config.region,
+        aws_access_key_id=config.access_key_id,
+        aws_secret_access_key=config.secret_access_key,
+    ) as client:
+        found: str = client.meta.endpoint_url
+        return found
+
+
+def _renewed(found: Any, config: S3Config) -> Callable[[], Awaitable[Credentials]]:
+    """What AWS's usual places hold, renewed as it runs out."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if found is None:
+        raise StoreRefused(
+            "", "no S3 credentials: neither in the settings nor where AWS's tools look for them"
+        )
+
+    async def from_session() -> Credentials:
+        try:
+            frozen = await found.get_frozen_credentials()
+        except (BotoCoreError, ClientError) as error:
+            raise _store_error(error, config) from error
+        return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
+
+    return from_session
+
+
+def _store_error(error: Exception, config: S3Config) -> StoreError:
+    """A failure of botocore as an error of the port."""
+    from botocore.exceptions import (
+        ClientError,
+        NoCredentialsError,
+        ParamValidationError,
+        PartialCredentialsError,
+    )
+
+    if isinstance(error, ClientError):
+        answer = error.response.get("Error", {})
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return from_answer(
+            status, str(answer.get("Code", "")), str(answer.get("Message", "")), key="", config=config
+        )
+    if isinstance(error, NoCredentialsError | PartialCredentialsError | ParamValidationError):
+        return StoreRefused("", str(error))
+    return StoreUnavailable("", f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,16 @@
 """The segment format: one `.kfs` of batches and one `.index` per flush of a partition. Pure."""
 
-from kafscale.storage.segment.build import BatchInfo, Segment, build_segment, index_entries
-from kafscale.storage.segment.index import IndexEntry, SegmentIndex, encode_index, find_position, parse_index
+from kafscale.storage.segment.build import (
+    BatchInfo,
+    IndexEntry,
+    Segment,
+    SegmentIndex,
+    build_segment,
+    encode_index,
+    find_position,
+    index_entries,
+    parse_index,
+)
 from kafscale.storage.segment.layout import (
     BATCH_HEADER_SIZE,
     FOOTER_SIZE,

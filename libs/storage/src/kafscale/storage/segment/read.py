@@ -20,7 +20,7 @@ from kafscale.storage.segment.layout import (
     parse_footer,
     parse_header,
 )
-from kafscale.wire.crc import crc32c
+from kafscale.wire.batches import crc32c
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def _acks_start(version: int, body: memoryview) -> int:
     if version < TRANSACTIONAL_ID_FROM:
         return 0
     if version >= produce.FLEXIBLE_FROM:
-        length, start = uvarint(body, 0)
+        length, start = (body[0], 1) if body[0] < 128 else uvarint(body, 0)
         return start + max(0, length - 1)
     return 2 + max(0, int.from_bytes(body[:2], "big", signed=True))
 

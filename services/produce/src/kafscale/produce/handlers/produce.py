@@ -311,11 +311,11 @@ class ProduceHandler:
                 error = ErrorCode.UNKNOWN_TOPIC_ID
             open_request.settle(slot, Reply(token=0, error=error))
             return
-        open_request.lanes[slot] = (topic.topic_id, part.index)
-        lane = (request.meta.connection_id, topic.topic_id, part.index)
+        key = open_request.lanes[slot] = (topic.topic_id, part.index)
         partition: Partition | ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if not self._lane_order.refuses(lane, request.meta.lane_epoch):
-            partition = self._ownership.find_or_claim(topic, part.index)
+        if not self._lane_order.refuses((request.meta.connection_id, *key), request.meta.lane_epoch):
+            owned = self._ownership.partitions.get(key)
+            partition = owned or self._ownership.find_or_claim(topic, part.index)
         records = _view(part)
         if isinstance(partition, ErrorCode):
             self._behind(topic, part, partition)

@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kafscale.produce.log.batches import Batches, Rejection
-from kafscale.produce.log.model import Limits, RecordFault
+from kafscale.produce.log.model import Batches, Limits, RecordFault, Rejection
 from kafscale.wire.batches import CODEC_MASK, pack_batch
 from kafscale.wire.compression import Compression, compress, decompress
 from kafscale.wire.errors import ErrorCode, WireError

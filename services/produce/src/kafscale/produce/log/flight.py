@@ -41,6 +41,7 @@ _INDEX_STAMP_AT = 14
 _STAMP = struct.Struct(">H")
 _PARTS = tuple(Part)
 _BACKOFF_DOUBLINGS_MAX = 10
+_ABSENT = IfAbsent()
 
 
 class OpenBuffer:
@@ -116,7 +117,7 @@ class Upload:
         self.body = body
         self.size = size
         self.stage = Stage.IDLE
-        self.condition: IfAbsent | IfMatch = IfAbsent()
+        self.condition: IfAbsent | IfMatch = _ABSENT
         self.etag = ""
         self.tries = 0
         self.retry_at_ms = NEVER
@@ -295,7 +296,7 @@ class Uploads:
             assert seen is not None
             self._settle(flight, upload, seen.etag)
         else:
-            upload.condition = IfAbsent() if seen is None else IfMatch(seen.etag)
+            upload.condition = _ABSENT if seen is None else IfMatch(seen.etag)
             self._put(flight, part)
         return None
 

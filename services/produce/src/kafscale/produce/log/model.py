@@ -22,8 +22,11 @@ from kafscale.storage.manifests import Manifest
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.wire.compression import Compression
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.records import BatchHeader
 
 Buffer = bytes | bytearray | memoryview
+Batches = list[tuple[BatchHeader, memoryview]]
+"""Of one record set, each with its bytes."""
 Token = int
 """Names one waiting request of the shell; the writer only echoes it."""
 
@@ -289,6 +292,14 @@ class RecordFault(NamedTuple):
 
     record: int  # its place in the record set, from 0
     message: str
+
+
+class Rejection(NamedTuple):
+    """Why a record set is not appended; nothing of it is."""
+
+    error: ErrorCode
+    message: str | None = None
+    faults: tuple[RecordFault, ...] = ()
 
 
 class Reply(NamedTuple):

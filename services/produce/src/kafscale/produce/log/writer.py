@@ -19,13 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kafscale.produce.log.batches import Rejection
-from kafscale.produce.log.checkpoints import Checkpoints
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight, Uploads
 from kafscale.produce.log.flush import NEVER, FlushPolicy
 from kafscale.produce.log.intake import Intake
-from kafscale.produce.log.ledger import Answers, CheckpointPlan, Ledger, Outcome, Sent
+from kafscale.produce.log.ledger import Answers, CheckpointPlan, Checkpoints, Ledger, Outcome, Sent
 from kafscale.produce.log.model import (
     NO_OFFSET,
     NO_TIMESTAMP,
@@ -41,6 +39,7 @@ from kafscale.produce.log.model import (
     PartitionId,
     Published,
     PutFailure,
+    Rejection,
     SealWanted,
     State,
     StepDownReason,

@@ -3,14 +3,13 @@
 import struct
 
 import pytest
-from kafscale.produce.log.batches import (
+from kafscale.produce.log.intake import (
     BATCHES_MAX,
-    Rejection,
     check_record_set,
     stamp_append_time,
     stored_header,
 )
-from kafscale.produce.log.model import Limits
+from kafscale.produce.log.model import Limits, Rejection
 from kafscale.produce.log.producers import IN_FLIGHT_MAX
 from kafscale.wire.batches import HEADER_SIZE, has_valid_crc, read_batch_header
 from kafscale.wire.errors import ErrorCode

@@ -7,8 +7,15 @@ from botocore import auth, awsrequest, credentials  # type: ignore[import-untype
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.storage.objects.port import Buffer
-from kafscale.storage.objects.s3_requests import ScatterBody, chunks
-from kafscale.storage.objects.s3_signing import UNSIGNED, Credentials, Signer, encoded_key, encoded_query
+from kafscale.storage.objects.s3_requests import (
+    UNSIGNED,
+    Credentials,
+    ScatterBody,
+    Signer,
+    chunks,
+    encoded_key,
+    encoded_query,
+)
 
 HEADERS = {
     "if-none-match": "*",
