@@ -3,10 +3,10 @@
 Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time. A whole run takes
 about twenty minutes; `python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it.
 
-Each system has a fresh directory, and all of them are removed when the last one is measured. A system's data is
-thousands of files, and an ext4 without a journal, when it makes a new file, passes over the inodes that were freed
-within the last minute (ext4's recently_deleted): the next system would pay for the removal of the one before.
-For the same reason a run should not begin within a minute of another's end.
+Each system has a fresh directory, and all of them are removed after the last measurement. A system's data is thousands
+of files. An ext4 without a journal skips the inodes that were freed within the last minute when it creates a file
+(ext4's recently_deleted), so the next system would pay for the removal of the previous one's data.
+For the same reason, wait a minute between two runs.
 """
 
 from __future__ import annotations

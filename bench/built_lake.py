@@ -1,4 +1,4 @@
-"""A lake of millions of segments without producers: manifests as owners' merges leave them, and a store that lists
+"""A lake of millions of segments without producers: manifests like those of owners' merges, and a store that lists
 the segments' objects although they do not exist."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafscale.testkit.logbuilder import create_topic
 
 PER_SEGMENT: Final = 100
 LEVELS: Final = (17_408, 544, 17)
-"""Segments of the manifests behind a log's oldest."""
+"""Segments per manifest after a log's oldest one."""
 WEEK_MS: Final = 7 * 24 * 3_600_000
 ORPHAN_EVERY: Final = 50
 """Segments per orphan: an object that no manifest names."""
@@ -46,7 +46,7 @@ class ListedStore:
         self._topics = {each.topic: each for each in topics}
         self.deleted = 0
         self._gone_upto = ""
-        """A topic's deletion comes in the order of its listing."""
+        """The deletion of a topic deletes in the order of its listing."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -114,7 +114,7 @@ def segments(count: int, expired: int, now_ms: int) -> list[Seg]:
 
 
 async def build(lake: Lake, built: Built, expired: int) -> None:
-    """`expired` of each log; a group has read half of each."""
+    """`expired` segments of each log; a group has read half of each log."""
     topic = await create_topic(lake.etcd, lake.keys, built.topic, partitions=built.logs)
     count = built.count
     listed = segments(count, expired, time.time_ns() // 1_000_000)
@@ -154,7 +154,7 @@ def write_down(folder: Path, topics: Sequence[Built]) -> None:
 
 
 async def opened(etcd: str, folder: Path) -> Lake:
-    """With the objects of what was written down in the folder, if anything was."""
+    """With the objects of the topics that the folder lists, if any."""
     store = open_store(StoreConfig(kind="dir", directory=folder / "objects"))
     await store.probe()
     keys = Keyspace("scale")

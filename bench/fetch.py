@@ -1,4 +1,4 @@
-"""What a fetch costs inside the service: catch-up hot and cold, small segments, an idle poll.
+"""The cost of a fetch inside the service: catch-up hot and cold, small segments, an idle poll.
 
     python bench/fetch.py            (starts an etcd; objects are in a temporary directory)
 

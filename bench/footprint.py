@@ -1,9 +1,9 @@
-"""`python -m bench.footprint`: what a service costs before anybody asks it for anything.
+"""`python -m bench.footprint`: the cost of a service before its first request.
 
-Each service with a separate etcd and store: from the process's start to /readyz 200, alone, the median of several
-starts; then all of them together and idle: memory after a minute, CPU over the next. RSS counts the pages that
-processes share once for each, PSS divides them. CPU seconds of a start are those up to /readyz 200, and hardly
-depend on other load of the machine. Goals: 2 s, 150 MB, 1 % of a core.
+First each service starts alone with a separate etcd and store: the median time from the process's start to /readyz
+200. Then all of them run together and idle: memory after a minute, CPU over the next minute. RSS counts shared pages
+once per process; PSS divides them. The CPU seconds of a start end at /readyz 200, and hardly depend on other load of
+the machine. Goals: 2 s, 150 MB, 1 % of a core.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_TIMEOUT_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Seconds on the wall and of CPU from the process's start until it is ready."""
+    """Wall time and CPU time from the process's start until it is ready, in seconds."""
 
     wall_s: float
     cpu_s: float
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def begun(system: Deployment, store: str) -> Mapping[str, str]:
-    """The settings of services on what has been started."""
+    """The settings of services for the started etcd and store."""
     system.start_etcd()
     if store == "s3":
         system.start_s3()
@@ -72,7 +72,7 @@ def begun(system: Deployment, store: str) -> Mapping[str, str]:
 
 
 def start(system: Deployment, role: str, env: Mapping[str, str]) -> Start:
-    """Once, alone; it has ended when this returns."""
+    """Starts the service once, alone, and stops it."""
     began = time.monotonic()
     service = Service.start(role, env, system.folder / "log" / f"{role}.log")
     try:
@@ -93,7 +93,7 @@ def until_ready(role: str, is_ready: Callable[[], bool], story: Callable[[], str
 
 
 def idle(system: Deployment, env: Mapping[str, str], idle_s: float) -> Mapping[str, Idle]:
-    """All of them at once, so that each has peers to watch."""
+    """Starts all services at once, so that each has peers to watch."""
     running = {role: Service.start(role, env, system.folder / "log" / f"{role}.log") for role in SERVICES}
     system.services.update(running)
     for service in running.values():
@@ -102,7 +102,7 @@ def idle(system: Deployment, env: Mapping[str, str], idle_s: float) -> Mapping[s
 
 
 def at_rest(pids: Mapping[str, int], idle_s: float) -> Mapping[str, Idle]:
-    """Memory after `idle_s` seconds, CPU over as many more."""
+    """Memory after `idle_s` seconds, CPU over the same time again."""
     time.sleep(idle_s)
     memory = {role: (resident(pid), shared_out(pid)) for role, pid in pids.items()}
     before = {role: cpu_seconds(pid) for role, pid in pids.items()}
@@ -114,7 +114,7 @@ def at_rest(pids: Mapping[str, int], idle_s: float) -> Mapping[str, Idle]:
 
 
 def shared_out(pid: int) -> int:
-    """Bytes that a process holds, each page divided by how many hold it."""
+    """The PSS of a process in bytes: each page is divided by the number of processes that share it."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -122,7 +122,7 @@ def shared_out(pid: int) -> int:
 
 
 def table(starts: Mapping[str, Sequence[Start]], idles: Mapping[str, Idle]) -> str:
-    """In Markdown; medians of the starts."""
+    """The table in Markdown, with the medians of the starts."""
     lines = [
         "| service | ready after, s | CPU until ready, s | RSS, MB | PSS, MB | CPU when idle |",
         "|---|---|---|---|---|---|",

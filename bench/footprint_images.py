@@ -1,7 +1,7 @@
-"""`make compose-footprint`: what bench.footprint measures, of the images: each service in its container.
+"""`make compose-footprint`: the measurements of bench.footprint for the images, with each service in its container.
 
-A container of compose.yaml is stopped and started, alone, and asked until /readyz says 200; the engine's own work
-before the process begins is left out. Memory and CPU are those of the container's one process.
+A container of compose.yaml is stopped and started, alone, until /readyz returns 200. The engine's work before the
+process starts is not included. Memory and CPU are those of the container's only process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def start(role: str, container: Container) -> Start:
 
 
 def sizes() -> str:
-    """Of the images, in MB as `docker image ls` counts them."""
+    """The sizes of the images in MB, as `docker image ls` counts them."""
     shown = ("image", "ls", "--format", "{{.Repository}}: {{.Size}}")
     return "\n".join(docker(*shown, f"kafscale-{role}").strip() for role in SERVICES)
 

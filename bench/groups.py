@@ -1,4 +1,4 @@
-"""Consumer groups: how long a large one rebalances, and what a thousand small ones cost while nothing happens.
+"""Consumer groups: the rebalance time of a large group, and the cost of a thousand small groups that are idle.
 
 `python -m bench.groups` prints the seconds until all of 100 members over 200 partitions are Stable in one
 generation (initial delay 0, members that join at once; then one more member that joins a Stable group, whose
@@ -119,7 +119,7 @@ async def _until_stable(member: Classic) -> None:
 
 
 def _assignments(members: list[str]) -> dict[str, bytes]:
-    """Bytes of the size that a range of the partitions has; the coordinator never opens them."""
+    """Bytes of the size of a range assignment; the coordinator never opens them."""
     each = 4 * max(PARTITIONS // max(len(members), 1), 1)
     return dict.fromkeys(members, b"\x00" * (20 + each))
 

@@ -1,4 +1,4 @@
-"""What reading topics without a broker costs, in CPU seconds: a figure that a busy machine hardly disturbs.
+"""The CPU seconds for reading topics without a broker: a figure that hardly depends on other load of the machine.
 
     python -m bench.lake [--rounds 5] [--megabytes 256] [--only parse,scan,rows,sql,export]
 
@@ -46,14 +46,14 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "offset and timestamp": ("offset", "timestamp"),
 }
 RECORD_BYTES: Final = 123
-"""Of SMALL, with key and lengths."""
+"""The bytes of a record of SMALL, with key and lengths."""
 DIFFERENT: Final = 256
 COUNTRIES: Final = ("de", "fr", "it", "nl", "pl", "se")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Records of a segment: how large, how many in a batch, with how many headers."""
+    """Records of a segment: their size, number per batch, and number of headers."""
 
     name: str
     value_bytes: int
@@ -86,7 +86,7 @@ def batch(shape: Shape, codec: Codec, first: int, chance: random.Random) -> byte
 
 
 def batches(shape: Shape, codec: Codec) -> list[bytes]:
-    """As many as make a segment. Different ones take turns, more of them than a codec or Parquet's pages look back."""
+    """The batches of one segment. They alternate among more variants than a codec's or Parquet's window holds."""
     chance = random.Random(1)
     different = [batch(shape, codec, number * shape.batch_records, chance) for number in range(DIFFERENT)]
     count = SEGMENT_BYTES * DIFFERENT // sum(map(len, different))
@@ -129,7 +129,7 @@ def _parse_s(segment: bytes, columns: tuple[str, ...], rounds: int, rows: int) -
 
 
 class Counting:
-    """A store that counts the bytes that were read."""
+    """A store that counts the bytes read."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -145,7 +145,7 @@ class Counting:
 
 
 async def built(lake: Lake, megabytes: int, name: str = "orders", codec: Codec = Codec.NONE) -> Log:
-    """A topic that is so large, or would be with no codec: the same segment's batches again and again."""
+    """A topic of this size before compression: the batches of the same segment, repeated."""
     log = LogBuilder(lake.etcd, lake.keys, lake.store, await create_topic(lake.etcd, lake.keys, name))
     some = batches(SMALL, codec)
     segment_bytes = RECORD_BYTES * SMALL.batch_records * len(some)  # with no codec
@@ -200,7 +200,7 @@ async def through(store: Counting, etcd: EtcdClient, options: argparse.Namespace
         text = f'select * from records where "offset" >= {middle} and "offset" < {middle + 10}'
         assert (await query(lake, [log], text)).num_rows == 10
 
-    await query(lake, [], "select 1")  # imports and the first connection are not what is measured
+    await query(lake, [], "select 1")  # so that imports and the first connection are not measured
     if "scan" in options.only:
         await timed("scan, all columns", log.end, store, whole, all_columns)
     if "rows" in options.only:

@@ -1,11 +1,11 @@
-"""What reading topics through Spark costs: CPU seconds of the JVM and of Python's processes together, on one core.
+"""The CPU seconds for reading topics with Spark, of the JVM and the Python processes together, on one core.
 
     spark/engine/.venv/bin/python -m bench.lake_spark [--rounds 5] [--megabytes 256] [--codecs none,lz4] [--rows 1000]
 
 Topics of a given size in a directory, in segments of 4 MiB of 100-byte values. Each query runs once to warm up and
-then several times; the figure is the median. Planning is what a query costs that no segment can answer; the second
-figure leaves it out. Ten rows by offset are asked of a topic of `--rows` megabytes. Bytes are those that planning and
-tasks read while they ran, as Linux counts them for their processes.
+then several times; the figure is the median. Planning is the cost of a query that no segment matches; the second
+figure excludes it. The query for ten rows by offset reads a topic of `--rows` megabytes. Bytes are those that planning
+and tasks read, as Linux counts them for their processes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NARROW: Final = "offset long, timestamp timestamp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where topics are, and how Spark finds them."""
+    """The topics, and the options by which Spark finds them."""
 
     spark: SparkSession
     folder: Path
@@ -71,7 +71,7 @@ class Place:
         return (reader.schema(columns) if columns else reader).load()
 
     def cpu_s(self) -> float:
-        """Of this process, the JVM and all that it started, also of what has ended; not of etcd."""
+        """CPU seconds of this process, the JVM and all its descendants, including ended ones; not of etcd."""
         found, ticks, due = processes(), 0, [os.getpid()]
         while due:
             one = due.pop()
@@ -80,7 +80,7 @@ class Place:
         return ticks / TICKS_PER_S
 
     def read_bytes(self) -> int:
-        """What a counted query has read; asked once."""
+        """The bytes that a counted query has read; call it once."""
         files = list(self.folder.glob("*.read"))
         total = sum(int(file.read_text()) for file in files)
         for file in files:
@@ -89,7 +89,8 @@ class Place:
 
 
 def adopt_orphans() -> None:
-    """Spark ends Python processes before what they began: that comes below this one, and its ticks are not lost."""
+    """Spark ends Python processes before their children. As subreaper, this process adopts the children, so that their
+    CPU ticks are counted."""
     assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
@@ -100,7 +101,7 @@ def processes() -> dict[int, tuple[int, int]]:
         try:
             fields = Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
+            continue  # the process has ended
         found[int(name)] = (int(fields[1]), sum(map(int, fields[11:15])))
     return found
 
@@ -149,7 +150,7 @@ def cost_s(place: Place, rounds: int, run: Callable[[], object]) -> float:
 
 
 def to_nothing(rows: DataFrame) -> None:
-    """Every row and column reaches the JVM and goes no further."""
+    """Sends every row and column to the JVM, and discards it there."""
     rows.write.format("noop").mode("overwrite").save()
 
 

@@ -20,11 +20,11 @@ from bench.tools import load, producer_performance
 from e2e.harness.raw import Wire
 
 RECORDS = 500_000
-ATTEMPT_S = 12  # of one measured run of a producer; three take half a minute on a slow system too
+ATTEMPT_S = 12  # one measured run of a producer; three take half a minute, also on a slow system
 SEGMENTS = 3000
 REQUESTS = 60
 ATTEMPTS = 3
-WIDE = 12  # partitions of one request, which no client library sends on purpose
+WIDE = 12  # partitions of one request; no client library sends this on purpose
 PRODUCE_VERSION = 9
 NOT_YET = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 NOT_YET_S = 30.0
@@ -70,7 +70,7 @@ def create(system: System, topic: str, partitions: int) -> str:
 
 
 def _quiet(system: System) -> dict[str, Any]:
-    """A client's settings. It says nothing of the connections that it loses when the system restarts."""
+    """A client's settings. The client does not log connections that it loses when the system restarts."""
     return {"bootstrap.servers": system.bootstrap, "log_level": 0, "error_cb": lambda _error: None}
 
 
@@ -133,7 +133,7 @@ async def _produced_to_many(bootstrap: str, topic: str, requests: int) -> list[f
 
 
 def _written(system: System, topic: str, partitions: int) -> int:
-    """How many records the topic holds; how many were produced depends on the system's speed."""
+    """The number of records in the topic, which depends on the system's speed."""
     consumer = Consumer(_quiet(system) | {"group.id": "bench"})
     try:
         found = (consumer.get_watermark_offsets(TopicPartition(topic, n), 60) for n in range(partitions))

@@ -1,9 +1,9 @@
-"""What a checkpoint's producer snapshot costs the event loop of a produce service.
+"""The time that a checkpoint's producer snapshot takes on the event loop of a produce service.
 
     python bench/producer_snapshot.py [--ids 1000 10000 100000] [--changed 500]
 
-Prints the CPU time of a whole snapshot and of its longest piece, which is how long everybody else waits: for the first
-snapshot after a claim, and for one before which some of the producers sent a batch.
+Prints the CPU time of a whole snapshot and of its longest piece, for which all other requests wait. It measures the
+first snapshot after a claim, and a snapshot after some of the producers sent a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def record(table: ProducerTable, producer_id: int, sequence: int, base: int) -> 
 
 
 def snapshot(table: ProducerTable, below: int) -> tuple[int, list[float]]:
-    """Bytes, and the seconds of each piece."""
+    """The snapshot's bytes, and the seconds of each piece."""
     pieces = []
     began_s = time.thread_time()
     work = table.begin_snapshot(below, WALL_MS)

@@ -45,7 +45,7 @@ BATCH_BYTES = 1_000_000
 
 
 class _Read(Exception):
-    """Ends the tasks of a service that has done its part."""
+    """Ends the tasks of a service that is no longer needed."""
 
 
 @asynccontextmanager

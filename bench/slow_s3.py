@@ -1,7 +1,7 @@
 """An S3 server that is far away: a TCP proxy that holds each PUT and each GET for a while.
 
-It looks at nothing but the first bytes of what a client sends. S3 clients do not pipeline, so a chunk that
-begins with a method is the begin of a request.
+It reads only the first bytes of each chunk that a client sends. S3 clients do not pipeline, so a chunk that
+begins with a method is the start of a request.
 """
 
 from __future__ import annotations

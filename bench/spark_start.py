@@ -1,8 +1,8 @@
-"""`python -m bench.spark_start`: what a job's Spark costs before it has done anything, in the image of jobs.
+"""`python -m bench.spark_start`: the start cost of Spark in the image of jobs.
 
-From an interpreter to the end of a first small query, in a container: with the JVM as it comes, with the flags for
-small work, with the archive of classes, and with both. Each as often as is asked, in turns; medians. CPU is that of
-the JVM alone, and of every process of the container.
+Measures from the start of the interpreter to the end of a first small query, in a container: with the default JVM, with
+the flags for small work, with the archive of classes, and with both. The variants alternate; the figures are medians.
+CPU is that of the JVM alone, and of every process of the container.
 """
 
 from __future__ import annotations

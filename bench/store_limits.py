@@ -1,4 +1,4 @@
-"""`python -m bench.store_limits`: what each object store takes by itself, with nothing of KafScale before it.
+"""`python -m bench.store_limits`: the throughput of each object store alone, without KafScale's services.
 
 Conditional PUTs of new keys with the metadata of a segment, and GETs of these objects; for the directory store, also a
 bare write and fsync of the same bytes on the same disk. Figures are for comparing within a run.
@@ -56,10 +56,10 @@ HEADER = "| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|"
 
 
 async def measure(what: str, size: int, concurrency: int, seconds: float, operation: Operation) -> Figure:
-    """Run the operation `concurrency` at a time until the time or the count is used up."""
+    """Runs the operation, `concurrency` at a time, until the time or the count is used up."""
     took: list[float] = []
     numbers = iter(range(OPERATIONS_MAX))
-    await operation(OPERATIONS_MAX)  # connections, directories and threads are there
+    await operation(OPERATIONS_MAX)  # creates connections, directories and threads
     started, cpu = time.perf_counter(), time.process_time()
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""CPU per request of a bare echo service over the stream: what every Kafka request pays for its hop.
+"""CPU per request of a bare echo service over the stream: the cost of the hop for every Kafka request.
 
     python bench/streams.py [--seconds 3] [--streams 1]
 

@@ -1,4 +1,4 @@
-"""The systems that are measured: each starts, says where it listens, restarts and stops."""
+"""The measured systems: each can start, report its address, restart and stop."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class System(Protocol):
 
     def stop(self) -> None: ...
     def memory(self) -> Mapping[str, int]:
-        """Resident bytes by process, as far as the system has several."""
+        """Resident bytes by process."""
         ...
 
 
 @dataclass(slots=True)
 class KafScale:
-    """`kafscale up` on a directory, or on an S3 server, which may be far away."""
+    """`kafscale up` on a directory, or on an S3 server with or without added latency."""
 
     cluster: Cluster
     seaweed: SeaweedServer | None = None
@@ -62,7 +62,7 @@ class KafScale:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process holds."""
+    """The resident memory of a process in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024

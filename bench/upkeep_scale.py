@@ -1,4 +1,4 @@
-"""What upkeep and admin cost over very many segments: peak memory and time of each job.
+"""The cost of upkeep and admin with very many segments: peak memory and time of each job.
 
     python -m bench.upkeep_scale [--millions 5] [--expired 100000] [--jobs lag,orphans]
 
@@ -38,7 +38,7 @@ Figures = dict[str, Any]
 
 
 async def whole(lake: Lake) -> Figures:
-    """What each of these jobs did once: every segment of every log at once."""
+    """The memory that these jobs once needed: it reads every segment of every log at once."""
     return {"segments": sum(len(log.segments) for log in await read_lake(lake))}
 
 
@@ -83,7 +83,7 @@ async def survey(lake: Lake) -> Figures:
 
 
 async def publication(lake: Lake) -> Figures:
-    """Of one group of compaction, in a log's oldest and largest manifest."""
+    """Measures one group of compaction, in a log's oldest and largest manifest."""
     from kafscale.lake.compaction.publish import publish
     from kafscale.lake.compaction.segments import follow
 
@@ -99,7 +99,7 @@ async def publication(lake: Lake) -> Figures:
 
 
 async def deletion(lake: Lake) -> Figures:
-    """Of the topic with the large logs, by an admin's turns."""
+    """Measures the deletion of the topic with the large logs, by an admin's turns."""
     from kafscale.admin.deletion import Deletions
     from kafscale.admin.topic_limits import TopicLimits
     from kafscale.admin.topics import TopicStore
@@ -132,7 +132,7 @@ JOBS: Final[dict[str, Callable[[Lake], Awaitable[Figures]]]] = {
 
 
 def memory_mb(name: str) -> int:
-    """Of this program alone: what getrusage says counts the process that started it as well."""
+    """The peak memory of this program alone; getrusage would include the process that started it."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition(f"{name}:")[2].split()[0]) // 1024
 

@@ -1,9 +1,9 @@
-"""Takes the facts of Kafka's messages out of its client jars into tools/wire_schema, once per Kafka release.
+"""Extracts the facts of Kafka's messages from its client jars into tools/wire_schema, once per Kafka release.
 
-A newer jar has dropped the oldest versions, so two jars are merged: the newest says everything about the
-versions it knows, the older one about the versions below. Each layout of each jar is then compared with the
-merged one, field by field, so that the merge cannot bend a version. Versions marked unstable are left out,
-and so are the APIs that only controllers answer.
+A newer jar lacks the oldest versions, so two jars are merged: the newest defines the versions that it knows, the older
+one defines the versions below. Then each layout of each jar is compared with the merged one, field by field, so that
+the merge cannot change a version. Versions marked unstable are left out, and so are the APIs that only controllers
+answer.
 
     python tools/extract_schema.py kafka-clients-3.9.1.jar kafka-clients-4.3.0.jar
 
@@ -29,12 +29,12 @@ NOISE = frozenset({"Request", "Response", "Data", "Fetchable", "Creatable", "Del
 
 
 def words(name: str) -> list[str]:
-    """CamelCase in its words."""
+    """Splits CamelCase into words."""
     return re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]+|[a-z0-9]+", name)
 
 
 def short_struct_name(api: str, name: str) -> str:
-    """Kafka's name of a nested struct without the words that its message's name says already."""
+    """Kafka's name of a nested struct without the words of its message's name."""
     kept = [word for word in words(name) if word not in NOISE and word not in words(api)]
     return "".join(kept) or name
 
@@ -53,7 +53,7 @@ def show(versions: range) -> str:
 
 
 def union(one: range, other: range, what: str) -> range:
-    """Two spans as one; a hole between them would be a layout this notation cannot say."""
+    """Joins two spans. The notation cannot express a hole between them."""
     if not one or not other:
         return one or other
     low, high = sorted((one, other), key=lambda versions: versions.start)
@@ -124,7 +124,7 @@ def read_jar(path: Path) -> dict[tuple[int, str], Message]:
 
 
 def clip(field: Json, versions: range) -> Json:
-    """A field as far as it exists in `versions`."""
+    """A field, limited to `versions`."""
     cut = dict(field)
     for key in ("versions", "nullable", "tagged"):
         if key in field:
@@ -135,7 +135,7 @@ def clip(field: Json, versions: range) -> Json:
 
 
 def merge(new: list[Json], old: list[Json], what: str) -> list[Json]:
-    """New fields in their order, with the fields that only the old jar knows at their old places."""
+    """New fields in their order, with the fields of the old jar alone at their old positions."""
     ours = {field["name"]: field for field in new}
     merged: list[Json] = []
     waiting = list(new)
@@ -193,7 +193,7 @@ def merged(new: Message | None, old: Message | None) -> tuple[range, range, list
 
 
 def shown(field: Json) -> Json:
-    """A field as JSON, without what says nothing."""
+    """A field as JSON, without default values."""
     out = {
         key: show(value) if isinstance(value, range) else value
         for key, value in field.items()
@@ -224,7 +224,7 @@ def write_api(key: int, jars: list[dict[tuple[int, str], Message]], origin: str)
     for kind in ("request", "response"):
         versions, flexible, fields = merged(new.get((key, kind)), old.get((key, kind)))
         versions = range(max(versions.start, answered.start), min(versions.stop, answered.stop))
-        answered = versions  # only requests say that their latest version is unstable
+        answered = versions  # only requests mark their latest version as unstable
         fields = [clip(field, versions) for field in fields]
         kept = [shown(field) for field in fields if field["versions"]]
         first = flexible.start if flexible else None

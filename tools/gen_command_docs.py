@@ -12,7 +12,7 @@ from tools.generated import ROOT, write_or_check
 
 PAGE = ROOT / "docs" / "command-reference.md"
 OWN_HELP = ("serve",)
-"""Whose commands list their options themselves."""
+"""Groups whose commands list their options themselves."""
 
 INTRODUCTION = """\
 # The command's reference

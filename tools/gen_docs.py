@@ -1,4 +1,4 @@
-"""Remakes every page of docs/ that is made from code, the dashboards and the alerts for Kubernetes."""
+"""Generates every page of docs/ that is made from code, the dashboards, and the alerts for Kubernetes."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ GENERATORS: Final[Sequence[Callable[[], int]]] = (
 
 
 def main() -> int:
-    """Goes through all of them, so that --check names every file that is not current."""
+    """Runs all generators, so that --check names every file that is not current."""
     return max([generate() for generate in GENERATORS])
 
 

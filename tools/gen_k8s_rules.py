@@ -1,5 +1,5 @@
-"""Writes k8s/components/prometheus/rules.yaml, the alerts of observe/prometheus/alerts.yml as the Prometheus operator
-reads them. kustomize reads no file outside its folder."""
+"""Writes k8s/components/prometheus/rules.yaml: the alerts of observe/prometheus/alerts.yml in the format of the
+Prometheus operator. kustomize reads no file outside its folder."""
 
 import sys
 from typing import Final

@@ -24,7 +24,7 @@ TREES = {
     "kafscale/etcd": ("libs/storage/src", False),
 }
 # Checked by protoc, but no code is written: the frames of the streams are raw bytes, read by runtime/stream. A unary
-# service between services goes into a file of its own beside it, and gets its messages and stubs from here.
+# service between services goes into a separate file next to it; this script generates its messages and stubs.
 DOCUMENTS = frozenset({"kafscale/rpc/v1/stream.proto"})
 
 
@@ -38,7 +38,7 @@ def run_protoc(sources: list[Path], out: Path, *, stubs: bool) -> None:
 
 
 def generate(out: Path) -> dict[Path, str]:
-    """All generated files, by their place in the repository."""
+    """All generated files, by their path in the repository."""
     files: dict[Path, str] = {}
     for tree, (member, stubs) in TREES.items():
         sources = sorted((PROTO / tree).rglob("*.proto"))

@@ -15,7 +15,7 @@ INSTALLER = {"pip", "setuptools"}
 
 
 def needed_by(name: str) -> set[str]:
-    """Canonical names of the package and of all that it leads to here, extras that are asked for included."""
+    """Canonical names of the package and its installed dependencies, direct and indirect, with requested extras."""
     found: set[str] = set()
     seen: set[tuple[str, frozenset[str]]] = set()
     waiting = [(canonicalize_name(name), frozenset[str]())]

@@ -1,9 +1,9 @@
-"""The tutorial's records: what happens to orders, and what is known of the customers who gave them.
+"""The tutorial's records: the status changes of orders, and the customers.
 
     python docs/tutorial/produce.py 10000000
 
-The topic `orders` gets so many records, spread evenly over the ten days before now, and `customers` one for each
-hundred of them. Record `number` is the same in every run, but for its time.
+The topic `orders` gets this number of records, spread evenly over the last ten days. The topic `customers` gets one
+record per hundred orders. Record `number` is the same in every run, except for its timestamp.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, Message, Producer
 BOOTSTRAP = os.environ.get("KAFSCALE_BOOTSTRAP_SERVERS", "127.0.0.1:9092")
 SPAN_MS = 10 * 86_400_000
 STEPS = ("new", "paid", "shipped", "delivered")
-OPEN_ORDERS = 1_000  # so many are on their way at a time
+OPEN_ORDERS = 1_000  # orders that are open at the same time
 CUSTOMERS = 1_000
 COUNTRIES = ("de", "fr", "it", "nl", "pl")
 TIERS = ("basic", "silver", "gold")
@@ -29,7 +29,7 @@ FLUSH_S = 120.0
 
 
 def order(number: int) -> tuple[str, str]:
-    """Key and value: a thousand orders are new, then these are paid, shipped, delivered, and one in ten comes back."""
+    """Key and value: a thousand orders are new, then they are paid, shipped, delivered, and one in ten is returned."""
     turn, place = divmod(number, OPEN_ORDERS)
     which = turn // len(STEPS) * OPEN_ORDERS + place
     status = STEPS[turn % len(STEPS)]
@@ -42,7 +42,7 @@ def order(number: int) -> tuple[str, str]:
 
 
 def customer(number: int) -> tuple[str, str | None]:
-    """Key and value; now and then a customer is deleted, by a record without a value."""
+    """Key and value. Some records delete a customer: they have no value."""
     which, visit = number * 7 % CUSTOMERS, number // CUSTOMERS
     key = f"c{which:04d}"
     if number % DELETED_EVERY == 0:

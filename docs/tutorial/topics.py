@@ -1,4 +1,4 @@
-"""The tutorial's topics: made and set as any Kafka client would do it.
+"""Creates and configures the tutorial's topics like any Kafka client.
 
 python docs/tutorial/topics.py create orders 6 retention.ms=2592000000
 python docs/tutorial/topics.py set orders retention.ms=604800000

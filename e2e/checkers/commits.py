@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 NOTHING = -1
-"""What is read back before the first commit."""
+"""The result of a read before the first commit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class FoundSegment:
 
 
 def read_partition(bucket: Path, namespace: str, topic: str, partition: int) -> list[FoundSegment]:
-    """Every segment of a partition in a directory bucket, by rising base offset, each checked with its index."""
+    """Every segment of a partition in a directory bucket, in order of base offset, each checked with its index."""
     folder = bucket / namespace / topic / str(partition)
     return [read_segment(path) for path in sorted(folder.glob("segment-*.kfs"))]
 

@@ -16,7 +16,7 @@ from kafscale.wire.schema import api_versions
 from e2e.harness.fuzz import BURST, Fuzz, Unaccounted
 
 Answers = Callable[[bytes], bytes | None]
-"""What is sent for a frame; None closes the connection."""
+"""The reply to a frame; None closes the connection."""
 
 GOOD = b"".join(api_versions.encode_response(api_versions.ApiVersionsResponse(), 0))
 ASKING = encode_request_header(ApiKey.API_VERSIONS, 0, 0)

@@ -42,11 +42,11 @@ def test_answers_that_follow_on_skip_nothing() -> None:
 @pytest.mark.parametrize(
     "batches",
     [
-        [(8, 9, 2)],  # begins behind what was asked for
+        [(8, 9, 2)],  # begins after the requested offset
         [(4, 6, 3)],  # ends before it
-        [(4, 9, 6), (11, 12, 2)],  # a hole
+        [(4, 9, 6), (11, 12, 2)],  # a gap
         [(4, 9, 6), (9, 12, 4)],  # offsets twice
-        [(4, 9, 5)],  # a batch with a hole
+        [(4, 9, 5)],  # a batch with a gap
     ],
 )
 def test_an_answer_that_skips_is_found(batches: list[tuple[int, int, int]]) -> None:

@@ -164,7 +164,7 @@ def test_the_producers_of_every_partition_are_known_to_its_owner(python: KafkaAd
 
 
 def code_of(error: object) -> int:
-    """librdkafka's client gives its errors bare or in an exception."""
+    """librdkafka's client returns its errors, or raises them in an exception."""
     bare = error.args[0] if isinstance(error, KafkaException) else error
     return int(bare.code()) if isinstance(bare, KafkaError) else 0
 

@@ -47,7 +47,7 @@ def served_by_coordinator(raw: Raw) -> bool:
 
 @pytest.fixture(scope="module")
 def versions(cluster: Cluster) -> dict[int, tuple[int, int]]:
-    """What the server says of itself, whatever its status: key -> first and last version."""
+    """The server's answer, whether or not the version is stable: key -> first and last version."""
     with Raw.to(cluster.bootstrap) as raw:
         told = ask(raw, API_VERSIONS, 3, World(topic="", group=""))
     return {row["api_key"]: (row["min_version"], row["max_version"]) for row in told["api_keys"]}

@@ -32,7 +32,7 @@ MEMORY_MIB = {"frontdoor": 1536, "produce": 1536, "fetch": 1536, "coordinator": 
 """The limits of k8s/base, whose settings for memory are those of the cluster below."""
 SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 SLOWER_S = 2.0
-"""How much longer one request in a hundred may take beside an attack."""
+"""How much longer one request in a hundred may take during an attack."""
 LONGEST_S = 5.0
 """How much longer any request may take."""
 QUIET_S = 4.0
@@ -42,7 +42,7 @@ WANTED: Mapping[str, Mapping[str, int]] = {
     "bombs for a compacted topic": {"taken": 1},
     "slow probes": {"probes": 3},
 }
-"""What an attacker, or who looks like one, must see at least."""
+"""What each attacker must see at least."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Scene:
         return self.cluster
 
     def alone(self, cluster: Cluster) -> Mapping[str, Sequence[float]]:
-        """What the bystander waits when nobody else is there; measured once."""
+        """The bystander's latencies without an attack; measured once."""
         if self.quiet is None:
             bystander = Bystander(cluster.bootstrap)
             bystander.start()
@@ -176,7 +176,7 @@ def described(beside: Mapping[str, Sequence[float]]) -> dict[str, str]:
 def too_slow(
     quiet: Mapping[str, Sequence[float]], beside: Mapping[str, Sequence[float]], still_s: float
 ) -> dict[str, str]:
-    """By kind of request: the 99th percentile and the longest, where they are beyond their bounds."""
+    """The 99th percentile and the maximum of each kind of request that exceeds its bounds."""
     found: dict[str, str] = {}
     for kind, times in beside.items():
         p99, longest = percentile(times, 0.99), max(times)
@@ -188,7 +188,7 @@ def too_slow(
 
 
 def forget_peak(pid: int) -> None:
-    """From now on the peak of its memory is that of this attack (proc(5), clear_refs)."""
+    """Resets the peak of its memory, so that it is the peak of this attack (proc(5), clear_refs)."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 

@@ -26,7 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder: Path = tmp_path_factory.mktemp("clients")
     env = {
         "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS),
-        "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",  # some clients read in groups only, of one
+        "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",  # some clients can read only in a group
     }
     cluster = Cluster(data_dir=folder, env=env)
     cluster.start()
@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def topic_of(client: Client, codec: str) -> str:
-    """Codecs that some client cannot read are in topics of their own."""
+    """Codecs that some client cannot read are in separate topics."""
     together = next(codecs for codecs in CODEC_SETS if codec in codecs)
     return f"from-{client.name}-{'-'.join(together)}"
 

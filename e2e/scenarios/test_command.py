@@ -1,7 +1,7 @@
 """The `kafscale` command against a cluster of real processes, as a person or a script uses it.
 
-Laws: what a table shows, JSON has under stable names; what cannot be done is one sentence and exit code 1;
-what was asked for wrongly is exit code 2.
+Laws: JSON has the same data as a table, under stable names. A failure is one sentence and exit code 1. A usage error is
+exit code 2.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ pytestmark = pytest.mark.timeout(600)
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """`kafscale …` beside one data directory."""
+    """`kafscale …` on one data directory."""
 
     data_dir: Path
 
     def run(self, line: str, *, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-        # Without the width of somebody's terminal, which a process that runs tests beside others inherits.
+        # Without the width of a terminal, which a process of parallel tests inherits.
         around = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
         return subprocess.run(
             [*KAFSCALE, *line.split()],
@@ -268,7 +268,7 @@ def test_the_cluster_looks_as_the_page_shows_it(kafscale: Commands) -> None:
 
 
 def shape(drawn: str) -> list[str]:
-    """Without what differs from cluster to cluster: numbers, plurals, the cluster's id, widths of columns."""
+    """Masks what differs between clusters: numbers, plurals, the cluster's id, widths of columns."""
     lines = re.sub(r"cluster \S+", "cluster ID", drawn.strip())
     lines = re.sub(r"unix://\S+", "unix://PATH", lines)
     lines = re.sub(r"(?:[\d.,]+[dhms] ?)+(?= |$)", "N ", lines, flags=re.MULTILINE)
@@ -278,7 +278,7 @@ def shape(drawn: str) -> list[str]:
 
 
 def documented(command: str) -> list[str]:
-    """The names of the fields that the page gives for a command."""
+    """The names of the fields that the page lists for a command."""
     _, _, table = PAGE.read_text().partition("| command | JSON |")
     (row,) = re.findall(rf"^\| `{command}` \| (.*) \|$", table, re.MULTILINE)
     return re.findall(r"`(\w+)`", re.sub(r"\(.*?\)|;.*|, and .*", "", row))

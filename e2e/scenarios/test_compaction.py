@@ -51,7 +51,7 @@ IO_BYTES_PER_S = 200_000
 pytestmark = pytest.mark.timeout(1_200)
 
 State = dict[bytes, bytes]
-"""Key to its last value; a key that was deleted is not there."""
+"""Key to its last value, without deleted keys."""
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @dataclass(slots=True)
 class Writer:
-    """Writes keys over and over, numbered, until stopped; each fifth of its time with another codec."""
+    """Writes the same keys with numbered values until stopped; it changes the codec five times."""
 
     bootstrap: str
     state: State = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Writer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when all that was sent is acknowledged."""
+        """Returns when all sent records are acknowledged."""
         self._stop.set()
         assert self._thread is not None
         self._thread.join(ANSWER_S * 2)
@@ -133,7 +133,7 @@ class Writer:
 
 @dataclass(slots=True)
 class Follower:
-    """Reads from the beginning and goes on; what it meets must only ever become newer."""
+    """Reads from the beginning and continues; the values of a key must only become newer."""
 
     bootstrap: str
     name: str
@@ -232,7 +232,7 @@ class Compactions:
         process.wait()
 
     def run(self, *words: str) -> list[dict[str, Any]]:
-        """A command to its end; the rows that it shows."""
+        """Runs a command to its end. Returns the rows that it shows."""
         done = subprocess.run(
             self._command(*words),
             env=os.environ,
@@ -246,7 +246,7 @@ class Compactions:
         return found
 
     def finish(self) -> int:
-        """Rounds until nothing is due, tombstones included; how many records went."""
+        """Runs rounds until nothing is due, including tombstones. Returns the number of removed records."""
         gone = 0
         while rows := self.run("compact", "--grace", "0s"):
             assert [row["trouble"] for row in rows] == [None] * len(rows)
@@ -259,7 +259,7 @@ def has_read(follower: Follower, number: int) -> bool:
 
 
 def read_again(bootstrap: str) -> Follower:
-    """All of the topic, from the beginning to its end, by another client's eyes."""
+    """The whole topic, from the beginning to its end, read by another client."""
     found = Follower(bootstrap, "after")
     places = [kafka.TopicPartition(TOPIC, part) for part in range(PARTITIONS)]
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)

@@ -1,9 +1,9 @@
 """The system in containers, by compose.yaml: what `docker compose up` gives a developer.
 
 Law: clients in several languages read at the one published port what others wrote there. Scaled, each instance
-works. One container of each kind dies or is told to end beside idempotent producers, and so do the load balancer, etcd,
-the S3 server and redis: no producer sees an error, nothing acknowledged is missing, and fsck is clean. `make
-compose-test` makes the images before, and starts an engine if none runs.
+works. While idempotent producers run, one container of each kind is killed or stopped, and so are the load balancer,
+etcd, the S3 server and redis: no producer sees an error, no acknowledged record is missing, and fsck is clean. `make
+compose-test` builds the images first, and starts an engine if none runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from e2e.harness.requests import create
 from e2e.harness.services import until
 
 PARTITIONS = 6
-PARTITIONS_SCALED = 24  # so many that each of three owners has one, but for one run in five thousand
+PARTITIONS_SCALED = 24  # enough that each of three owners has one, except in one run of five thousand
 SCALE = {"produce": 3, "fetch": 2, "frontdoor": 2}
 WORK = {
     "frontdoor": "kafscale_frontdoor_requests_total",
@@ -141,7 +141,7 @@ def test_scaled_each_instance_works(system: Compose) -> None:
 
 
 def all_work(role: str, instances: list[Container]) -> None:
-    """Each counts more than it did when this began."""
+    """Returns when each counter is above its value at the start of this call."""
     before = {each: each.counted(WORK[role]) for each in instances}
 
     def advanced() -> bool:

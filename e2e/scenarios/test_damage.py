@@ -34,7 +34,7 @@ from e2e.harness.victims import (
 )
 
 BLOCK = 1_100
-"""More ids than a coordinator holds at once."""
+"""More ids than a coordinator reserves at once."""
 ROLES = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep", "etcd")
 NONE, STORAGE = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -75,7 +75,7 @@ def bystanding(scene: Scene, name: str) -> Iterator[Steady]:
 
 
 def is_told(what: str, wanted: int, asked: Callable[[], int]) -> None:
-    """Soon, for a watch may be behind; and again, for it stays so."""
+    """Waits, because a watch may be behind; then asks again, because the answer must stay the same."""
     told: list[int] = []
 
     def ask_again() -> bool:
@@ -237,7 +237,7 @@ CHECKS: dict[str, Callable[[Victim, Damage], None]] = {
 }
 OBJECTS = {"segment", "index", "manifest", "snapshot", "lag history"}
 WRITTEN_ANEW = {"slot", "job run", "offset", "producer ids", "group", "epoch floor", "live record", "node id"}
-"""Where the row says that the value is made again, or lets another be made."""
+"""The rows whose value is created again, or may be created again."""
 NEED_MANIFESTS = {"head", "meta", "manifest", "segment", "snapshot"}
 
 
@@ -297,7 +297,7 @@ def snapshot_after_a_claim(victim: Victim, _: Damage) -> None:
 
 
 def test_all_is_damaged_and_all_is_restarted_and_the_rest_is_served(scene: Scene) -> None:
-    """The next instance does not end either: each begins with what the one before it could not read."""
+    """The next instance does not end either, although it starts with the value that is unreadable."""
     rows = {
         row.name: row for row in ROWS if row.name not in ("live record", "node id")
     }  # they end with a process

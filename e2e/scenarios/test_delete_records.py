@@ -70,7 +70,7 @@ def create(admin: AdminClient, name: str) -> None:
 
 
 def delete(admin: AdminClient, topic: str, offsets: Starts) -> dict[int, int]:
-    """The low watermarks that the deletions were answered with."""
+    """The low watermarks in the answers to the deletions."""
     asked = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
     return {
         place.partition: answer.result(ANSWER_S).low_watermark
@@ -79,7 +79,7 @@ def delete(admin: AdminClient, topic: str, offsets: Starts) -> dict[int, int]:
 
 
 def starts_are(raw: Raw, topic: str, starts: Starts) -> None:
-    """Everything that tells or keeps a log start, several times: any instance may be the one that is behind."""
+    """Asks every source of log starts several times, because any instance may be behind."""
     for _, (part, start) in itertools.product(range(LOOKS), starts.items()):
         assert ask_list_offsets(raw, EARLIEST, topic=topic, part=part) == (ErrorCode.NONE, start)
         for offset in {0, start - 1} - {start, -1}:
@@ -91,7 +91,7 @@ def starts_are(raw: Raw, topic: str, starts: Starts) -> None:
 
 @dataclass(slots=True)
 class Follower:
-    """Reads every partition from its start to its end, over and over; a gap must end at a start it was told of."""
+    """Reads every partition from start to end repeatedly. A gap must end at a known log start."""
 
     bootstrap: str
     topic: str
@@ -139,7 +139,7 @@ class Follower:
 
 
 def append_in_the_end(bootstrap: str, topic: str, part: int) -> ProduceResponsePartition:
-    """The first acknowledgement by whoever takes the partition over. A lost owner ends the connection."""
+    """The first acknowledgement from the partition's new owner. A lost owner ends the connection."""
     answers: list[ProduceResponsePartition] = []
 
     def appended() -> bool:
@@ -162,7 +162,7 @@ def newest_acked(load: Load) -> dict[int, int]:
 
 
 def delete_some(admin: AdminClient, load: Load, starts: Starts, *, everything: bool) -> dict[int, int]:
-    """Half of what is left, or all of it; the new starts."""
+    """Deletes half of the remaining records, or all. Returns the new starts."""
     acked = newest_acked(load)
     half = {part: max(start, (start + acked[part] + 1) // 2) for part, start in starts.items()}
     found = delete(admin, load.topic, dict.fromkeys(starts, EVERYTHING) if everything else half)
@@ -174,7 +174,7 @@ def delete_some(admin: AdminClient, load: Load, starts: Starts, *, everything: b
 def check_log(
     cluster: Cluster, topic: str, load: Load, starts: Starts
 ) -> Mapping[int, list[tuple[int, bytes]]]:
-    """What is left of the log: it begins at the starts and holds every acknowledged record from there on."""
+    """The rest of the log: it begins at the starts and has every acknowledged record from there on."""
     assert load.errors == []
     log = read_everything(cluster.bootstrap, topic, PARTITIONS)
     assert {part: records[0][0] for part, records in log.items()} == starts

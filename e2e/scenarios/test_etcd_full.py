@@ -1,4 +1,4 @@
-"""A client that commits offsets without end cannot fill etcd; and the procedure for a full etcd works.
+"""A client that commits offsets endlessly cannot fill etcd, and the procedure for a full etcd works.
 
 On a real cluster with 64 MiB for etcd. The attack is open to any client: offsets of invented groups, with as much
 metadata as Kafka allows.
@@ -30,7 +30,7 @@ WIDE, PARTITIONS = "wide", 500
 METADATA = "m" * 4096
 REFUSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 ATTACKS = 40
-"""Of 2 MB each, which are 3 of etcd: without a share of it that is kept they are nearly twice its quota."""
+"""Commits of 2 MB each, which take 3 MB in etcd. Without the reserved share they would take nearly twice its quota."""
 JUNK = b"/of-another-program/"
 JUNK_BYTES = 1 << 20
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def test_offsets_of_invented_groups_leave_etcd_to_heads_and_leases(cluster: Clus
     assert commit(cluster, "more", partitions=PARTITIONS, metadata=METADATA) == {REFUSED}
     assert commit(cluster, "honest") == {0}, "a group that was there commits on"
     produce_dies_and_comes_back(cluster)
-    # The heads go on growing into the share that is theirs: now nothing new is made.
+    # The heads continue to grow into their reserved share; nothing new is created.
     fill(cluster, upto=int(0.62 * QUOTA))
     until(
         "no topic is made",
@@ -137,7 +137,7 @@ def test_offsets_of_invented_groups_leave_etcd_to_heads_and_leases(cluster: Clus
 
 
 def fill(cluster: Cluster, *, upto: int) -> None:
-    """etcd, until so much of it is in use, by writes that it does not count, as those of heads are."""
+    """Fills etcd up to this use, by writes that the limit does not count, like those of heads."""
 
     async def write(client: EtcdClient) -> None:
         number = 0

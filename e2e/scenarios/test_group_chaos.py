@@ -39,18 +39,18 @@ CHAOS_S = float(os.environ.get("CHAOS_S", "120"))
 
 
 class Deed(NamedTuple):
-    """A pause for so many ticks, or, without any, a kill."""
+    """A pause for this number of ticks; without ticks, a kill."""
 
     node_id: int
     pause_ticks: int = 0
 
 
 QUICK = (Deed(1, LONG), None, None, None, Deed(2), Deed(1))
-"""One pauses while the other serves, and has its slots back when that one dies; then it dies itself."""
+"""One pauses while the other serves. It gets its slots back when the other dies, and then dies itself."""
 
 
 def by_chance(chance: random.Random, for_s: float) -> list[Deed | None]:
-    """Whoever, however; an instance that is paused is left alone."""
+    """A random fault of a random instance that is not paused."""
     return [
         Deed(chance.choice(COORDINATORS), chance.choice((0, 0, SHORT, LONG)))
         for _ in range(int(for_s / FAULT_EVERY_S))
@@ -59,7 +59,7 @@ def by_chance(chance: random.Random, for_s: float) -> list[Deed | None]:
 
 @dataclass(slots=True)
 class Chaos:
-    """At most one fault a tick; a pause ends some ticks later."""
+    """Injects at most one fault per tick; a pause ends some ticks later."""
 
     system: System
     plan: Sequence[Deed | None]

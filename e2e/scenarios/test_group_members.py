@@ -23,7 +23,7 @@ from e2e.harness.group import Feed, Group, Variant, all_committed, cluster_for_g
 
 PARTITIONS = 4
 SESSION_MS = 30_000
-"""Long enough to start a client again within it, on a busy machine too."""
+"""Long enough to restart a client within it, even on a busy machine."""
 SHORT_SESSION_MS = 6_000
 
 pytestmark = pytest.mark.timeout(300)
@@ -50,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @contextmanager
 def lawful(cluster: Cluster, variant: Variant, topic: str, folder: Path) -> Iterator[Group]:
-    """A group that is fed in the block. The last member reads what is left; then the whole history is judged."""
+    """A group whose topic gets records in the block. The last member reads the rest; then the history is checked."""
     variant.client.require()
     variant.client.command()  # is built before time counts
     group = Group(variant, cluster.bootstrap, topic, SESSION_MS, folder)
@@ -82,7 +82,7 @@ def held_by(group: Group, member: str) -> set[int]:
 
 
 def is_about(code: int, said: str) -> bool:
-    """In librdkafka's words or by the name of Java's exception."""
+    """The error as librdkafka's message or as the name of Java's exception."""
     name = KafkaError(code).name().replace("_", "").lower() + "exception"
     return KafkaError(code).str() in said or name in said.lower()
 
@@ -115,7 +115,7 @@ def test_a_static_member_of_a_classic_group_comes_back_and_nobody_notices(
         assert is_about(KafkaError.FENCED_INSTANCE_ID, fatal), fatal
         has_taken_over("rival")
         group.leave("rival")
-        group.session_ms = SHORT_SESSION_MS  # of the next member, so that its end is soon here
+        group.session_ms = SHORT_SESSION_MS  # of the next member, so that its session ends soon
         group.join("after a close", instance="a")
         has_taken_over("after a close")
         group.leave("after a close")

@@ -35,14 +35,14 @@ AWAY = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What a client takes for a reason to ask again as the member that it is."""
+"""The errors after which a client retries with the same member id."""
 
 pytestmark = pytest.mark.timeout(400)
 
 
 @dataclass(slots=True)
 class Beating:
-    """A member that does nothing but beat, on a new connection whenever one is lost."""
+    """A member that only sends heartbeats, on a new connection after each lost one."""
 
     bootstrap: str
     member: Classic | Modern
@@ -92,7 +92,7 @@ def killed(system: System) -> None:
 
 
 def stopped(system: System) -> None:
-    """Its leases have run out when it goes on."""
+    """Pauses etcd until its leases have expired."""
     pid = system.etcd.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -101,7 +101,7 @@ def stopped(system: System) -> None:
 
 
 async def until_none(call: Callable[[], Awaitable[int]]) -> None:
-    """Slots may still be on their way to their coordinator."""
+    """Slots may not have reached their coordinator yet."""
     error = await call()
     while error != ErrorCode.NONE:
         await asyncio.sleep(BEAT_S)
@@ -110,7 +110,7 @@ async def until_none(call: Callable[[], Awaitable[int]]) -> None:
 
 async def joined_classic(bootstrap: str, group: str) -> Classic:
     member = Classic(await Wire.open(bootstrap), group, session_timeout_ms=SESSION_MS)
-    await until_none(member.join)  # it is given an id first
+    await until_none(member.join)  # the first answer gives it an id
     error, _ = await member.sync({member.member_id: b"part"})
     assert error == ErrorCode.NONE
     return member
@@ -128,7 +128,7 @@ async def beating(system: System) -> AsyncIterator[list[Beating]]:
     async with asyncio.timeout(BEGIN_S):
         members: list[
             Classic | Modern
-        ] = await asyncio.gather(  # at once: nobody beats before the last has joined
+        ] = await asyncio.gather(  # at once: no member sends heartbeats before the last has joined
             *(joined_classic(system.bootstrap, f"classic{n}") for n in range(3)),
             *(joined_modern(system.bootstrap, f"modern{n}") for n in range(3)),
         )

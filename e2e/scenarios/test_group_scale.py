@@ -1,8 +1,8 @@
 """Coordinators come and go as an operator scales them, 1 to 2 to 5 to 1, under groups that commit.
 
-Laws: no commit that was acknowledged is ever read back older; at every size every slot is with the coordinator that
-rendezvous hashing prefers, so none is idle; every member commits at every size; a coordinator that gets SIGTERM hands
-over all slots and exits with 0.
+Laws: no read returns an offset older than an acknowledged commit. At every size, each slot is owned by the coordinator
+that rendezvous hashing prefers, so no coordinator is idle. Every member commits at every size. A coordinator that gets
+SIGTERM hands over all slots and exits with 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from e2e.harness.services import STOP_TIMEOUT_S, until
 
 GROUPS = 10
 SIZES = ((1,), (1, 2), (1, 2, 3, 4, 5), (5,))
-"""In the end it is one that was not there in the beginning."""
+"""The last coordinator is not one of the first."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -58,7 +58,7 @@ def is_settled(system: System) -> None:
 
 
 def scale(system: System, *node_ids: int) -> None:
-    """All at once, as an orchestrator does it."""
+    """Stops all of them at once, as an orchestrator does."""
     gone = [service for each, service in system.coordinators.items() if each not in node_ids]
     new = [each for each in node_ids if each not in system.coordinators]
     for node_id in new:

@@ -1,7 +1,7 @@
 """kafka-consumer-groups.sh against KafScale and against Apache Kafka, side by side.
 
-Law: with the same topics, records and groups the tool prints the same for both, line by line, once ids, hosts and
-ports are masked; errors included. One group has a live member of the classic protocol, one of the new protocol,
+Law: with the same topics, records and groups the tool prints the same lines and errors for both, if ids, hosts and
+ports are masked. One group has a live member of the classic protocol, one has a live member of the new protocol, and
 one has offsets and no member.
 """
 
@@ -95,7 +95,7 @@ COMMANDS = (
     "--delete --all-groups",
     "--list  in the end",
 )
-"""In this order. Words after two spaces tell a command from the same one before."""
+"""The commands in order. Words after two spaces distinguish a command from an equal earlier one."""
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -128,7 +128,7 @@ def _has_all(consumer: Consumer) -> bool:
 
 
 def fill(bootstrap: str) -> None:
-    """Topics with the same records, and offsets of a group that nobody is in."""
+    """Topics with the same records, and offsets of a group without members."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in TOPICS]).values():
         done.result(60)
@@ -159,7 +159,7 @@ Said = dict[str, str]
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Said, Said]]:
-    """What the tool prints for KafScale, and for Apache Kafka."""
+    """The tool's output for KafScale and for Apache Kafka."""
     require_java()
     folder = tmp_path_factory.mktemp("groups")
     with side_by_side(folder) as both, ThreadPoolExecutor() as pool:

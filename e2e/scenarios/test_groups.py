@@ -1,7 +1,7 @@
 """Every client library in a group of three: one member joins late, one is killed, one leaves cleanly.
 
-Laws: every record is seen; no partition has two members between two assignment callbacks; what is committed never
-goes back; a partition that loses its member has another one within the session timeout and three seconds.
+Laws: every record is read. No partition has two members between two assignment callbacks. Committed offsets never
+decrease. A partition that loses its member has another one within the session timeout and three seconds.
 
 A group mostly waits for a session to end or for the next heartbeat, so several groups run at once. Each has its own
 test.
@@ -28,7 +28,7 @@ AT_ONCE = 3
 pytestmark = pytest.mark.timeout(600)
 
 BY_NAME = {client.name: client for client in CLIENTS}
-# In an order that keeps the three of Java apart: together they would be nine virtual machines that start.
+# The order keeps the three Java variants apart: together they would start nine JVMs.
 VARIANTS = (
     Variant(client=BY_NAME["java"], assignor="range"),
     Variant(client=BY_NAME["confluent"], assignor="range"),
@@ -63,7 +63,7 @@ BUILDING = Lock()
 def stories(
     request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[None]]]:
-    """A story per variant that was asked for. They begin in the order of the tests, so none waits for a later one."""
+    """One run per selected variant. They start in the order of the tests, so none waits for a later one."""
     wanted = {item.name for item in request.session.items if item.path == request.path}
     with ThreadPoolExecutor(AT_ONCE) as threads:
         yield {

@@ -1,4 +1,4 @@
-"""What is looked at: one page to begin with, and one for each service."""
+"""The dashboards: an overview, and one page for each service."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def line(title: str, text: str, unit: Unit, *queries: tuple[str, str]) -> Panel:
 
 
 def requests_of(service: str) -> tuple[Panel, ...]:
-    """The same three things of every service that answers."""
+    """The same three panels for every service that answers requests."""
     prefix = f"kafscale_{service}"
     return (
         line(

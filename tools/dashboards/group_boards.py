@@ -1,4 +1,4 @@
-"""Pages of groups and their lag, and of upkeep and what is stored."""
+"""Dashboards of groups and their lag, and of upkeep and storage."""
 
 from __future__ import annotations
 

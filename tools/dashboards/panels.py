@@ -1,7 +1,7 @@
-"""A dashboard in a few words, and Grafana's JSON of it.
+"""Short definitions of dashboards, and their conversion to Grafana's JSON.
 
-Every panel has a unit, and a description that says what to do when it looks wrong. The data source is a variable, so
-that the files fit any Grafana.
+Every panel has a unit, and a description that says what to do if it looks wrong. The data source is a variable, so
+that the files work in any Grafana.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Unit = Literal["short", "reqps", "ops", "Bps", "bytes", "s", "percentunit", "cps
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """PromQL, with $__rate_interval where Grafana shall choose; `legend` with {{label}} for what differs."""
+    """PromQL, in which $__rate_interval is chosen by Grafana; `legend` with {{label}} for the labels that differ."""
 
     expr: str
     legend: str
@@ -38,7 +38,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """`uid` is the file's name and part of Grafana's address of it."""
+    """`uid` is the file's name, and part of its URL in Grafana."""
 
     uid: str
     title: str
@@ -58,7 +58,7 @@ def quantile(share: float, metric: str, by: str = "", where: str = "") -> str:
 
 
 def document(board: Dashboard) -> dict[str, Any]:
-    """What Grafana reads."""
+    """The JSON that Grafana reads."""
     return {
         "uid": board.uid,
         "title": board.title,
@@ -79,7 +79,7 @@ def _source_variable() -> dict[str, Any]:
 
 
 def _laid_out(panels: Sequence[Panel]) -> Iterator[dict[str, Any]]:
-    """From left to right; a panel that does not fit begins the next line."""
+    """Places panels from left to right; a panel that does not fit starts a new row."""
     x = y = 0
     for number, panel in enumerate(panels, start=1):
         if x + panel.width > WIDTH:

@@ -12,7 +12,7 @@ INT_ARRAYS = {"int16": "h", "int32": "i", "int64": "q", "int8": "b"}
 
 
 class Module:
-    """What the functions of one module share: its compiled struct formats, named after themselves."""
+    """The state that the functions of one module share: its compiled struct formats, each named after its format."""
 
     def __init__(self) -> None:
         self.formats: set[str] = set()
@@ -51,12 +51,12 @@ class Code:
 
 
 def constant(formats: str) -> str:
-    """A format as the tail of a name."""
+    """A format as the suffix of a name."""
     return formats.replace("?", "t")
 
 
 def squeeze(formats: list[str]) -> str:
-    """Formats as one string that can also be a name: 16s is spelled out by struct alike."""
+    """Joins formats into one string that is also valid in a name."""
     return "".join(formats)
 
 
@@ -85,6 +85,6 @@ def default_source(field: Field) -> str:
 
 
 def shareable(field: Field) -> bool:
-    """Whether a struct-valued field may have one frozen default: it holds nothing that could be changed."""
+    """Whether a struct-valued field may share one frozen default, because its value is immutable."""
     struct = field.struct
     return struct is not None and not any(inner.array or inner.struct for inner in struct.fields)

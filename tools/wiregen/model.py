@@ -103,7 +103,7 @@ class Layout:
 
     @property
     def size_min(self) -> int:
-        """The fewest bytes a value takes; what an array's count is bounded by."""
+        """The least number of bytes of a value; it bounds the count of an array."""
         return sum(_item_size_min(item, self.flexible) for item in self.plain) + self.flexible
 
 
@@ -125,7 +125,7 @@ def snake(name: str) -> str:
 
 
 def layout(struct: Struct, version: int, flexible: bool) -> Layout:
-    """What of a struct is on the wire in one version."""
+    """The part of a struct that is on the wire in one version."""
     items = [
         Item(
             field,
@@ -140,7 +140,7 @@ def layout(struct: Struct, version: int, flexible: bool) -> Layout:
 
 
 def layouts(message: Message) -> dict[Layout, list[int]]:
-    """Every different layout of a message with the versions that have it."""
+    """Every distinct layout of a message, with the versions that have it."""
     found: dict[Layout, list[int]] = {}
     first = message.flexible_from
     for version in message.versions:

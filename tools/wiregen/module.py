@@ -86,7 +86,7 @@ def module_source(api: Api) -> str:
 
 
 def _imports(text: str) -> str:
-    """The imports that a module uses, of those it might."""
+    """The imports that a module needs."""
     lines = []
     for line in RUNTIME.splitlines():
         name = line.strip().rstrip(",")
@@ -120,7 +120,7 @@ def _structs(api: Api) -> list[str]:
 
 
 def _frozen(struct: Struct) -> set[str]:
-    """Names of the structs that are somewhere a field's shared default."""
+    """Names of the structs that any field uses as its shared default."""
     names = set()
     for field in struct.fields:
         if field.struct is not None:

@@ -1,8 +1,8 @@
 """Straight-line readers: one function per layout, everything inlined, one unpack per run of fixed fields.
 
-The offset only grows and slices never raise, so running over the end shows as IndexError or struct.error
-from the next fixed field, or as an offset behind the end; only counts are checked where they stand, before
-anything is allocated for them.
+The offset only grows and slices never raise. So a read past the end raises IndexError or struct.error at the next
+fixed field, or ends with an offset after the end. Only counts are checked immediately, before anything is allocated
+for them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Reader:
         return target
 
     def _length(self, field: Field, *, nullable: bool, flexible: bool) -> str:
-        """Reads a length; afterwards it counts from -1 (flexible: from 0) for null, and null is refused here."""
+        """Reads a length, in which -1 (flexible: 0) means null. Refuses null here."""
         length = self.code.name("n")
         self._fixed("B" if flexible else ("h" if field.kind == "string" and not field.array else "i"), length)
         self._flush()
@@ -220,7 +220,7 @@ def _element_size_min(item: Item, flexible: bool) -> int:
 
 
 def _constructor(layout: Layout, values: dict[str, str]) -> str:
-    """A positional call; what this version lacks gets its default, trailing defaults are left out."""
+    """A positional call. Fields that this version lacks get their default; trailing defaults are left out."""
     fields = layout.struct.fields
     last = max((n for n, field in enumerate(fields) if field.name in values), default=-1)
     arguments = [values.get(field.name) or default_source(field) for field in fields[: last + 1]]

@@ -1,7 +1,7 @@
 """Straight-line writers: one function per layout, one pack per run of fixed fields, lengths included.
 
-A function returns a scatter list: bytearrays of everything small, and between them the record buffers as they
-were given. Nothing here copies records.
+A function returns a scatter list: bytearrays with all small fields, and between them the caller's record buffers.
+Records are never copied.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Writer:
             self.code.line(f"{self._out} += {self._packed(formats, values)}")
 
     def _uvarint(self, value: str) -> None:
-        """An unsigned varint, together with the run before it when it is one byte, as nearly always."""
+        """An unsigned varint. If it has one byte, as it nearly always does, it is packed with the run before it."""
         before, arguments = self._formats, self._values
         self._formats, self._values = [], []
         with self.code.block(f"if {value} < 128:"):

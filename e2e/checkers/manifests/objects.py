@@ -41,7 +41,7 @@ class Workload:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Of its pods."""
+        """The labels of its pods."""
         return dict(self.spec["template"]["metadata"]["labels"])
 
     @property

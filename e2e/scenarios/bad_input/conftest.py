@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         with Raw.to(cluster.bootstrap) as raw:
             until("the topic is there", lambda: create(raw, TOPIC, partitions=2) in (0, 36))
         yield cluster
-        # What was sent is the clients' mistake, not an event that a process should fail over.
+        # The input is the client's mistake. No process may log an error or end because of it.
         assert cluster.logged_errors() == []
     finally:
         cluster.kill()
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def bystander(cluster: Cluster) -> Iterator[None]:
-    """A connection that was there before, and the processes that must still be there after."""
+    """A connection that existed before the input, and the processes that must still run after it."""
     pids = {role: cluster.pids(role) for role in ROLES}
     with Raw.to(cluster.bootstrap) as other:
         assert send(other, batch()) == ErrorCode.NONE

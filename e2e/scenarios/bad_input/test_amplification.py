@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(240)
 WIDE, PARTITIONS = "wide", 10_000
 ANSWER_BYTES_MAX = 32 << 20  # KAFSCALE_ANSWER_BYTES_MAX
 PEAK_MIB_MAX = 256
-"""Above what the process had before: an answer of the largest size, its rows, and the request."""
+"""Memory above that of the process before: an answer of the largest size, its rows, and the request."""
 TOPIC_KIND, GROUP_KIND = 2, 32
 CREATED_MAX = 10  # KAFSCALE_AUTO_CREATE_TOPICS_PER_REQUEST
 

@@ -72,7 +72,7 @@ def test_slow_and_quick_requests_in_one_segment_are_answered_in_order(raw: Raw) 
 
 
 def produce_free_fetch() -> bytes:
-    """A fetch of no partition at all."""
+    """A fetch of no partition."""
     return b"".join(fetch.encode_request(fetch.FetchRequest(max_wait_ms=10, session_id=0), FETCH_V))
 
 

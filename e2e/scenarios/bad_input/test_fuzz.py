@@ -1,7 +1,7 @@
 """Mutated frames of every version of every API, by the thousand, on many connections at once.
 
 Law: each frame gets an answer that can be decoded, or its connection is closed. No process dies or restarts. A
-producer and a consumer see no error meanwhile, and every record in order. After the first tenth of the frames, the
+producer and a consumer see no error during the run, and every record in order. After the first tenth of the frames, the
 memory of no service grows by 5%: memory is read after each round, and the median of the last tenth is compared with
 that of the first, because malloc sometimes returns megabytes and takes them again. `make fuzz` sends FRAMES=10000 of
 each API, the gate a few hundred.
@@ -56,7 +56,7 @@ Sizes = dict[str, int]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One of its own: what mutants create must not be in other tests' way."""
+    """A separate cluster, so that topics which mutants create do not disturb other tests."""
     cluster = Cluster(data_dir=tmp_path_factory.mktemp("fuzz"), env=SETTINGS)
     cluster.start()
     try:
@@ -75,7 +75,7 @@ def is_there(raw: Raw, topic: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def bystander() -> None:
-    """Here it is `steady`: a connection with nothing to say would be closed for that in a long run."""
+    """The name is `steady` here: an idle connection would be closed in a long run."""
 
 
 @pytest.fixture
@@ -89,13 +89,13 @@ def steady(cluster: Cluster) -> Iterator[Steady]:
 
 
 def offered(raw: Raw) -> dict[int, range]:
-    """key -> versions, as the server says."""
+    """key -> versions, from the server's ApiVersions."""
     rows = ask(raw, api_versions, 0, api_versions.ApiVersionsRequest()).api_keys
     return {row.api_key: range(row.min_version, row.max_version + 1) for row in rows if row.max_version >= 0}
 
 
 def valid_frames(raw: Raw, number: int) -> dict[int, list[bytes]]:
-    """Requests that would be answered well, of each API in each version; `number` is the round's."""
+    """Valid requests of each API in each version; `number` is the round."""
     found = {}
     for key, versions in offered(raw).items():
         names = World(topic=f"fuzz-{key}", group=f"fuzz-{key}-{number}", dry=True, session_ms=100)
@@ -105,7 +105,7 @@ def valid_frames(raw: Raw, number: int) -> dict[int, list[bytes]]:
 
 
 def clean(raw: Raw) -> None:
-    """Removes what mutants have made: else the run would measure that."""
+    """Removes what mutants have created, so that it does not count in the measurement."""
     ours = {TOPIC, STEADY, *(f"fuzz-{key}" for key in ROWS)}
     everything = ask(raw, metadata, 9, metadata.MetadataRequest(topics=None)).topics
     strange = [topic.name for topic in everything if topic.name not in ours]

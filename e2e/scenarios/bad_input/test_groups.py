@@ -52,7 +52,7 @@ def joining(group: str, member_id: str = "", *, session_ms: int = SESSION_MS, pr
 
 @dataclass(slots=True)
 class Member:
-    """Of a classic group, by the versions before member ids had to be asked for."""
+    """A member of a classic group, with versions from before members had to request an id first."""
 
     raw: Raw
     group: str
@@ -65,7 +65,7 @@ class Member:
         self.member_id, self.generation = joined.member_id, joined.generation_id
 
     def sync(self, *strangers: str, generation: int | None = None) -> tuple[int, bytes]:
-        """Error and assignment, as the leader, who gives something to strangers as well."""
+        """Error and assignment. This leader also assigns something to unknown members."""
         given = {self.member_id: b"mine"} | dict.fromkeys(strangers, b"theirs")
         request = sync_group.SyncGroupRequest(
             group_id=self.group,

@@ -41,7 +41,7 @@ from e2e.harness.services import until
 
 SILENCE_S = 1.0
 FAR = int(time.time() * 1000) + 1_800_000
-"""Half an hour ahead: a topic takes records up to an hour ahead."""
+"""Half an hour ahead. A topic accepts records up to an hour ahead."""
 ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
 
 pytestmark = pytest.mark.timeout(120)
@@ -73,14 +73,14 @@ def test_a_transactional_id_is_refused_while_transactions_are_not_served(raw: Ra
 
 
 def with_header(**changes: int) -> bytes:
-    """A batch whose header says something else, under a right CRC and length."""
+    """A batch with a changed header, but the right CRC and length."""
     good = batch(3)
     header = {name: getattr(read_batch_header(good), name) for name in BatchHeader.__struct_fields__}
     return bytes(pack_batch(BatchHeader(**{**header, **changes}), good[HEADER_SIZE:]))
 
 
 def patched(position: int, data: bytes) -> bytes:
-    """A batch with bytes overwritten, and nothing corrected."""
+    """A batch with overwritten bytes; CRC and length are not corrected."""
     good = bytearray(batch(3))
     good[position : position + len(data)] = data
     return bytes(good)
@@ -150,7 +150,7 @@ def test_a_good_partition_is_written_beside_a_bad_one(raw: Raw) -> None:
 
 
 def bomb() -> bytes:
-    """A kilobyte or a few that says it is a gigabyte of records."""
+    """A few kilobytes that decompress to a gigabyte of records."""
     zeros = gzip.compress(bytes(64 << 20), 9)
     header = read_batch_header(batch(1))
     fields = {name: getattr(header, name) for name in BatchHeader.__struct_fields__}
@@ -158,7 +158,7 @@ def bomb() -> bytes:
 
 
 def test_a_compression_bomb_costs_the_server_nothing(cluster: Cluster, raw: Raw) -> None:
-    """Records are opaque: they are stored as they came. Only what must look into them would unpack them."""
+    """Records are opaque: they are stored unchanged. Only an API that must read records unpacks them."""
     before = {pid: resident_bytes(pid) for role in ROLES for pid in cluster.pids(role)}
     assert send(raw, bomb(), part=1) in (ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
     ask_list_offsets(raw, 1_600_000_000_000, part=1)  # by time: this one looks into batches
@@ -168,7 +168,8 @@ def test_a_compression_bomb_costs_the_server_nothing(cluster: Cluster, raw: Raw)
 
 
 def liar(count: int) -> bytes:
-    """A few hundred bytes: so many records of no time, of which the newest is said to be half an hour ahead."""
+    """A few hundred bytes with many records without timestamps; the header says that the newest is half an hour
+    ahead."""
     header = read_batch_header(batch(1))
     fields = {name: getattr(header, name) for name in BatchHeader.__struct_fields__}
     claims = {"records_count": count, "last_offset_delta": count - 1, "max_timestamp": FAR}
@@ -183,7 +184,7 @@ def test_a_batch_may_claim_a_million_records(raw: Raw) -> None:
 def test_a_search_among_batches_that_lie_has_an_end_and_others_do_not_wait_for_it(
     cluster: Cluster, raw: Raw
 ) -> None:
-    """Six batches of a kilobyte and a hundred small ones; each of them opened whole was ten seconds of one loop."""
+    """Six batches of a kilobyte and a hundred small ones. Opening all of them took ten seconds of one event loop."""
     topic = "liars"
     until("the topic is there", lambda: create(raw, topic, partitions=1) in (0, 36))
     assert send(raw, liar(900_000) * 6, topic=topic) == ErrorCode.NONE
@@ -203,7 +204,7 @@ def resident_bytes(pid: int) -> int:
 def test_a_sequence_that_wraps_goes_on(raw: Raw) -> None:
     producer_id = init_pid(raw)
     send_numbered = [(INT32_MAX - 1, 2), (0, 1)]
-    # A first sequence other than 0 is taken from a producer whose state was lost, or refused; both are sound.
+    # A first sequence other than 0 is accepted from a producer whose state was lost, or refused; both are correct.
     codes = [
         send(raw, batch(count, producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
         for sequence, count in send_numbered

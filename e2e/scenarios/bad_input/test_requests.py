@@ -57,7 +57,7 @@ OWN_TREE = "@kafscale"
 
 
 def objects_of(cluster: Cluster) -> set[str]:
-    """The topics, and what is no topic's, that have objects. Upkeep's own tree comes when it likes."""
+    """The topics and other trees that have objects, without upkeep's tree, which may appear at any time."""
     trees = {path.name for path in (cluster.data_dir / "objects" / "default").iterdir()}
     return trees - {OWN_TREE}
 

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 from kafscale.runtime import dependencies
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import CATCH_UP_MS, STALL_MS, TICK_MS, LoopWatch
-from kafscale.runtime.dependencies import Need, wait_for
+from kafscale.runtime.dependencies import UNSUITABLE_PROBES, Need, probe_store, wait_for
 from kafscale.runtime.loop_watchdog import LOOK_EVERY_MS, STUCK_AFTER_MS, Watchdog
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.storage.membership.keepalive import LEASE_TTL_S
+from kafscale.storage.objects import StoreUnsuitable
+from kafscale.storage.objects.memory import MemoryStore
 from kafscale.testkit.clock import ManualClock
 
 
@@ -188,3 +190,28 @@ async def test_waiting_reminds_once_a_minute(monkeypatch: pytest.MonkeyPatch) ->
             Need(what="x", remedy="y", probe=probe, not_yet=(NotYet,)), clock=clock, say=lambda _text: None
         )
     assert [line["waited_ms"] for line in logs] == [20_000, 80_000, 140_000]
+
+
+class Young(MemoryStore):
+    """A store whose first probes find that it does not keep its conditions."""
+
+    def __init__(self, unsuitable: int) -> None:
+        super().__init__()
+        self.unsuitable = unsuitable
+        self.probes = 0
+
+    async def probe(self) -> None:
+        self.probes += 1
+        if self.probes <= self.unsuitable:
+            raise StoreUnsuitable("probe", "2 of 2 concurrent PUTs succeeded")
+
+
+async def test_a_store_that_has_just_started_is_probed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dependencies, "UNSUITABLE_PAUSE_S", 0.001)
+    young = Young(UNSUITABLE_PROBES - 1)
+    await probe_store(young)
+    assert young.probes == UNSUITABLE_PROBES
+    unsuitable = Young(UNSUITABLE_PROBES)
+    with pytest.raises(StoreUnsuitable):
+        await probe_store(unsuitable)
+    assert unsuitable.probes == UNSUITABLE_PROBES

@@ -1,1 +1,1 @@
-"""Spark over topics as they stand in etcd and the object store: a data source, batch and streaming."""
+"""Spark over topics, read from etcd and the object store: a data source, batch and streaming."""

@@ -33,7 +33,7 @@ class NotWritten(Exception):
 
 
 class Rows(DataSource):
-    """As the data source `kafscale` is to the JVM: Arrow batches of Python's, in tasks. It asks no cluster."""
+    """Like the data source `kafscale`, it returns Python's Arrow batches in tasks. It needs no cluster."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def make(path: Path) -> None:
-    """Takes the place of a file that is there. Raises NotWritten, NoJava."""
+    """Replaces an existing file. Raises NotWritten, NoJava."""
     path.unlink(missing_ok=True)
     os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={path}"
     spark = local("archive", cores=1)
@@ -81,7 +81,7 @@ def make(path: Path) -> None:
 
 
 def work(spark: SparkSession) -> None:
-    """A little of what jobs do: a source of Python's, SQL, rows from and to Arrow, tasks of Python's."""
+    """Runs the features that jobs use: a Python data source, SQL, rows from and to Arrow, Python tasks."""
     spark.dataSource.register(Rows)
     spark.read.format("rows").load().createOrReplaceTempView("rows")
     counted = spark.sql(
@@ -96,8 +96,8 @@ def work(spark: SparkSession) -> None:
 
 
 def wait(jvm: Popen[bytes]) -> None:
-    """It ends when its standard input does. Raises NotWritten."""
-    assert jvm.stdin is not None, "Spark's gateway watches it"
+    """Closes the JVM's standard input, which ends the JVM. Raises NotWritten."""
+    assert jvm.stdin is not None, "Spark's gateway ends with its standard input"
     jvm.stdin.close()
     try:
         jvm.wait(WRITE_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""A query's planning and reading: the lake is looked at once, and the tasks read what was committed then.
+"""Plans and reads a batch query. The plan reads etcd once; the tasks read what was committed at that time.
 
 A query that is planned while records are written sees each log up to its end at that moment, and never past it.
 """
@@ -48,13 +48,13 @@ class RecordsReader(DataSourceReader):
         return split(spans(logs, first, end, request), self._chosen_by, request.target_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # Spark's, when there is no split
+        if partition.value is None:  # Spark's own partition, if there is no split
             return iter(())
         return read_split(self._settings, partition.value, self._ask)
 
 
 class PushingReader(RecordsReader):
-    """Takes filters from Spark: what cannot be in the answer is not read."""
+    """Accepts filters from Spark, so that data which cannot match is not read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         condition, self._chosen_by, left = spark_filters.take(filters)
@@ -63,7 +63,7 @@ class PushingReader(RecordsReader):
 
 
 def read_split(settings: ServiceSettings, wanted: Split, ask: Ask) -> Iterator[pa.RecordBatch]:
-    """In a task: objects are read ahead while Spark takes what is there."""
+    """Runs in a task. Objects are read ahead while Spark consumes the batches."""
 
     async def batches() -> AsyncIterator[pa.RecordBatch]:
         async with opened(settings) as lake:

@@ -42,7 +42,7 @@ def settings_of(request: Request) -> ServiceSettings:
 
 
 def _running(data_dir: Path) -> dict[str, Any]:
-    """Where the cluster of the directory listens, as `kafscale up` says it there."""
+    """The addresses of the directory's cluster, from the file that `kafscale up` writes there."""
     try:
         said = json.loads((data_dir / "run" / "endpoints.json").read_text())
     except FileNotFoundError:
@@ -68,7 +68,7 @@ async def opened(settings: ServiceSettings) -> AsyncIterator[Lake]:
 
 
 def pulled(batches: AsyncIterator[T]) -> Iterator[T]:
-    """The same for a caller that cannot await. A thread reads ahead while the caller uses what it has."""
+    """The same for a caller that cannot await. A thread reads ahead while the caller uses the last item."""
     with _loop() as loop:
         while True:
             batch: Any = asyncio.run_coroutine_threadsafe(_next(batches), loop).result()

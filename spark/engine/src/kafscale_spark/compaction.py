@@ -1,4 +1,4 @@
-"""Compaction over executors: each log that is due is a task, the dirtiest first, by the round that works without Spark.
+"""Compaction over executors: one task per log that is due, the dirtiest first. It uses the round of the local engine.
 
 A task reads its log again, so a retried task, or one after another round, continues from the current state. It
 publishes by one compare-and-swap. The driver gets the list of replaced objects, waits for one grace and deletes them.
@@ -39,14 +39,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a task did, and what it replaced."""
+    """A task's results, and the objects that it replaced."""
 
     summary: Summary
     replaced: tuple[Condemned, ...]
 
 
 def turns(places: Sequence[TopicPartition], io_bytes_per_s: int | None, at_once: int) -> list[Turn]:
-    """The places in their order: each a turn, or under a budget dealt to those that may be at work. Pure."""
+    """One turn per place, in order; with a budget, the places are dealt to as many turns as run at once. Pure."""
     if io_bytes_per_s is None:
         return [Turn(places=(place,)) for place in places]
     count = min(len(places), at_once, io_bytes_per_s)
@@ -68,7 +68,7 @@ def compact(
     io_bytes_per_s: int | None,
     grace_s: float,
 ) -> Summary:
-    """Raises EtcdError and StoreError, and what Spark says of a task that failed."""
+    """Raises EtcdError and StoreError, and Spark's error for a failed task."""
     places = [place_of(candidate.log) for candidate in asyncio.run(_due(settings, names))]
     given = turns(places, io_bytes_per_s, context.defaultParallelism)
     done = in_tasks(context, settings, take_turn, given)
@@ -78,7 +78,7 @@ def compact(
 
 
 async def take_turn(lake: Lake, turn: Turn) -> Done:
-    """A task's work. Raises EtcdError and StoreError while the logs cannot be read."""
+    """A task's work. Raises EtcdError and StoreError if the logs cannot be read."""
     report = await Round(
         lake, Bounds(io_bytes_per_s=turn.io_bytes_per_s, grace_s=None), lambda *_: None
     ).over(turn.places)
@@ -91,7 +91,7 @@ async def _due(settings: ServiceSettings, names: Iterable[str] | None) -> list[C
 
 
 async def _delete(settings: ServiceSettings, replaced: Sequence[Condemned], grace_s: float) -> int:
-    """How many could not be deleted: a collector of orphans follows."""
+    """Deletes objects. Returns how many could not be deleted; the collection of orphans finds those."""
     await asyncio.sleep(grace_s)
     async with opened(settings) as lake:
         return (await delete_all(lake, replaced)).count(Fate.FAILED)

@@ -1,7 +1,8 @@
 """Spark's filters as conditions that Arrow understands. Pure.
 
-Of a filter on topic, partition or offset each row is checked here, so Spark need not look again. One on the timestamp
-prunes segments and stays Spark's to check, since its times are finer than a log's. All others are Spark's alone.
+A filter on topic, partition or offset is checked here for each row, so Spark does not check it again. A filter on the
+timestamp prunes segments, and Spark checks the rows, because its times are finer than a log's. Spark alone checks all
+other filters.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MS: Final = pa.timestamp("ms", "UTC")
 def take(
     filters: Iterable[spark.Filter],
 ) -> tuple[pc.Expression | None, pc.Expression | None, list[spark.Filter]]:
-    """What each row is checked for, what segments are chosen by, and what is left to Spark."""
+    """The condition checked for each row, the condition that prunes segments, and the filters left to Spark."""
     exact: list[pc.Expression] = []
     coarse: list[pc.Expression] = []
     left: list[spark.Filter] = []
@@ -44,7 +45,7 @@ def _all(conditions: Sequence[pc.Expression]) -> pc.Expression | None:
 
 
 def _exact(one: spark.Filter) -> pc.Expression | None:
-    """None: this is not ours to check."""
+    """None: Spark has to check this filter."""
     if isinstance(one, spark.Not):
         inner = _exact(one.child)
         return None if inner is None else ~inner
@@ -87,7 +88,7 @@ def _compared(one: spark.Filter, field: pc.Expression, value: pa.Scalar) -> pc.E
 
 
 def _since(one: spark.Filter) -> pc.Expression | None:
-    """The least time that a row has for which this is true: segments say only their newest."""
+    """The least timestamp of a row for which this is true. Segments record only their newest timestamp."""
     if getattr(one, "attribute", None) != ("timestamp",):
         return None
     match one:

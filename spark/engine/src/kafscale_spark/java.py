@@ -18,7 +18,7 @@ from kafscale.runtime.debian_packages import NotFetched, unpacked
 
 MIN: Final = 17
 PACKAGES: Final = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
-"""Of this Debian or the next. What they depend on a machine with Python has; without fonts and sound Spark can do."""
+"""For this Debian release or the next. A machine with Python has their dependencies; Spark needs no fonts or sound."""
 TOOLS: Final = "KAFSCALE_TOOLS_DIR"
 """Environment: the folder for fetched programs."""
 VERSION_TIMEOUT_S: Final = 30.0
@@ -27,7 +27,7 @@ Report = Callable[[str], None]
 
 
 class NoJava(Exception):
-    """Spark needs a Java that is not here."""
+    """This machine has no Java that Spark can use."""
 
     def __init__(self, found: str) -> None:
         super().__init__(
@@ -48,7 +48,7 @@ def ensure_java(report: Report) -> None:
 
 
 def _missing() -> str | None:
-    """What is wrong with the Java that there is, if anything."""
+    """Why the installed Java cannot be used; None if it can."""
     home = os.environ.get("JAVA_HOME")
     program = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
     if program is None:
@@ -82,7 +82,7 @@ def _fetched(home: Path, why: str, report: Report) -> Path:
 
 
 def whole_home(tree: Path) -> Path:
-    """The Java home in a package's tree, made whole: its links into /etc are replaced by what they mean.
+    """The Java home in a package's tree, with its links into /etc replaced by their targets.
 
     Raises NotFetched if it does not run.
     """

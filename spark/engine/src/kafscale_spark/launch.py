@@ -1,7 +1,7 @@
-"""`kafscale-spark JOB ARGS`: a job by its name; and what Spark asks of the image of its pods on Kubernetes.
+"""`kafscale-spark JOB ARGS` runs a job by its name. It also supports the commands of Spark's pods on Kubernetes.
 
-There Spark starts a container with `driver ARGS` or `executor`, and passes the rest in variables. An image that does
-not know these words can run jobs, but not on Spark's cluster. The command replaces this process.
+There Spark starts a container with `driver ARGS` or `executor`, and passes the rest in variables. An image without
+these commands can run jobs, but not on Spark's cluster. The command replaces this process.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def jobs() -> list[str]:
 
 
 def _driver(rest: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Spark has planned the pods already: in this one it runs as a client of itself."""
+    """Spark has planned the pods already, so this pod runs the driver in client mode."""
     address = _variable(environ, "SPARK_DRIVER_BIND_ADDRESS")
     bound = ["--conf", f"spark.driver.bindAddress={address}"]
     known = ["--conf", f"spark.executorEnv.SPARK_DRIVER_POD_IP={address}"]

@@ -38,7 +38,7 @@ class Edge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """An offset for each partition; EARLIEST and LATEST stand for the log's ends."""
+    """An offset for each partition. EARLIEST and LATEST mean the log's start and end."""
 
     of: Mapping[TopicPartition, int]
 
@@ -56,7 +56,7 @@ Position: TypeAlias = Edge | Offsets | Times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Which topics, and which partitions of them. With nothing set: all."""
+    """The topics, and their partitions. With nothing set: all."""
 
     names: frozenset[str] | None = None
     pattern: re.Pattern[str] | None = None
@@ -79,21 +79,19 @@ class Request:
     starting: Position | None = None  # None: earliest for a batch, latest for a stream
     ending: Position = Edge.LATEST
     fail_on_data_loss: bool = True
-    fail_without_match: bool = True  # a starting time behind all records is an error, else the log's end
+    fail_without_match: bool = True  # a starting time after all records is an error, else the log's end
     target_bytes: int = TARGET_BYTES
     offsets_max: int | None = None
     offsets_min: int | None = None
     delay_max_ms: int = MAX_DELAY_MS
     with_headers: bool = True
-    push_filters: bool = (
-        True  # off where spark.sql.python.filterPushdown.enabled is: Spark asks for both or none
-    )
+    push_filters: bool = True  # must be off if spark.sql.python.filterPushdown.enabled is off
     data_dir: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse(options: Mapping[str, str]) -> Request:
-    """Raises BadOption. Names are taken without regard to case, as everywhere in Spark."""
+    """Raises BadOption. Names are not case sensitive, as everywhere in Spark."""
     left = {name.lower(): value for name, value in options.items() if not name.lower().startswith(IGNORED)}
     settings = {name: left.pop(name) for name in list(left) if name.startswith(SETTING)}
     take = _Taker(left)
@@ -119,7 +117,7 @@ def parse(options: Mapping[str, str]) -> Request:
 
 
 class _Taker:
-    """Takes options out of those that are left, and says which one could not be read."""
+    """Takes options from those that are left. The error names the option that could not be parsed."""
 
     def __init__(self, left: dict[str, str]) -> None:
         self._left = left
@@ -162,7 +160,7 @@ def _assigned(text: str) -> Topics:
 
 
 def _position(take: _Taker, which: str) -> Position | None:
-    """The connector's order: a time for all, then times, then offsets."""
+    """Precedence as in the connector: a time for all partitions, then times per partition, then offsets."""
     everywhere = take(f"{which}Timestamp", _time_ms, None)
     times = take(f"{which}OffsetsByTimestamp", _by_place, None)
     offsets = take(f"{which}Offsets", _edge_or_offsets, None)
@@ -178,7 +176,7 @@ def _edge_or_offsets(text: str) -> Position:
 
 
 def _by_place(text: str) -> Mapping[TopicPartition, int]:
-    """`{"topic": {"0": 23}}`, as the connector writes it."""
+    """Parses the connector's format, `{"topic": {"0": 23}}`."""
     found = json.loads(text)
     return {
         (str(topic), int(partition)): int(number)

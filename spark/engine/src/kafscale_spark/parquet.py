@@ -32,7 +32,7 @@ FILE_ROWS: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """Where it is below the staging folder: a try, then its place in the export."""
+    """Its path below the staging folder: the attempt, then its place in the export."""
 
     place: TopicPartition
     path: Path
@@ -42,7 +42,7 @@ class File:
 
 @contextmanager
 def staging(target: Path) -> Iterator[Path]:
-    """A folder below the target; the caller holds the target's lock, so what is there of others is dead."""
+    """A folder below the target. The caller holds the target's lock, so other files there are from dead exports."""
     for dead in target.glob(f"{TEMPORARY}spark-*"):
         shutil.rmtree(dead)
     folder = target / f"{TEMPORARY}spark-{uuid.uuid4().hex}"
@@ -54,7 +54,7 @@ def staging(target: Path) -> Iterator[Path]:
 
 
 def due(target: Path, logs: Sequence[Log]) -> list[Span]:
-    """Of each log: from where earlier exports ended to where it ends now."""
+    """The span of each log from the end of earlier exports to the end of the log."""
     return [
         Span(log=log, first=max(resumed(target / folder_of(log)), log.start), end=log.stable_end)
         for log in logs
@@ -78,7 +78,7 @@ def write_split(settings: ServiceSettings, folder: Path, split: Split) -> list[F
 
 
 def publish(folder: Path, target: Path, files: Iterable[File]) -> None:
-    """Each file takes its place, the least offsets first: an export that is killed here goes on behind them."""
+    """Publishes the files, the least offsets first. If the export is killed here, the next one continues after them."""
     for file in sorted(files, key=lambda file: file.path.name):
         place = target / file.path.relative_to(file.path.parts[0])
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def publish(folder: Path, target: Path, files: Iterable[File]) -> None:
 
 
 def done(spans: Iterable[Span], files: Sequence[File]) -> list[Done]:
-    """A row for each log, also where nothing was new."""
+    """A row for each log, even if nothing was new."""
     found = []
     for span in spans:
         own = [file for file in files if file.place == place_of(span.log)]

@@ -1,7 +1,7 @@
 """A task's work: the records of its split, as Spark's columns.
 
-Objects may go while a task reads: compaction replaces them, retention deletes them. Then etcd is asked again. What was
-rewritten is read from where it is now, from the first offset that was not read; what was deleted is lost data.
+Compaction may replace objects and retention may delete them while a task reads. The task then reads etcd again. It
+continues in the new objects at the first unread offset. Deleted records are lost data.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kafscale_spark.spans import DataLoss, place_of
 from kafscale_spark.splits import Split
 
 LOOKS_MAX: Final = 5
-"""How often a task looks where its segments are now. Each time some of them went while it read."""
+"""How often a task looks up its segments again, each time because some were gone during the read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """The same for all tasks of a query: columns as Spark wants them, and the rows that it left to us.
+    """The same for all tasks of a query: Spark's columns, and the condition that Spark left to the source.
 
-    `shape` makes Spark's columns of ours; an export keeps ours.
+    `shape` converts the lake's columns to Spark's; an export keeps the lake's columns.
     """
 
     schema: pa.Schema
@@ -43,7 +43,7 @@ class Ask:
 
     @property
     def decoded(self) -> tuple[str, ...]:
-        """The offset is always read: it costs nothing and says how far a task has come."""
+        """The offset is always read: it costs nothing and shows the task's progress."""
         return tuple(name for name in FIELDS if name == "offset" or name in self.schema.names)
 
 
@@ -67,7 +67,7 @@ async def read(lake: Lake, split: Split, ask: Ask) -> AsyncIterator[pa.RecordBat
 
 
 async def _look_again(lake: Lake, split: Split, first: int, ask: Ask) -> tuple[Log, tuple[Seg, ...]]:
-    """Where offsets [first, end) are now."""
+    """The current segments of offsets [first, end)."""
     place = place_of(split.log)
     log = by_place(await read_lake(lake, [place[0]])).get(place)
     if log is None or log.topic.topic_id != split.log.topic.topic_id:

@@ -33,7 +33,7 @@ from kafscale_spark.shares import in_tasks, shares
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A session, a cluster, and the topics that are meant: None are all."""
+    """A session, a cluster, and the selected topics (None: all)."""
 
     spark: SparkSession
     settings: ServiceSettings
@@ -62,7 +62,7 @@ class Job:
 
 
 def plan_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Columns topic, partition, segment, rule, age_ms, bytes: a row for each segment that would go."""
+    """Columns topic, partition, segment, rule, age_ms, bytes: a row for each segment that would be deleted."""
     return spark.createDataFrame(pa.Table.from_pylist(rows, PLAN))
 
 

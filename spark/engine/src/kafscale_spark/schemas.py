@@ -25,12 +25,12 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What Spark takes batches of: exactly this."""
+    """The exact Arrow schema that Spark requires of the batches."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def check(wanted: StructType, whole: StructType) -> None:
-    """A caller may name some of the columns, in any order, of the types they have. Raises BadOption."""
+    """A caller may name some of the columns, in any order, with their types. Raises BadOption."""
     known = {field.name: field.dataType.simpleString() for field in whole.fields}
     for field in wanted.fields:
         kind = field.dataType.simpleString()
@@ -63,6 +63,6 @@ def null_if_empty(headers: pa.ListArray) -> pa.ListArray:
     empty = pc.equal(pc.list_value_length(headers), 0)
     if not pc.any(empty).as_py():
         return headers
-    # Arrow takes a mask only beside offsets that are not a slice.
+    # Arrow accepts a mask only if the offsets are not a slice.
     offsets = pc.add(headers.offsets, pa.scalar(0, pa.int32()))
     return pa.ListArray.from_arrays(offsets, headers.values, type=headers.type, mask=empty)

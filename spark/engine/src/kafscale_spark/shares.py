@@ -25,7 +25,7 @@ Work = Callable[[Lake, Given], Coroutine[Any, Any, Found]]
 
 
 def shares(topics: Iterable[Topic], count: int) -> list[list[str]]:
-    """Names of topics in at most so many shares, none of them empty, of about as many partitions each."""
+    """Topic names in at most this number of shares, none of them empty, with about equal numbers of partitions."""
     dealt: list[list[str]] = [[] for _ in range(count)]
     loads = [0] * count
     for topic in sorted(topics, key=lambda topic: (-topic.partitions, topic.name)):
@@ -38,7 +38,7 @@ def shares(topics: Iterable[Topic], count: int) -> list[list[str]]:
 def in_tasks(
     context: SparkContext, settings: ServiceSettings, work: Work[Given, Found], given: Sequence[Given]
 ) -> list[Found]:
-    """What each of the works found: a task for each of the given, begun in this order."""
+    """The results, one task per item, started in this order."""
     if not given:
         return []
     return context.parallelize(given, len(given)).map(partial(_in_task, settings, work)).collect()

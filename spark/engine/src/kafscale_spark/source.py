@@ -1,8 +1,8 @@
-"""The data source `kafscale`: what Spark calls, for records and for the tables that say what is stored.
+"""The data source `kafscale`: Spark's entry point for records and for the tables that describe the stored data.
 
     spark.read.format("kafscale").option("dataDir", "data").option("subscribe", "orders").load()
 
-Spark imports this in a new process for every plan and every task, so what only some need is imported by them.
+Spark imports this in a new process for every plan and every task, so modules that only some need are imported late.
 """
 
 from __future__ import annotations

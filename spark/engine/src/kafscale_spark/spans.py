@@ -1,8 +1,8 @@
-"""Which offsets a question is about, and whether they are still there.
+"""The offsets that a query reads, and whether they still exist.
 
-A span is what one log owes to an answer: offsets [first, end), never past what is committed, transactions included.
-What lies below the log's start was deleted, what lies behind its end never was, or not in this topic: both are lost
-data, which ends the query unless its caller said not to.
+A span is the part of one log that a query reads: offsets [first, end), never past the last stable offset.
+Offsets below the log start were deleted. Offsets after the log's end belong to another topic of this name. Both are
+lost data, which fails the query unless `failOnDataLoss` is false.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WHAT_TO_DO = (
 
 
 class DataLoss(Exception):
-    """Records that the query was to read are not there, in a sentence."""
+    """Records that the query has to read no longer exist; the message is a sentence."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}. {WHAT_TO_DO}")
@@ -43,7 +43,7 @@ def place_of(log: Log) -> TopicPartition:
 
 
 async def read_logs(lake: Lake, request: Request) -> list[Log]:
-    """The logs that the options name. Raises BadOption for a topic or a partition that does not exist."""
+    """The logs that the options select. Raises BadOption for a topic or a partition that does not exist."""
     topics = request.topics
     known = {topic.name: topic.partitions for topic in await read_topics(lake)}
     missing = sorted((topics.names or frozenset()) - known.keys())
@@ -74,7 +74,7 @@ async def starts(lake: Lake, logs: Sequence[Log], position: Position, request: R
 
 
 async def ends(lake: Lake, logs: Sequence[Log], position: Position) -> Next:
-    """Where each log's span ends; at a time that no record has, that is the log's end."""
+    """Where each log's span ends. If no record is as new as the time, that is the log's end."""
     _check_named(position, logs)
     found = {}
     for log in logs:
@@ -84,7 +84,7 @@ async def ends(lake: Lake, logs: Sequence[Log], position: Position) -> Next:
 
 
 def spans(logs: Iterable[Log], first: Next, end: Next, request: Request) -> list[Span]:
-    """Those that hold something. A partition that the start does not name is new: it begins at 0. Raises DataLoss."""
+    """The spans that are not empty. A partition without a start is new and begins at 0. Raises DataLoss."""
     known = by_place(logs)
     gone = sorted(text_of(place) for place in first.keys() | end.keys() if place not in known)
     if gone:
@@ -121,7 +121,7 @@ def _lost(request: Request, what: str) -> None:
 
 
 async def _resolve(lake: Lake, log: Log, position: Position) -> int | None:
-    """None: no record is as new."""
+    """The offset, or None if no record is as new."""
     place = place_of(log)
     match position:
         case Edge.EARLIEST:
@@ -137,7 +137,7 @@ async def _resolve(lake: Lake, log: Log, position: Position) -> int | None:
 
 
 def _check_named(position: Position, logs: Sequence[Log]) -> None:
-    """Offsets are given for exactly the partitions that are read: a forgotten one would be read from anywhere."""
+    """Checks that offsets are given for exactly the selected partitions. A missing one would have no defined start."""
     named: Mapping[TopicPartition, int] | None = None
     match position:
         case Offsets(of=of):

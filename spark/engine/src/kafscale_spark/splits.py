@@ -1,4 +1,4 @@
-"""Spans cut into tasks: a task reads consecutive segments of one log, about as many bytes as were asked for. Pure."""
+"""Splits spans into tasks: a task reads consecutive segments of one log, about `targetBytes` of them. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kafscale_spark.spans import Span, place_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Offsets [first, end) of a log, and the segments that can hold an answer.
+    """Offsets [first, end) of a log, and the segments that can match.
 
-    Of its other segments the log lists those alone that tell of aborted transactions.
+    Of the log's other segments it keeps only those that list aborted transactions.
     """
 
     log: Log
@@ -29,7 +29,7 @@ class Split:
 def split(
     spans: Iterable[Span], condition: pc.Expression | None, target_bytes: int, subject: Subject = RECORDS
 ) -> list[Split]:
-    """In the order of the spans. The condition leaves out what it can; rows are for the task to choose."""
+    """The splits, in the order of the spans. The condition prunes segments; the task filters rows."""
     by_place = {place_of(span.log): span for span in spans}
     found: list[Split] = []
     for log, segments in prune([span.log for span in by_place.values()], condition, subject):
@@ -53,7 +53,7 @@ def _cut(span: Span, segments: Iterable[Seg], target_bytes: int) -> Iterator[Spl
 
 
 def _of(span: Span, segments: list[Seg]) -> Split:
-    """What a task needs to know of the log, and no more: it is sent to it."""
+    """The part of the log that a task needs, because it is sent to the task."""
     telling = tuple(seg for seg in span.log.segments if seg.aborted)
     log = replace(span.log, segments=telling, below=(), meta=Meta())
     first, end = max(span.first, segments[0].base), min(span.end, segments[-1].end)

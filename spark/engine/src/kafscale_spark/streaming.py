@@ -1,7 +1,7 @@
-"""A stream of micro-batches: offsets go in, spans come out, and what is planned twice is the same both times.
+"""A stream of micro-batches: from offsets to spans. Planning the same batch again gives the same result.
 
-The end of a batch is never past what is committed. A limit is shared out among partitions by what each has waiting.
-Retention may take what a checkpoint still has to read: that is lost data, and the query says so and ends.
+A batch never ends after the committed end. A limit is divided among the partitions in proportion to their backlogs.
+Retention may delete records that a checkpoint has not read. That is lost data, and the query fails with a message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kafscale_spark.splits import split
 
 
 class RecordsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in one process for as long as the query. Its methods have Spark's names."""
+    """One process keeps it for the whole query. Its methods have Spark's names."""
 
     def __init__(self, settings: ServiceSettings, request: Request, schema: pa.Schema) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class RecordsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Where the next batch ends; the start again, if nothing is to be read yet."""
+        """Where the next batch ends; the start if there is nothing to read yet."""
         first = load(start)
         self._latest = _ends(asyncio.run(self._logs()))
         end = self._latest if self._target is None else capped(self._latest, self._target)
@@ -68,7 +68,7 @@ class RecordsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dump(shared(first, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end)
 
     def _is_early(self, waiting: int) -> bool:
-        """Too few wait for a batch, unless they have for maxTriggerDelay, or are all that there will be."""
+        """Whether the backlog is below minOffsetsPerTrigger. False after maxTriggerDelay and with availableNow."""
         least = self._request.offsets_min
         late = time.monotonic() - self._begun_s >= self._request.delay_max_ms / 1_000
         return least is not None and waiting < least and not late and self._target is None
@@ -98,17 +98,17 @@ def _ends(logs: Sequence[Log]) -> Next:
 
 
 def capped(latest: Next, target: Next) -> dict[TopicPartition, int]:
-    """What is there now, but nothing that came after the target was set."""
+    """The current ends, limited to the target of availableNow."""
     return {place: min(end, target[place]) for place, end in latest.items() if place in target}
 
 
 def backlog(first: Next, end: Next) -> dict[TopicPartition, int]:
-    """Offsets that wait in each partition."""
+    """The backlog of each partition, in offsets."""
     return {place: end[place] - _begin(first, end, place) for place in end}
 
 
 def shared(first: Next, end: Next, rows_max: int) -> dict[TopicPartition, int]:
-    """Ends that hold `rows_max` offsets together, or all: to each partition by its backlog, the rest to the nearest."""
+    """Ends for at most `rows_max` offsets in total, in proportion to the backlogs (largest remainder method)."""
     waiting = backlog(first, end)
     total = sum(waiting.values())
     if total <= rows_max:
@@ -122,5 +122,5 @@ def shared(first: Next, end: Next, rows_max: int) -> dict[TopicPartition, int]:
 
 
 def _begin(first: Next, end: Next, place: TopicPartition) -> int:
-    """A partition that is new begins at 0, and so does one that ends before what was read of it: it is another one."""
+    """A new partition begins at 0. So does one that ends below its read offset, because its topic was made again."""
     return first[place] if first.get(place, 0) <= end[place] and place in first else 0

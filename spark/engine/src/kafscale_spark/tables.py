@@ -1,7 +1,7 @@
-"""The tables that say what is stored.
+"""The tables that describe the stored data.
 
-Most have few rows, which the driver reads and one task hands to Spark. Batches are as many as the objects hold: tasks
-read their headers, as they read records.
+Most have few rows, which the driver reads and one task returns to Spark. `batches` can be large, so tasks read the
+headers, as they read records.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TableReader(DataSourceReader):
 
 
 class BatchesReader(DataSourceReader):
-    """Record batches, from the headers in segments. One that was deleted meanwhile is an error: ask again."""
+    """Record batches, from the headers in segments. If a segment was deleted since the plan, the query fails."""
 
     def __init__(self, settings: ServiceSettings, request: Request, schema: pa.Schema) -> None:
         self._settings = settings

@@ -1,5 +1,6 @@
 """The dependencies of a service, etcd and the object store: how they are opened, probed and waited for."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -19,6 +20,7 @@ from kafscale.storage.objects import (
     StoreFull,
     StoreRefused,
     StoreUnavailable,
+    StoreUnsuitable,
     open_store,
 )
 
@@ -30,6 +32,10 @@ PROBE_TIMEOUT_S: Final = 2.0
 REMIND_EVERY_MS: Final = 60_000
 RETRY_FIRST_MS: Final = 200
 RETRY_CAP_MS: Final = 5_000
+UNSUITABLE_PROBES: Final = 3
+UNSUITABLE_PAUSE_S: Final = 1.0
+"""An S3 server that has just started may not yet keep its conditions: two racing PUTs succeeded on a SeaweedFS 0.2 s
+after its start. Only a store that fails each of these probes is unsuitable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +127,18 @@ def open_object_store(settings: ServiceSettings) -> ObjectStore:
     return open_store(store_config(settings))
 
 
+async def probe_store(store: ObjectStore) -> None:
+    """Raises StoreUnsuitable if all of UNSUITABLE_PROBES probes find the store unsuitable, and any other StoreError."""
+    for left in reversed(range(UNSUITABLE_PROBES)):
+        try:
+            return await store.probe()
+        except StoreUnsuitable as unsuitable:
+            if not left:
+                raise
+            log.warning("object store unsuitable", why=str(unsuitable), probes_left=left)
+        await asyncio.sleep(UNSUITABLE_PAUSE_S)
+
+
 def store_need(settings: ServiceSettings, store: ObjectStore) -> Need[None]:
     """StoreUnsuitable ends the wait: such a store would lose data."""
     match settings.object_store_kind:
@@ -133,6 +151,6 @@ def store_need(settings: ServiceSettings, store: ObjectStore) -> Need[None]:
     return Need(
         what=redact_text(what),
         remedy=remedy,
-        probe=store.probe,
+        probe=lambda: probe_store(store),
         not_yet=(StoreUnavailable, StoreRefused, StoreFull),
     )

@@ -1,7 +1,7 @@
 """A headless Chromium for tests of pages, driven over a pipe by the DevTools protocol.
 
-The browser gets a profile of its own and is ended with the test. What a page logs, throws or asks of a network is kept,
-so that a test can say that it did none of that.
+The browser gets a new profile and ends with the test. Log entries, exceptions and network requests of the page are
+recorded, so that a test can assert that there were none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FLAGS: Final = (
 
 
 def find_chromium() -> str:
-    """Skips the test by name where there is none, and fails it where CI is set."""
+    """Without Chromium, skips the test, or fails it if CI is set."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         if os.environ.get("CI"):
@@ -48,7 +48,7 @@ def find_chromium() -> str:
 
 @dataclass(slots=True)
 class Seen:
-    """What the page did that a page should not, and what it asked for."""
+    """The page's errors, and its network requests."""
 
     messages: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Page:
         self.seen = Seen()
 
     async def read(self) -> None:
-        """Messages end with a zero byte; those that answer nothing are events. Returns when the browser is gone."""
+        """Messages end with a zero byte; a message without an id is an event. Returns when the browser has ended."""
         with contextlib.suppress(asyncio.IncompleteReadError):
             while True:
                 message = json.loads((await self._out.readuntil(b"\0"))[:-1])
@@ -113,7 +113,7 @@ class Page:
             await self._loaded.wait()
 
     async def ask(self, expression: str) -> Any:
-        """The value of a JavaScript expression; what it throws is the test's failure."""
+        """The value of a JavaScript expression. If it throws, the test fails."""
         found = await self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -121,7 +121,7 @@ class Page:
         return found["result"].get("value")
 
     async def until(self, condition: str) -> None:
-        """Returns when a JavaScript expression is true; TimeoutError when it does not become so."""
+        """Waits until a JavaScript expression is true. Raises TimeoutError."""
         again = f"const look = () => {condition} ? done() : setTimeout(look, {POLL_MS}); look();"
         await self.ask(f"new Promise((done) => {{ {again} }})")
 
@@ -154,7 +154,7 @@ def _pipes() -> Iterator[tuple[int, int, int, int]]:
 
 @asynccontextmanager
 async def browser_page(profile: Path) -> AsyncIterator[Page]:
-    """`profile` is the caller's folder to remove: processes of the browser write there after it was killed."""
+    """The caller removes the folder `profile`, because processes of the browser write there after it was killed."""
     binary = find_chromium()
     loop = asyncio.get_running_loop()
     with _pipes() as (browser_reads, we_write, we_read, browser_writes):

@@ -1,4 +1,4 @@
-"""A clock that a test moves by hand, for anything that takes a Clock."""
+"""A manual clock, for everything that takes a Clock."""
 
 
 class ManualClock:

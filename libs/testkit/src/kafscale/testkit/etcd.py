@@ -38,7 +38,7 @@ def etcd_program() -> Path:
 def start_etcd(
     folder: Path, *, quota_bytes: int = 2 << 30, tls: MemberTls | None = None, extra: Sequence[str] = ()
 ) -> Iterator[EtcdProcess]:
-    """A member of the test's own, healthy. Kill it and start it again as needed."""
+    """A healthy member for one test, which may kill and restart it."""
     process = EtcdProcess(
         etcd_program(),
         folder / "data",
@@ -116,7 +116,7 @@ def start_etcd_cluster(folder: Path, extra: Sequence[str] = ()) -> Iterator[Etcd
 
 @pytest.fixture(scope="session")
 def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
-    """The session's etcd. Never kill it: start one of your own."""
+    """The session's etcd. Never kill it: use `start_etcd` instead."""
     with start_etcd(tmp_path_factory.mktemp("etcd")) as process:
         yield process
 

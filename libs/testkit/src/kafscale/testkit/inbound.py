@@ -1,4 +1,4 @@
-"""A request as a handler gets it from its stream, for tests that call handlers without one."""
+"""A request as a handler gets it from a stream, for tests that call handlers without a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _NoStream:
 def inbound(
     body: bytes, api_key: int, version: int, *, aged: bool = False, sink: ReplySink | None = None
 ) -> InboundRequest:
-    """One that is worth answering for ever, or, aged, no longer. `sink`: for handlers that reply by themselves."""
+    """A request without a deadline, or, if `aged`, with an expired one. `sink`: for handlers that reply themselves."""
     meta = RequestMeta(
         connection_id=1,
         request_id=1,

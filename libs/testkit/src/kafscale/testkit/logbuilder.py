@@ -1,7 +1,7 @@
 """Committed partitions for tests of readers: real segments, indexes, heads and manifests, without a writer.
 
-The builder remembers every byte that it committed, so that a test can say what a reader must see. It writes
-as an owner does: objects first, then the head by itself, or head and meta in one transaction.
+The builder remembers every byte that it committed, so that a test can check what a reader returns. It writes
+as an owner does: first the objects, then the head alone, or head and meta in one transaction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CommittedBatch:
 def records(
     count: int, *, timestamp: int = 1_000, step_ms: int = 1, size: int = 8, label: str = "v"
 ) -> list[Record]:
-    """`count` records with rising timestamps and values of `size` bytes or a little more."""
+    """`count` records with ascending timestamps and values of about `size` bytes, never fewer."""
     return [
         Record(
             timestamp=timestamp + step_ms * n, key=b"k%d" % n, value=f"{label}{n}".encode().ljust(size, b".")
@@ -146,7 +146,7 @@ class LogBuilder:
         )
 
     async def commit(self, segs: Sequence[Seg]) -> None:
-        """Make uploaded segments visible, all in one put of the head."""
+        """Makes uploaded segments visible, all in one put of the head."""
         epochs = list(self.head.epochs)
         for seg in segs:
             if not epochs or epochs[-1].epoch != seg.epoch:
@@ -165,7 +165,7 @@ class LogBuilder:
         await self._put_head()
 
     async def checkpoint(self, *, keep: int = 0, put_meta: bool = True) -> ManifestRef:
-        """Move the tail but its newest `keep` segments into one manifest."""
+        """Moves the tail, except for its newest `keep` segments, into one manifest."""
         at = len(self.head.tail) - keep
         moved, kept = self.head.tail[:at], self.head.tail[at:]
         manifest = Manifest(segments=moved, epochs=epoch_starts(moved))
@@ -180,7 +180,7 @@ class LogBuilder:
         return ref
 
     async def retain_from(self, log_start: int, *, delete: bool = True) -> None:
-        """Retention: the log start moves, then the objects below it go."""
+        """Retention: moves the log start, then deletes the objects below it."""
         self.meta = replace(self.meta, log_start=log_start)
         await self._put_both()
         if delete:
@@ -189,8 +189,8 @@ class LogBuilder:
                     await self._store.delete(self.segment_key(seg))
 
     async def sweep(self, end: int) -> None:
-        """Retention has deleted all objects of the segments that end at or below `end`: chunks that list nothing else
-        go, with their objects, and leave their epochs behind."""
+        """Retention has deleted all objects of the segments that end at or below `end`: removes the chunks that list
+        nothing else, with their objects. Their epochs remain."""
         gone = [chunk for chunk in self.meta.chunks if chunk.last < end]
         starts = {start.epoch: start for start in await self._epochs_of(gone)}
         if gone:
@@ -212,7 +212,7 @@ class LogBuilder:
             await self._store.delete(chunk.key)
 
     async def _epochs_of(self, chunks: Sequence[ManifestRef]) -> list[EpochStart]:
-        """Newest first, and last what was known before."""
+        """Newest first; the epochs that were known before come last."""
         keys = [chunk.key for chunk in reversed(chunks)] + [self.meta.epochs_key] * bool(self.meta.epochs_key)
         manifests = [decode_manifest(await self._store.get(key)) for key in keys]
         return [start for manifest in manifests for start in reversed(manifest.epochs)]
@@ -224,7 +224,7 @@ class LogBuilder:
             await self._store.delete(self._keyspace.index_key(self.topic.name, self.partition, seg.base))
 
     async def replace_segment(self, seg: Seg, by: Seg) -> None:
-        """The tail names another object for the same offsets, as after a rewrite."""
+        """Makes the tail name another object for the same offsets, as after a rewrite."""
         self.head = replace(self.head, tail=tuple(by if one == seg else one for one in self.head.tail))
         self.segments = [by if one == seg else one for one in self.segments]
         await self._put_head()

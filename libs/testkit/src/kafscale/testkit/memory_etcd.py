@@ -1,4 +1,4 @@
-"""etcd in memory, for tests that need thousands of its states: one request is one step, as in the real one."""
+"""etcd in memory, for tests that need thousands of its states. Each request is one atomic step, as in real etcd."""
 
 from __future__ import annotations
 

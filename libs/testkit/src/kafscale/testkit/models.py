@@ -1,8 +1,8 @@
 """etcd and S3 as the commit protocol sees them: values in memory, each request one atomic step.
 
-No network and no time: a test decides when a request is executed, how often, and what its sender
-hears. Etags are hashes of the content, the most treacherous kind a real store has: equal bytes give
-equal etags, so a conditional request that was delayed can match again (ABA).
+No network and no time: a test decides when a request is executed, how often, and which answer its sender
+gets. Etags are hashes of the content, the hardest case of a real store: equal bytes give equal etags,
+so a delayed conditional request can match again (ABA).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class CountingStore(MemoryStore):
-    """Remembers what was read."""
+    """Remembers the reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,12 +61,12 @@ class CountingStore(MemoryStore):
 
 
 class Fault(enum.Enum):
-    """What befalls one request."""
+    """A fault of one request."""
 
     UNAVAILABLE = "503, never applied"
     FULL = "refused for lack of room"
     DROP_REPLY = "applied, then the answer is lost"
-    LATE = "the caller is told nothing came of it; applied when `deliver_late` is called"
+    LATE = "the caller gets an error; applied when `deliver_late` is called"
     HOLD = "neither applied nor answered before `release`"
     BIT_FLIP = "GET answers with one bit wrong"
     TRUNCATE = "GET answers with the last byte missing"
@@ -76,7 +76,7 @@ Plan = Callable[[str, str], Fault | None]
 
 
 def scripted(*steps: tuple[str, str, Fault]) -> Plan:
-    """Each step (operation, part of the key, fault) strikes once, the first that matches a request first."""
+    """Each step (operation, part of the key, fault) applies once, to the first request that it matches."""
     left = deque(steps)
 
     def plan(operation: str, key: str) -> Fault | None:
@@ -90,7 +90,7 @@ def scripted(*steps: tuple[str, str, Fault]) -> Plan:
 
 
 def seeded(seed: int, *, rate: float, faults: Sequence[Fault], operations: Iterable[str] = ("put",)) -> Plan:
-    """A fault strikes each request of the operations with the probability `rate`; one seed, one sequence."""
+    """Each request of the operations fails with the probability `rate`. Equal seeds give equal sequences."""
     source = random.Random(seed)
     struck = frozenset(operations)
 
@@ -103,7 +103,7 @@ def seeded(seed: int, *, rate: float, faults: Sequence[Fault], operations: Itera
 
 
 class FaultyStore:
-    """A store in front of another; `plan` says which request meets which fault, `requests` what was asked."""
+    """A store in front of another. `plan` chooses the fault of each request; `requests` lists the requests."""
 
     def __init__(self, inner: ObjectStore, plan: Plan = lambda operation, key: None) -> None:
         self.inner = inner
@@ -123,7 +123,7 @@ class FaultyStore:
         condition: Condition = None,
         metadata: Metadata = NO_METADATA,
     ) -> str:
-        data = b"".join(body)  # a late request carries the bytes of its time
+        data = b"".join(body)  # a late request has the bytes of the time when it was sent
         return await self._write(
             "put", key, lambda: self.inner.put(key, [data], condition=condition, metadata=metadata)
         )
@@ -166,14 +166,14 @@ class FaultyStore:
         return len(self._late)
 
     async def deliver_late(self) -> None:
-        """Let every late write reach the store now, in the order in which they were sent."""
+        """Applies every late write now, in the order in which they were sent."""
         late, self._late = self._late, []
         for request in late:
             with contextlib.suppress(StoreError):  # the caller has its answer already
                 await request()
 
     def release(self) -> None:
-        """Let held requests go on, and those that would be held from now on."""
+        """Releases held requests, and holds no later ones."""
         self._released.set()
 
     async def _meet(self, operation: str, key: str) -> Fault | None:
@@ -206,7 +206,7 @@ def namespace() -> str:
 
 @pytest.fixture(params=[True, False], ids=["attributes", "links"])
 def directory_attributes(request: pytest.FixtureRequest, tmp_path: Path) -> bool:
-    """Where a directory store keeps its records; the laws are the same."""
+    """Where a directory store keeps its records. The laws are the same for both."""
     if request.param:
         try:
             os.setxattr(tmp_path, "user.kafscale", b"1")
@@ -229,7 +229,7 @@ async def directory_store(tmp_path: Path) -> AsyncIterator[ObjectStore]:
 
 @pytest_asyncio.fixture
 async def s3_store(seaweed: SeaweedServer, tmp_path: Path) -> AsyncIterator[ObjectStore]:
-    """A client of the run's S3 server; keep to your `namespace`."""
+    """A client of the run's S3 server. A test uses only its `namespace`."""
     async with opened("s3", tmp_path, seaweed) as store:
         yield store
 
@@ -243,7 +243,7 @@ def object_store_kind(request: pytest.FixtureRequest) -> str:
 async def object_store(
     object_store_kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[ObjectStore]:
-    """Each adapter in turn; keep to your `namespace`."""
+    """Each adapter in turn. A test uses only its `namespace`."""
     server = request.getfixturevalue("seaweed") if object_store_kind == "s3" else None
     async with opened(object_store_kind, tmp_path, server) as store:
         yield store

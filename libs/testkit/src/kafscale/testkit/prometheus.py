@@ -1,4 +1,4 @@
-"""A real Prometheus for tests, on a loopback port that was free: it scrapes, answers queries and judges alerts.
+"""A real Prometheus for tests, on a free loopback port: it scrapes, answers queries and evaluates alerts.
 
 The program is the one on PATH, or Debian's package unpacked into a folder.
 """
@@ -31,7 +31,7 @@ _POLL_S: Final = 0.05
 
 
 class PrometheusFailed(Exception):
-    """It ended, did not answer in time, or refused a query; the message says which."""
+    """Prometheus ended, did not answer in time, or refused a query; the message says which."""
 
 
 def find_prometheus(program: str = "prometheus") -> Path:
@@ -90,13 +90,13 @@ class PrometheusServer:
             process.wait()
 
     def query(self, expr: str) -> list[dict[str, Any]]:
-        """The vector of now: `metric` and `value` of each series. Raises PrometheusFailed."""
+        """The current instant vector: `metric` and `value` of each series. Raises PrometheusFailed."""
         answer = self._ask("query", query=expr)
         result: list[dict[str, Any]] = answer["result"]
         return result
 
     def alerts(self) -> dict[str, dict[str, Any]]:
-        """Alerting rules by name, with `state`, `health` and `lastError`; `health` is unknown before the first look."""
+        """Alerting rules by name: `state`, `health`, `lastError`. `health` is unknown before the first evaluation."""
         groups = self._ask("rules", type="alert")["groups"]
         return {rule["name"]: rule for group in groups for rule in group["rules"]}
 

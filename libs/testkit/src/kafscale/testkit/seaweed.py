@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import pytest
 from kafscale.runtime.ports import our_share
-from kafscale.storage.objects import S3Config, StoreError, StoreUnavailable
+from kafscale.storage.objects import S3Config, StoreError, StoreUnavailable, StoreUnsuitable
 
 BUCKET: Final = "kafscale-test"
 READY_TIMEOUT_S: Final = 60.0
@@ -162,7 +162,7 @@ class SeaweedServer:
         store = S3Store(self.s3_config(bucket, create_bucket=True, request_timeout_s=2.0))
         try:
             await store.probe()
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreUnsuitable):  # it does not keep its conditions in its first moments
             return False
         except StoreError as error:
             raise ServerFailed(f"{error}\n{self._log_end()}") from error

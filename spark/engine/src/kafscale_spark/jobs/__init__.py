@@ -1,1 +1,1 @@
-"""Programs for spark-submit, and for `kafscale spark … --engine spark`. The cluster is what KAFSCALE_* names."""
+"""Programs for spark-submit and for `kafscale spark … --engine spark`. The KAFSCALE_* variables name the cluster."""

@@ -1,7 +1,7 @@
-"""Topics as Parquet: `spark-submit export.py orders --to DIR`. Run again it writes what is new.
+"""Topics as Parquet: `spark-submit export.py orders --to DIR`. A second run writes the new records.
 
-Tasks read and write by themselves, since rows that pass through the JVM cost five times as much; the folder is one that
-all executors share. The driver publishes the files in the order of offsets, so that what is there has no hole.
+Tasks read and write without the JVM, because rows that pass through the JVM cost five times as much. All executors must
+share the folder. The driver publishes the files in offset order, so that published files have no gap.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def export(request: Request, target: Path) -> list[Done]:
-    """Raises BadOption, ExportRefused, EtcdError, StoreError, OSError, and what Spark says of a task that failed."""
+    """Raises BadOption, ExportRefused, EtcdError, StoreError, OSError, and Spark's error for a failed task."""
     settings = settings_of(request)
     logs = asyncio.run(read(request))
     with locked(target), staging(target) as folder:

@@ -1,7 +1,7 @@
-"""The lag report: `spark-submit lag.py`. How far behind groups are, whether they keep up, and what they may lose.
+"""The lag report: `spark-submit lag.py`. The lag of each group, whether it keeps up, and which records it may lose.
 
-The report of `kafscale spark lag`: a few reads of etcd, the history, and a piece of one segment for each partition
-that is behind, which the driver does. What is asked for as files is not shown, and then no session is begun either.
+This is the report of `kafscale spark lag`. The driver reads etcd, the history, and a part of one segment for each
+partition with lag. If the report is written to files, it is not printed, and no Spark session is started.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHOWN: Final = [
     *("group_id", "topic", "partition", "status", "records", "bytes", "time_ms", "lost", "at_risk"),
     *("expires_in_ms", "eta_ms", "consume_per_s", "produce_per_s", "member"),
 ]
-"""What fits on a screen; files have all."""
+"""Rows printed; files have all rows."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -66,7 +66,7 @@ async def read(checkpoints: Sequence[Commit], chosen: frozenset[str] | None) -> 
 
 
 def write(report: Report, facts: Facts, args: argparse.Namespace) -> bool:
-    """Whether any file was asked for. Raises OSError."""
+    """Whether the caller asked for any file. Raises OSError."""
     answered(args.answer, rows(_farthest(report, args.top)))
     if args.parquet is not None:
         write_partitions(report, args.parquet)

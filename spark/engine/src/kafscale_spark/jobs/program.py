@@ -1,4 +1,4 @@
-"""What every job's program has: its arguments, its session, where its answer goes, and how it ends.
+"""What every job's program shares: arguments, session, output, and exit code.
 
 An external failure ends the job with one sentence, without the JVM's stack trace, and with exit code 1.
 """
@@ -116,6 +116,6 @@ def run(main: Callable[[], None]) -> None:
 
 
 def reason_of(words: str) -> str:
-    """The sentence for a person in an error text of Spark."""
+    """The readable sentence in an error text of Spark."""
     found = _RAISED.findall(words)
     return found[-1] if found else _PLAN.split(words)[0].strip()

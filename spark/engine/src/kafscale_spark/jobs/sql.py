@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def name_tables(spark: SparkSession, text: str) -> None:
-    """A view for each table that the text may mean: to make one starts a process."""
+    """Creates views only for the tables that the query may name, because each view starts a process."""
     for name in TABLES:
         if re.search(rf"\b{name}\b", text, re.IGNORECASE):
             spark.read.format("kafscale").option("table", name).load().createOrReplaceTempView(name)

@@ -1,1 +1,1 @@
-"""Topics as they stand in etcd and the object store, read as Arrow columns: no broker, no JVM."""
+"""Reads topics from etcd and the object store as Arrow columns, without a broker or a JVM."""

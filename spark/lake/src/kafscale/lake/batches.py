@@ -1,7 +1,7 @@
-"""The batches of logs as rows, by their headers: how producers batch, what compresses, who wrote.
+"""Record batches as rows, read from their headers: sizes, codecs, producer ids.
 
-As they stand in segments: markers of transactions and what was aborted are batches too, and a batch in which the
-log's start lies is there as a whole. No record is opened, but checksums are compared.
+The rows include transaction markers, aborted batches, and the whole batch that contains the log start offset. No
+record is opened. Checksums are compared.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ BATCHES: Final = pa.schema(
         "segment": pa.int64(),
     }
 )
-"""A producer without an id, and a time that nobody gave, are null. `segment` is its segment's base offset."""
+"""A missing producer id and a missing timestamp are null. `segment` is the base offset of the batch's segment."""
 _CODECS: Final = pa.array([*(codec.name.lower() for codec in Codec), "unknown", "unknown", "unknown"])
 
 
 async def scan_batches(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[pa.RecordBatch]:
-    """The batches of these segments of a log that end behind its start. Raises StoreError and CorruptSegment."""
+    """The batches of these segments that end after the log start offset. Raises StoreError and CorruptSegment."""
     async for seg, body in bodies(lake, log, segments):
         heads = parse(body, lake.key_of(log, seg), seg)
         check_crcs(body, heads)
@@ -78,7 +78,7 @@ def _rows(heads: Heads, segment: int) -> pa.RecordBatch:
 
 
 def _known(numbers: NDArray[np.signedinteger]) -> pa.Array:
-    """Null where Kafka says -1 for nothing."""
+    """Replaces Kafka's -1 (no value) by null."""
     return pa.array(np.ascontiguousarray(numbers), mask=numbers < 0)
 
 

@@ -1,7 +1,7 @@
 """Topics, logs and their segments, as etcd and the manifests list them at one moment.
 
-Readers take no lock. A log is read at one revision of etcd, so that segments, start and end fit together. Later commits
-are not in it, and nothing after the committed end ever is.
+Readers take no lock. A log is read at one revision of etcd, so that its segments, start and end are consistent. It
+contains no later commit and nothing after the committed end.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ logger = logging.getLogger(__name__)
 PassOver = Callable[[Topic, int, Exception], None]
 """Called for a partition that cannot be read, with the reason."""
 LOGS_PER_READ = 60
-"""Head and meta of each: under etcd's default of 128 operations in a transaction."""
+"""Partitions per transaction. Each needs two reads (head and meta); etcd's default limit is 128 operations."""
 MANIFESTS_AT_ONCE = 8
 NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """A partition's committed records: offsets [start, end), in segments that follow each other without a gap.
+    """A partition's committed records: offsets [start, end), in contiguous segments.
 
-    The first segment may begin below `start`: DeleteRecords may put it anywhere.
+    The first segment may begin below `start`, because DeleteRecords may set the start to any offset.
     """
 
     topic: Topic
     partition: int
     start: int = 0
     end: int = 0
-    unstable: int = NEVER  # offset of the first record of a transaction that is under way
+    unstable: int = NEVER  # the offset of the first record of an open transaction
     segments: tuple[Seg, ...] = ()
-    below: tuple[Seg, ...] = ()  # all records deleted, the objects not known to be: those may be gone
+    below: tuple[Seg, ...] = ()  # below the log start; their objects may be deleted already
     meta: Meta = Meta()
     meta_revision: int = 0
     head_created: int = 0
@@ -53,23 +53,23 @@ class Log:
 
     @property
     def stable_end(self) -> int:
-        """Where readers of committed records stop."""
+        """The last stable offset: read_committed readers stop here."""
         return min(self.end, self.unstable)
 
     @property
     def aborted(self) -> tuple[Aborted, ...]:
-        """Transactions whose records no reader sees. The segment with the marker lists the transaction."""
+        """The aborted transactions. The segment with the marker lists the transaction."""
         return tuple(each for seg in self.segments for each in seg.aborted)
 
     def between(self, first: int, end: int) -> tuple[Seg, ...]:
-        """The segments that hold any of these offsets."""
+        """The segments that contain any of these offsets."""
         first, end = max(first, self.start), min(end, self.end)
         return tuple(seg for seg in self.segments if seg.end > first and seg.base < end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """A partition as head and meta describe it, without its manifests. `head_created` 0: nothing was ever written."""
+    """A partition's head and meta, without its manifests. `head_created` 0: nothing was ever written."""
 
     topic: Topic
     partition: int
@@ -86,7 +86,7 @@ class Outline:
         return f"{self.topic.name}/{self.partition}"
 
     def log(self, listed: Sequence[Seg]) -> Log:
-        """With what the manifests list; the tail is added."""
+        """The log of these segments from the manifests and of the head's tail."""
         segments = (*listed, *self.tail)
         return Log(
             topic=self.topic,
@@ -117,13 +117,13 @@ class Lake:
         return index_beside(self.key_of(log, seg))
 
     async def fetch(self, log: Log, seg: Seg) -> bytes:
-        """The committed bytes. Raises StoreError: ObjectNotFound when retention or a deletion came first."""
+        """The committed bytes. Raises StoreError: ObjectNotFound if the object was deleted."""
         return await self.store.get(self.key_of(log, seg), if_match=seg.etag)
 
 
 async def read_topics(lake: Lake) -> list[Topic]:
-    """Those that are not being deleted, by name. A topic whose record cannot be read is skipped and
-    logged: its objects are not touched, like those of topics that etcd does not know."""
+    """The topics that are not being deleted, by name. A topic with an unreadable record is skipped and logged, so
+    its objects are not touched."""
     found = await lake.etcd.prefix(lake.keys.topics_prefix())
     topics = []
     for kv in found.kvs:
@@ -135,7 +135,7 @@ async def read_topics(lake: Lake) -> list[Topic]:
 
 
 async def read_topic(lake: Lake, name: str) -> Topic | None:
-    """None: it is gone, or being deleted. Raises EtcdError, UnreadableValue."""
+    """None: the topic does not exist or is being deleted. Raises EtcdError, UnreadableValue."""
     kv = await lake.etcd.get(lake.keys.topic(name))
     if kv is None:
         return None
@@ -144,12 +144,12 @@ async def read_topic(lake: Lake, name: str) -> Topic | None:
 
 
 async def read_logs(lake: Lake, topics: Iterable[Topic]) -> list[Log]:
-    """Every partition of these topics, also empty ones, by topic and partition."""
+    """Every partition of these topics, including empty ones, sorted by topic and partition."""
     return await read_places(lake, [(topic, part) for topic in topics for part in range(topic.partitions)])
 
 
 async def read_places(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[Log]:
-    """These partitions, in this order. Raises ObjectNotFound when a manifest vanishes under the read."""
+    """These partitions, in this order. Raises ObjectNotFound if a manifest is deleted during the read."""
     logs: list[Log] = []
     for at in range(0, len(wanted), LOGS_PER_READ):
         logs += await _read_some(lake, wanted[at : at + LOGS_PER_READ])
@@ -214,7 +214,7 @@ def _outline(topic: Topic, partition: int, heads: Sequence[KeyValue], metas: Seq
 
 
 async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:
-    """A manifest that a checkpoint has merged since is gone from the store: its reader begins again."""
+    """A checkpoint may merge and delete a manifest during the read. The read then starts again."""
     slots = asyncio.Semaphore(MANIFESTS_AT_ONCE)
 
     async def one(ref: ManifestRef) -> tuple[Seg, ...]:
@@ -226,7 +226,7 @@ async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:
 
 
 async def read_lake(lake: Lake, names: Iterable[str] | None = None, tries: int = 5) -> list[Log]:
-    """The logs of these topics, or of all. Raises ObjectNotFound if manifests vanish under each of the tries."""
+    """The logs of these topics, or of all. Raises ObjectNotFound if manifests are deleted during every attempt."""
     chosen = None if names is None else frozenset(names)
     for left in reversed(range(tries)):
         topics = [topic for topic in await read_topics(lake) if chosen is None or topic.name in chosen]

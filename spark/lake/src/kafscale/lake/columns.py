@@ -1,6 +1,6 @@
-"""Records of a segment as Arrow columns, with the names that Spark's Kafka connector gives them.
+"""Records of a segment as Arrow columns, with the column names of Spark's Kafka connector.
 
-Keys, values and headers are copied once, by Arrow, out of the bytes that the object store gave or a codec made.
+Arrow copies keys, values and headers once, from the object's bytes or from the decompressed bytes.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TIME_MIN_MS: Final = -62_135_596_800_000
 TIME_MAX_MS: Final = 253_402_300_799_999
 ROWS_MAX: Final = 65_536
 BYTES_MAX: Final = 16 << 20
-"""Of record bytes behind one Arrow batch. A record batch alone may hold more rows, and as many bytes as codecs give."""
+"""Record bytes per Arrow batch. A single record batch may exceed this when it is decompressed."""
 SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
-"""Arrow's offsets have 32 bits; a commit has as many for a segment's size."""
+"""Arrow's offsets have 32 bits, like a segment's size in a commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which columns, in this order, of which offsets."""
+    """The columns to read, in this order, and the offset range."""
 
     columns: tuple[str, ...] = tuple(FIELDS)
     first: int = 0
@@ -52,9 +52,9 @@ class Wanted:
 
 
 def read_columns(segment: Buffer, heads: Heads, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """The wanted records of these batches, in order of the log; markers of transactions are left out.
+    """The selected records of these batches, in log order, without transaction markers.
 
-    Raises CorruptSegment, also for a checksum that does not fit.
+    Raises CorruptSegment, also for a wrong checksum.
     """
     last = heads["base_offset"] + heads["last_offset_delta"]
     chosen = (last >= wanted.first) & (heads["base_offset"] < wanted.end)
@@ -65,7 +65,7 @@ def read_columns(segment: Buffer, heads: Heads, wanted: Wanted) -> Iterator[pa.R
 
 
 def opened(segment: Buffer, heads: Heads) -> Iterator[tuple[Heads, Bodies, Rows]]:
-    """The records of these batches, some batches at a time. Raises CorruptSegment, also for a wrong checksum."""
+    """The records of these batches, a few batches at a time. Raises CorruptSegment, also for a wrong checksum."""
     assert len(segment) <= SEGMENT_BYTES_MAX, len(segment)
     check_crcs(segment, heads)
     for bodies, some in _chunks(segment, heads):
@@ -76,8 +76,8 @@ def opened(segment: Buffer, heads: Heads) -> Iterator[tuple[Heads, Bodies, Rows]
 
 
 def _chunks(segment: Buffer, heads: Heads) -> Iterator[tuple[Bodies, Heads]]:
-    """Whole batches that together make one Arrow batch. What is compressed is opened when its turn comes, since a
-    segment may hold a thousand times its size."""
+    """Whole record batches that together make one Arrow batch. Each is decompressed only when it is read, because
+    a segment may decompress to a thousand times its size."""
     begin, rows, size = 0, 0, 0
     parts: list[Buffer] = []
     for index, part in enumerate(_parts(segment, heads)):
@@ -93,7 +93,7 @@ def _chunks(segment: Buffer, heads: Heads) -> Iterator[tuple[Bodies, Heads]]:
 
 
 def _parts(segment: Buffer, heads: Heads) -> Iterator[Buffer]:
-    """The record bytes of each batch, opened."""
+    """The record bytes of each batch, decompressed."""
     view = memoryview(segment)
     ends = heads["position"] + heads["size"]
     codecs = heads["attributes"] & CODEC_MASK
@@ -107,7 +107,7 @@ def _parts(segment: Buffer, heads: Heads) -> Iterator[Buffer]:
 
 
 def _bodies(segment: Buffer, heads: Heads, parts: Sequence[Buffer]) -> Bodies:
-    """Nothing is copied where nothing was compressed."""
+    """Copies nothing if nothing was compressed."""
     counts = heads["records"].astype(np.int64)
     if not (heads["attributes"] & CODEC_MASK).any():
         return Bodies(
@@ -146,7 +146,7 @@ def _batch(bodies: Bodies, rows: Rows, heads: Heads, wanted: Wanted) -> pa.Recor
 
 
 def times_of(rows: Rows, heads: Heads) -> Positions:
-    """Milliseconds, of each record. A batch of LogAppendTime has one time for all."""
+    """The timestamp of each record in ms. All records of a LogAppendTime batch have the same."""
     appended = (heads["attributes"] & LOG_APPEND_TIME) != 0
     base = np.where(appended, heads["max_timestamp"], heads["base_timestamp"])
     times: Positions = base[rows.batch] + np.where(appended[rows.batch], 0, rows.timestamp_delta)
@@ -154,9 +154,10 @@ def times_of(rows: Rows, heads: Heads) -> Positions:
 
 
 def timestamps(times_ms: Positions, told: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Times as SQL, Spark and Python can all say them; null outside of years 1 to 9999, and where it was not told.
+    """Timestamps that SQL, Spark and Python can all represent. Missing ones and those outside of years 1 to 9999
+    are null.
 
-    Producers that mean seconds or nanoseconds do send such times, and they must not end every query of a topic.
+    Some producers send seconds or nanoseconds by mistake. Such a record must not fail every query of its topic.
     """
     unknown = (times_ms < TIME_MIN_MS) | (times_ms > TIME_MAX_MS)
     if told is not None:
@@ -165,7 +166,7 @@ def timestamps(times_ms: Positions, told: NDArray[np.bool_] | None = None) -> pa
 
 
 def binaries(data: Bytes, at: Positions, lengths: Positions, kind: pa.DataType = FIELDS["value"]) -> pa.Array:
-    """Slices of the data, null where a length is -1. Places rise, so one array of slices and gaps holds them all."""
+    """Slices of the data, null where a length is -1. Positions ascend, so one array of slices and gaps suffices."""
     offsets = np.empty(2 * len(at) + 1, np.int32)
     offsets[0:-1:2] = at
     offsets[1::2] = at + np.maximum(lengths, 0)
@@ -180,7 +181,7 @@ def _headers(data: Bytes, rows: Rows) -> pa.Array:
     counts = rows.header_count
     total = int(counts.sum())
     first = np.cumsum(counts) - counts
-    places = np.empty((4, total), np.int64)  # of key and value: where, how long
+    places = np.empty((4, total), np.int64)  # position and length of key and value
     active = np.flatnonzero(counts)
     at = rows.headers_at[active]
     number = 0
@@ -209,8 +210,8 @@ def _headers(data: Bytes, rows: Rows) -> pa.Array:
 
 
 def _texts(names: pa.Array) -> pa.Array:
-    """Names that are no UTF-8 have U+FFFD where they are not, as Java's clients read them: one such header must not
-    make a topic unreadable."""
+    """Replaces invalid UTF-8 in names by U+FFFD, as Java's clients do: one such header must not make a topic
+    unreadable."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""A bounded number of tasks at once. None of them still runs when the call has returned or raised."""
+"""Runs a bounded number of tasks at once. When the call returns or raises, all of them have ended."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ async def gather_bounded(works: Iterable[Coroutine[Any, Any, T]], at_once: int) 
         raise failures.exceptions[0] from None
     finally:
         for work in given:
-            work.close()  # of those that were cancelled before their turn; no more than that
+            work.close()  # tasks cancelled before they started; for others this does nothing
     return [task.result() for task in tasks]

@@ -1,6 +1,6 @@
-"""How many records there are, from the headers of batches: no record is opened to be counted.
+"""Counts records by the headers of batches, without opening records.
 
-Only a batch in which the log's start or its end lies is opened, for its offsets.
+Only a batch that contains the log start offset or the end is opened, to read its offsets.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kafscale.wire.batches import CONTROL
 from kafscale.wire.buffers import Buffer
 
 ROWS_MAX: Final = 1 << 17
-"""In one Arrow batch: a name for each row takes memory."""
+"""Rows per Arrow batch, because the topic name of each row takes memory."""
 
 
 async def scan_places(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[pa.RecordBatch]:
-    """A row of topic and partition for each record that `scan_segments` would give."""
+    """A row with topic and partition for each record that `scan_segments` would return."""
     aborted = log.aborted
     async for seg, body in bodies(lake, log, segments):
         heads = without_aborted(parse(body, lake.key_of(log, seg), seg), aborted)
@@ -34,7 +34,7 @@ async def scan_places(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIte
 
 
 def count_records(segment: Buffer, heads: Heads, first: int, end: int) -> int:
-    """Those of these batches with offsets in [first, end); markers of transactions are none."""
+    """The number of records of these batches in [first, end). Transaction markers do not count."""
     heads = heads[(heads["attributes"] & CONTROL) == 0]
     last = heads["base_offset"] + heads["last_offset_delta"]
     inside = (heads["base_offset"] >= first) & (last < end)

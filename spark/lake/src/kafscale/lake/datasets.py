@@ -1,8 +1,8 @@
-"""Tables that are read while a query runs, as much of them as it needs.
+"""Tables that are read while a query runs, and only as far as the query needs them.
 
-To DuckDB they are Arrow datasets. Of one it only asks the schema and a scanner: for which columns, and under which
-condition. So nothing of a table that a query does not name is read. It pulls in a thread of its own; reading stays in
-the event loop.
+DuckDB sees each table as an Arrow dataset. It asks a dataset for its schema, and for a scanner with columns and a
+condition. A table that the query does not name is not read. DuckDB pulls rows in a separate thread, while the event
+loop does the reads.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _END: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Columns in the table's order, those of the condition among them, and the condition if there is one."""
+    """The columns in the table's order, including those of the condition, and the condition if there is one."""
 
     columns: tuple[str, ...]
     condition: pc.Expression | None
 
 
 Read = Callable[[Asked], AsyncGenerator[pa.RecordBatch, None]]
-"""Rows with the columns that were asked for. Rows for which the condition is not true may be among them."""
+"""Reads rows with the requested columns. It may also return rows for which the condition is not true."""
 Counted = Callable[[int], None]
-"""Told how many rows were read just now, in the thread that pulls them."""
+"""Called with the number of rows just read, in the thread that pulls them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scanner:
-    """What DuckDB asks of an Arrow scanner. Arrow's own reads on behind who asks: forty batches of a query that wants a
-    row of one."""
+    """The scanner interface that DuckDB calls. Arrow's own scanner reads ahead: forty batches for a query that needs
+    one row."""
 
     reader: pa.RecordBatchReader
 
@@ -55,7 +55,7 @@ class Pulled(ds.Dataset):  # type: ignore[misc]
         self._loop = loop
         self._counted = counted
         self._open: list[AsyncGenerator[pa.RecordBatch, None]] = []
-        self.failure: Exception | None = None  # of reading; DuckDB only tells its words
+        self.failure: Exception | None = None  # of a read; DuckDB passes on only its text
 
     @property
     def schema(self) -> pa.Schema:
@@ -67,7 +67,7 @@ class Pulled(ds.Dataset):  # type: ignore[misc]
         filter: pc.Expression | None = None,  # noqa: A002 - Arrow's name
         **_how: Any,
     ) -> Scanner:
-        """Rows that the condition is true of; whoever asks does not look at it again."""
+        """Rows for which the condition is true; DuckDB does not check it again."""
         names = list(self._schema.names if columns is None else columns)
         read = [name for name in self._schema.names if name in names or _says(filter, name, self._schema)]
         batches = self._read(Asked(tuple(read), filter))
@@ -77,7 +77,7 @@ class Pulled(ds.Dataset):  # type: ignore[misc]
         return Scanner(pa.RecordBatchReader.from_batches(schema, rows))
 
     async def close(self) -> None:
-        """Ends what a query has not read to its end."""
+        """Closes the readers that a query has not read to the end."""
         for batches in self._open:
             await batches.aclose()
 
@@ -103,7 +103,7 @@ async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> object:
 
 
 def _says(condition: pc.Expression | None, name: str, schema: pa.Schema) -> bool:
-    """Whether a condition is about a column: it cannot be asked of a table without it."""
+    """Whether a condition refers to a column. It cannot be evaluated on a table without that column."""
     if condition is None:
         return False
     without = schema.remove(schema.get_field_index(name)).empty_table()

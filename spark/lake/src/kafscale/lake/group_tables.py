@@ -1,4 +1,4 @@
-"""The tables of consumer groups: what they are, what they have committed, how far behind they are. Pure."""
+"""The tables of consumer groups: state, committed offsets, lag. Pure."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ OF_HISTORY: Final = frozenset(
         "complete",
     }
 )
-"""Columns of LAG that the history of samples says."""
+"""Columns of LAG that come from the history of samples."""
 
 
 def groups_table(groups: Mapping[str, GroupState], commits: Iterable[Commit]) -> pa.Table:
-    """Also those of which there are offsets alone, as Kafka lists them: empty, of the classic type."""
+    """Includes groups that have only offsets. Kafka lists those as empty classic groups."""
     names = sorted(groups.keys() | {commit.group for commit in commits})
     return pa.Table.from_pylist([_group(name, groups.get(name)) for name in names], schema=GROUPS)
 

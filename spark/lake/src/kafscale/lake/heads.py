@@ -1,6 +1,6 @@
-"""The batches of a segment by their headers alone: where they stand, what they hold, and that they are whole.
+"""The batches of a segment, read from their headers: positions, contents, and checks that they are complete.
 
-What a query can learn from the headers costs 61 bytes a batch, and no record is opened.
+A header has 61 bytes, and no record is opened.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEADER: Final = np.dtype(
         ("records", ">i4"),
     ]
 )
-"""The header as it stands in a segment (Kafka's record batch, magic 2)."""
+"""The header of Kafka's record batch, magic 2."""
 HEADS: Final = np.dtype(
     [
         ("position", "i8"),
@@ -40,7 +40,7 @@ HEADS: Final = np.dtype(
         *((name, HEADER[name].newbyteorder("=")) for name in HEADER.names or ()),
     ]
 )
-"""A batch: its place in the buffer, and its header."""
+"""A batch: its position in the buffer, and its header."""
 
 _LENGTH: Final = Struct(">i")
 _CRC_START: Final = 21
@@ -50,7 +50,7 @@ Heads = NDArray[np.void]
 
 
 class CorruptSegment(Exception):
-    """The bytes of a segment are not what its format says."""
+    """The bytes of a segment do not match its format."""
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(f"{reason}, at byte {position}")
@@ -91,7 +91,7 @@ def _positions(segment: Buffer, start: int, end: int) -> list[int]:
 
 
 def check_offsets(heads: Heads, first: int, last: int) -> None:
-    """Batches follow each other within offsets [first, last]. Their checksums do not cover where they stand."""
+    """Checks that batches are in order within offsets [first, last]. Checksums do not cover the base offset."""
     bases = heads["base_offset"]
     wrong = (bases < first) | (heads["last_offset_delta"] > last - bases)
     wrong[1:] |= bases[1:] - bases[:-1] <= heads["last_offset_delta"][:-1]
@@ -100,13 +100,13 @@ def check_offsets(heads: Heads, first: int, last: int) -> None:
 
 
 def without_aborted(heads: Heads, aborted: Iterable[Aborted]) -> Heads:
-    """Those that readers of committed records are given: no batch of a transaction that was aborted."""
+    """The batches that read_committed readers see: none of an aborted transaction."""
     kept: Heads = heads[~are_aborted(heads, aborted)]
     return kept
 
 
 def are_aborted(heads: Heads, aborted: Iterable[Aborted]) -> NDArray[np.bool_]:
-    """Which batches are of a transaction that was aborted."""
+    """Which batches belong to an aborted transaction."""
     inside: NDArray[np.bool_] = (heads["attributes"] & TRANSACTIONAL) != 0
     if not inside.any():
         return inside
@@ -118,7 +118,7 @@ def are_aborted(heads: Heads, aborted: Iterable[Aborted]) -> NDArray[np.bool_]:
 
 
 def check_crcs(segment: Buffer, heads: Heads) -> None:
-    """Each batch's own checksum, which covers all of it but what brokers write."""
+    """Checks each batch's checksum, which covers all of the batch except the fields that brokers write."""
     view = memoryview(segment)
     for position, size, crc in zip(
         heads["position"].tolist(), heads["size"].tolist(), heads["crc"].tolist(), strict=True

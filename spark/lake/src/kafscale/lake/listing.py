@@ -1,7 +1,7 @@
-"""Manifests in parts: what a log lists, without all of it in memory.
+"""Reads a log's manifests in blocks, so that not all of its segments are in memory.
 
-A manifest never changes, so what is known of one is known for good: the newest that were read stay, by their names, in
-a cache bounded in bytes, and the digests of all that were gone through, bounded in number.
+A manifest never changes, so both caches stay valid: the most recently read manifests by name, bounded in bytes, and the
+digests of all manifests that were read, bounded in number.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kafscale.storage.manifests import Digest, Line, ManifestPart, ManifestParts
 from kafscale.storage.objects import ObjectStore
 
 BLOCK_BYTES: Final = 256 << 10
-"""Of a manifest that are read at once: some 2,000 segments, which keep the event loop for 40 ms."""
+"""Bytes of a manifest per read: about 2,000 segments, which occupy the event loop for 40 ms."""
 DIGESTS_MAX: Final = 200_000
 
 
 class Manifests:
-    """Reads them, and keeps up to `cache_bytes_max` of them as they are."""
+    """Reads manifests, and caches up to `cache_bytes_max` of their bytes."""
 
     def __init__(self, store: ObjectStore, *, cache_bytes_max: int = 0) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Manifests:
         self._digests: OrderedDict[str, Digest] = OrderedDict()
 
     async def parts(self, key: str) -> AsyncGenerator[ManifestPart, None]:
-        """In the log's order; at least one. Raises ObjectNotFound, UnreadableValue. To be closed."""
+        """The parts in log order, at least one. The caller closes it. Raises ObjectNotFound, UnreadableValue."""
         decoder = ManifestParts()
         known = self._cached.get(key)
         if known is not None:
@@ -66,13 +66,13 @@ class Manifests:
         return known
 
     async def listed(self, chunks: Sequence[ManifestRef], first: int, end: int) -> AsyncIterator[Seg]:
-        """The segments of these chunks that hold offsets of [first, end)."""
+        """The segments of these chunks that contain offsets of [first, end)."""
         async with aclosing(self.lines(chunks, first, end)) as lines:
             async for line in lines:
                 yield seg_of(line)
 
     async def lines(self, chunks: Sequence[ManifestRef], first: int, end: int) -> AsyncGenerator[Line, None]:
-        """The same, not built. To be closed."""
+        """The same without building the segments. The caller closes it."""
         for ref in chunks:
             if ref.last < first or ref.first >= end:
                 continue
@@ -84,7 +84,7 @@ class Manifests:
                         yield line
 
     def _keep(self, key: str, body: bytes) -> None:
-        """Those of one block; a larger one is read again."""
+        """Caches manifests of one block; a larger manifest is read again."""
         if len(body) > self._cache_bytes_max:
             return
         self._cached[key] = body

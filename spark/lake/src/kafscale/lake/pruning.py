@@ -1,8 +1,8 @@
-"""Which segments can hold a row for which a condition is true.
+"""Finds the segments that can contain a row for which a condition is true.
 
-Arrow decides it: a log or a segment is a fragment whose guarantee says what is known of all of its rows, and Arrow
-simplifies the condition under that guarantee. So every condition that Arrow can say prunes as far as it can, and
-one that says nothing of the known columns prunes nothing. Nothing is opened for it: the fragments are names.
+Arrow decides this. Each log or segment becomes an Arrow fragment with a guarantee: the known bounds of its rows. Arrow
+simplifies the condition under the guarantee. A condition that does not refer to the known columns prunes nothing. No
+object is opened: the fragments are only names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _NOWHERE = LocalFileSystem()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """What is known of the rows of some segments: offsets [first, end), of batches from `base` on, none newer."""
+    """The bounds of the rows of some segments: offsets [first, end), in batches from `base` on, and the newest
+    timestamp."""
 
     base: int
     first: int
@@ -37,7 +38,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A table whose rows lie in segments, and what an extent guarantees of them."""
+    """A table whose rows come from segments, and the guarantee of an extent for them."""
 
     schema: pa.Schema
     guarantee: Callable[[Extent], pc.Expression]
@@ -49,14 +50,14 @@ def _of_records(known: Extent) -> pc.Expression:
 
 
 def _of_batches(known: Extent) -> pc.Expression:
-    """A batch may begin below the log's start, if it ends behind it."""
+    """A batch may begin below the log start offset if it ends after it."""
     base, last = pc.field("base_offset"), pc.field("last_offset")
     placed = (base >= known.base) & (base < known.end) & (last >= known.first) & (last < known.end)
     return placed & _not_newer("max_timestamp", known)
 
 
 def _not_newer(column: str, known: Extent) -> pc.Expression:
-    """Times that no calendar has are null."""
+    """Timestamps outside of the calendar are null."""
     newest = pa.scalar(min(known.newest_ms, TIME_MAX_MS), FIELDS["timestamp"])
     return (pc.field(column) <= newest) | pc.field(column).is_null()
 
@@ -68,7 +69,7 @@ HEADERS = Subject(BATCHES, _of_batches)
 def prune(
     logs: Sequence[Log], condition: pc.Expression | None, subject: Subject = RECORDS
 ) -> list[tuple[Log, tuple[Seg, ...]]]:
-    """The logs that can hold such rows, in their order, with the segments that can."""
+    """The logs that can contain such rows, in their order, each with the segments that can."""
     if condition is None:
         return [(log, log.segments) for log in logs if log.segments]
     held = [log for log in logs if log.segments]
@@ -100,7 +101,7 @@ def at(topic: str, partition: int) -> pc.Expression:
 
 
 def possible(guarantees: Iterable[pc.Expression], condition: pc.Expression, schema: pa.Schema) -> list[int]:
-    """Which of these guarantees leave room for a row of the schema that the condition is true of."""
+    """Under which of these guarantees the condition can be true for a row of the schema."""
     fragments = [
         _FORMAT.make_fragment(str(number), filesystem=_NOWHERE, partition_expression=guarantee)
         for number, guarantee in enumerate(guarantees)

@@ -1,4 +1,4 @@
-"""Where the next run of a job resumes, as etcd keeps it. If the value cannot be read, it starts at the first log."""
+"""Where the next run of a job resumes, stored in etcd. If the value is unreadable, the run starts at the first log."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ async def write_place(lake: Lake, job: str, place: JobPlace) -> None:
 
 
 def through(place: Partition) -> JobPlace:
-    """This log is done."""
+    """Records that this log is done."""
     return JobPlace(topic=place[0].name, partition=place[1])
 
 
 def behind(places: Sequence[Partition], last: JobPlace | None) -> list[Partition]:
-    """All of them, in the order in which a run resumes after `last`. Pure."""
+    """All of the logs, in the order in which a run resumes after `last`. Pure."""
     ordered = sorted(places, key=_order)
     if last is None:
         return ordered
@@ -48,13 +48,13 @@ class Reached:
     """The position of a run that processes several logs at once: everything before it is done. Pure."""
 
     def __init__(self, places: Sequence[Partition]) -> None:
-        """In the order of the run."""
+        """The items are in the order of the run."""
         self._ahead = deque(places)
         self._keys: dict[tuple[str, int], str] = {}
         self._last: JobPlace | None = None
 
     def done(self, place: Partition, key: str) -> None:
-        """This log is done up to this key; an empty key: all of it."""
+        """Records that this log is done up to this key; an empty key: all of it."""
         self._keys[_order(place)] = key
         while self._ahead and self._keys.get(_order(self._ahead[0])) == "":
             first = self._ahead.popleft()
@@ -63,7 +63,7 @@ class Reached:
 
     @property
     def place(self) -> JobPlace | None:
-        """None: nothing is done yet."""
+        """The position to resume at. None: nothing is done yet."""
         if self._ahead:
             name, partition = _order(self._ahead[0])
             key = self._keys.get((name, partition))

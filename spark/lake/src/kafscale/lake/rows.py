@@ -1,9 +1,9 @@
-"""Where each record of some batches stands: positions of its fields, by numpy, without an object for each.
+"""Finds the positions of the fields of each record in some batches with numpy, without an object per record.
 
-Records of a batch are a chain: each says where the next begins. Chains of different batches have nothing to do with
-each other, so record k of every batch is found in one step; a few long chains are followed one by one.
-A checksum only proves what the producer sent, so nothing that is read here is believed: every record must end
-where its length says and every batch where its bytes end.
+The records of a batch form a chain: the length of each gives the start of the next. The chains of different batches
+are independent, so one step finds record k of every batch. A few long chains are followed record by record.
+A checksum only proves what the producer sent, so every value is checked: each record must end at its length, and each
+batch at the end of its bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.varints import BrokenVarint, Bytes, Positions, read_varints
 
 STEP_COST: Final = 60
-"""What a step over all batches costs, in records that are followed one by one in the same time."""
+"""The cost of one step over all batches, as the number of records that are followed one by one in the same time."""
 UNTOLD: Final = -1
 RECORD_BYTES_MIN: Final = 7
 HEADER_BYTES_MIN: Final = 2
@@ -37,7 +37,7 @@ class Bodies:
 class Rows:
     """The fields of each record, in order; a length of -1 is null."""
 
-    batch: Positions  # which batch each record is of
+    batch: Positions  # the batch of each record
     timestamp_delta: Positions
     offset_delta: Positions
     key_at: Positions
@@ -88,9 +88,9 @@ def read_rows(bodies: Bodies) -> Rows:
 
 
 def skipped(lengths: Positions, at: Positions, ends: Positions) -> Positions:
-    """The places behind fields of these lengths, -1 for null, none of which reaches past its end.
+    """The positions after fields of these lengths (-1: null); no field may exceed its end.
 
-    A length is compared before it is added: a sum of 64 bits may come around to a place that looks right.
+    A length is compared before it is added, because a 64-bit sum may overflow to a valid position.
     """
     wrong = (lengths < -1) | (lengths > ends - at)
     if wrong.any():
@@ -99,7 +99,7 @@ def skipped(lengths: Positions, at: Positions, ends: Positions) -> Positions:
 
 
 def _starts(bodies: Bodies) -> Positions:
-    """Where each record begins, its length included."""
+    """Where each record begins, including its length field."""
     counts = bodies.counts
     total = int(counts.sum())
     starts = np.empty(total, np.int64)
@@ -114,7 +114,8 @@ def _starts(bodies: Bodies) -> Positions:
 
 
 def _step(bodies: Bodies, first: Positions, starts: Positions) -> None:
-    """One record of each batch at a time; those with most records come first, so that the others drop out behind."""
+    """Follows one record of each batch per step. Batches are sorted by record count, the largest first, so that
+    finished batches leave at the end."""
     order = np.argsort(-bodies.counts, kind="stable")
     at, ends = bodies.starts[order], bodies.ends[order]
     rows, counts = first[order], bodies.counts[order]
@@ -128,7 +129,7 @@ def _step(bodies: Bodies, first: Positions, starts: Positions) -> None:
 
 
 def _behind(data: Bytes, at: Positions, ends: Positions) -> Positions:
-    """Where the records at these places end. Two bytes say it of all but large ones, and are looked up."""
+    """Where the records at these positions end. For all but large records, a table lookup by two bytes suffices."""
     pair = data.take(at, mode="clip").astype(np.int64) << 8
     pair |= data.take(at + 1, mode="clip")
     size = _sizes().take(pair)
@@ -145,7 +146,7 @@ def _behind(data: Bytes, at: Positions, ends: Positions) -> Positions:
 
 @cache
 def _sizes() -> Positions:
-    """Bytes of a record with its length, for each two bytes that it may begin with: `first << 8 | second`."""
+    """The size of a record including its length field, by its first two bytes: `first << 8 | second`."""
     first, second = np.divmod(np.arange(1 << 16), 1 << 8)
     longer = first >= 0x80
     raw = np.where(longer, (first & 0x7F) | (second << 7), first)
@@ -178,7 +179,7 @@ def _follow(bodies: Bodies, starts: Positions) -> None:
 
 
 def _rest(data: memoryview | bytes, raw: int, position: int, end: int) -> tuple[int, int]:
-    """A varint's second byte and all after it."""
+    """Reads a varint's second byte and the bytes after it."""
     shift = 7
     while position < end and shift < 35:
         byte = data[position]

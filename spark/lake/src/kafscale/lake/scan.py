@@ -1,7 +1,7 @@
-"""Records of logs as Arrow batches: which segments a question needs, and those read ahead while others are parsed.
+"""Records of logs as Arrow batches. The next segments are read ahead while one is parsed.
 
-What cannot hold an answer is not read: segments by offset and by their newest timestamp, then batches, then rows.
-A segment's least timestamp is only that of first records (see `heads.Seg`), so nothing is left out by it.
+Data that cannot match is not read: segments are skipped by offset and newest timestamp, then batches, then rows.
+A segment's oldest timestamp covers only first records (see `heads.Seg`), so nothing is skipped by it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLACE: Final = {"topic": pa.string(), "partition": pa.int32()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Which records: offsets [first, end) that are not older than `since_ms`, and which columns of them."""
+    """The records to read: offsets [first, end) that are not older than `since_ms`; and the columns of them."""
 
     wanted: Wanted = field(default_factory=Wanted)
     since_ms: int | None = None
@@ -38,13 +38,13 @@ class Question:
         return heads if self.since_ms is None else heads[heads["max_timestamp"] >= self.since_ms]
 
     def clipped(self, log: Log) -> Wanted:
-        """Never below the log's start, nor past what is committed."""
+        """Limited to the log start offset and the committed end."""
         wanted = self.wanted
         return replace(wanted, first=max(wanted.first, log.start), end=min(wanted.end, log.stable_end))
 
 
 def parse(segment: bytes, where: str, seg: Seg) -> Heads:
-    """The batches of a committed object that is whole: what its commit says and what it says of itself agree."""
+    """The batches of a committed object. Checks that the object is complete and matches its commit."""
     try:
         footer = parse_footer(segment)
     except SegmentError as broken:
@@ -57,7 +57,7 @@ def parse(segment: bytes, where: str, seg: Seg) -> Heads:
 
 
 async def scan(lake: Lake, log: Log, question: Question) -> AsyncIterator[pa.RecordBatch]:
-    """The records of one log that are committed, in its order. Raises StoreError and CorruptSegment."""
+    """The committed records of one log, in its order. Raises StoreError and CorruptSegment."""
     async for batch in scan_segments(lake, log, question.segments(log), question):
         yield batch
 
@@ -65,7 +65,7 @@ async def scan(lake: Lake, log: Log, question: Question) -> AsyncIterator[pa.Rec
 async def scan_segments(
     lake: Lake, log: Log, segments: Iterable[Seg], question: Question
 ) -> AsyncIterator[pa.RecordBatch]:
-    """`scan` of these segments, which somebody has chosen already."""
+    """`scan` of these segments, which the caller has chosen."""
     wanted = question.clipped(log)
     aborted = log.aborted
     async for seg, body in bodies(lake, log, segments):
@@ -75,7 +75,7 @@ async def scan_segments(
 
 
 async def bodies(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[tuple[Seg, bytes]]:
-    """The objects of these segments, the next ones on their way while one is looked at."""
+    """The objects of these segments. The next ones are read ahead."""
     waiting = deque(segments)
     ahead: deque[tuple[Seg, asyncio.Task[bytes]]] = deque()
     try:
@@ -91,13 +91,13 @@ async def bodies(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator
 
 
 def places(log: Log, rows: int) -> pa.RecordBatch:
-    """The log's topic and partition, so many times."""
+    """The log's topic and partition, repeated for this number of rows."""
     names = pa.repeat(pa.scalar(log.topic.name, PLACE["topic"]), rows)
     numbers = pa.repeat(pa.scalar(log.partition, PLACE["partition"]), rows)
     return pa.RecordBatch.from_arrays([names, numbers], names=list(PLACE))
 
 
 def placed(batch: pa.RecordBatch, log: Log) -> pa.RecordBatch:
-    """The batch with its topic and partition in front, once each for all rows."""
+    """The batch with columns for topic and partition in front. Each value is stored once for all rows."""
     columns = [*places(log, batch.num_rows).columns, *batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=[*PLACE, *batch.schema.names])

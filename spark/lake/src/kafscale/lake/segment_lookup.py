@@ -11,7 +11,7 @@ from kafscale.storage.manifests import Line
 
 
 class SegmentLookup:
-    """In rising order of bases each manifest is read at most once. A base below the last one costs another read."""
+    """With ascending bases each manifest is read at most once. A base below the last one costs another read."""
 
     def __init__(self, manifests: Manifests, outline: Outline) -> None:
         self._manifests = manifests
@@ -23,7 +23,7 @@ class SegmentLookup:
         self._asked = -1
 
     async def at(self, base: int) -> Line | Seg | None:
-        """The segment that begins there. Raises ObjectNotFound (a manifest was replaced), UnreadableValue."""
+        """The segment with this base offset. Raises ObjectNotFound (a manifest was replaced), UnreadableValue."""
         if base in self._tail:
             return self._tail[base]
         here = self._chunk

@@ -1,7 +1,7 @@
-"""The tables of a lake and how each is read, with what a query needs of it and no more.
+"""The tables of a lake, and how each is read, only as far as a query needs it.
 
-`records` and `batches` are no copies: the condition prunes logs and segments, and what is left is read while the query
-runs. Groups are asked of etcd, and their lag is measured, only for a query that names them.
+`records` and `batches` are not copied: the condition prunes logs and segments, and the rest is read while the query
+runs. Groups are read from etcd, and lag is measured, only for a query that names these tables.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class TableSource:
 
 
 def _of_commit(commit: Commit) -> pc.Expression:
-    """What is known of a row of `lag` before it is measured."""
+    """The columns of a row of `lag` that are known before the lag is measured."""
     group = pc.field("group_id") == commit.group
     return group & at(commit.topic, commit.partition) & (pc.field("committed") == commit.offset.offset)
 

@@ -1,7 +1,7 @@
-"""SQL over a lake without Spark: DuckDB asks, the lake answers with what a query needs.
+"""SQL over a lake without Spark, by DuckDB.
 
-DuckDB says which columns and which condition of each table, and pulls rows in a thread of its own while they are read.
-Small questions cost less than a JVM's start; large ones are Spark's.
+DuckDB passes the columns and the condition of each table, and pulls rows in a separate thread while they are read.
+A small query takes less time than the start of a JVM. For large queries use Spark.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kafscale.lake.datasets import Counted, Pulled
 from kafscale.lake.sources import TABLES, TableSource
 
 BY_TOPIC: Final = ("records", "batches")
-"""Tables that are a union of one table for each topic: so a condition that DuckDB keeps to itself, as LIKE or a
-function, leaves out topics too."""
+"""Tables that are a union of one table per topic. So a condition that DuckDB does not pass down, for example LIKE or a
+function, also skips topics."""
 BY_TOPIC_MAX: Final = 256
-"""With more topics they are one table, since DuckDB plans each part of a union: half a millisecond."""
+"""With more topics there is one table instead, because DuckDB takes half a millisecond to plan each part of a union."""
 
 
 CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
@@ -34,7 +34,7 @@ ROWS_AT_ONCE: Final = 65_536
 
 
 class QueryFailed(Exception):
-    """DuckDB's words for a text that it cannot answer, and what there is."""
+    """DuckDB's message about a query that it cannot run, with the tables or columns that exist."""
 
 
 async def query(lake: Lake, logs: Sequence[Log], text: str) -> pa.Table:
@@ -50,9 +50,9 @@ async def query(lake: Lake, logs: Sequence[Log], text: str) -> pa.Table:
 async def stream(
     lake: Lake, logs: Sequence[Log], text: str, counted: Counted = lambda _: None
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """`query`, a part of the answer at a time: as much as memory should hold of a long one.
+    """Runs the query and returns the result in parts, so that a long result is never whole in memory.
 
-    There is a part at least, which says the columns. `counted` hears of rows that are read for it.
+    There is at least one part, which has the columns. `counted` is called with the number of rows read.
     """
     async with _asked(lake, logs, text, counted) as relation:
         reader = await asyncio.to_thread(relation.to_arrow_reader, ROWS_AT_ONCE)
@@ -68,7 +68,7 @@ async def stream(
 async def _asked(
     lake: Lake, logs: Sequence[Log], text: str, counted: Counted = lambda _: None
 ) -> AsyncIterator[duckdb.DuckDBPyRelation]:
-    """The query, not run yet. DuckDB is only called in threads: it waits there for what the event loop reads."""
+    """The query, not run yet. DuckDB is only called in threads, where it waits for the event loop's reads."""
     tables, views = _tables(lake, logs, counted)
     connection = duckdb.connect(config=CONFIG)
     try:
@@ -79,7 +79,7 @@ async def _asked(
                 raise table.failure from refused
         raise QueryFailed(_words(refused, text)) from refused
     finally:
-        connection.interrupt()  # a query that was given up still waits in its thread for rows
+        connection.interrupt()  # a cancelled query still waits in its thread for rows
         await asyncio.to_thread(connection.close)
         for table in tables.values():
             await table.close()
@@ -97,7 +97,7 @@ def _prepared(
 
 
 def _tables(lake: Lake, logs: Sequence[Log], counted: Counted) -> tuple[dict[str, Pulled], list[str]]:
-    """What is registered under which name, and the views over it."""
+    """The registered datasets by name, and the views over them."""
     loop = asyncio.get_running_loop()
     whole = TableSource(lake, logs)
     tables = {name: Pulled(schema, getattr(whole, name), loop, counted) for name, schema in TABLES.items()}
@@ -114,18 +114,18 @@ def _tables(lake: Lake, logs: Sequence[Log], counted: Counted) -> tuple[dict[str
         for number, (name, source) in enumerate(sources.items()):
             part = f"{table} of topic {number}"
             tables[part] = Pulled(rest, getattr(source, table), loop, counted)
-            parts.append(f'select {_text(name)} as topic, * from "{part}"')  # noqa: S608 - names of our own
+            parts.append(f'select {_text(name)} as topic, * from "{part}"')  # noqa: S608 - quoted names
         views.append(f"create temp view {table} as {' union all '.join(parts)}")
     return tables, views
 
 
 def _text(value: str) -> str:
-    """A string as SQL says it."""
+    """A string as an SQL literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def _words(refused: Exception, text: str) -> str:
-    """What DuckDB says; of a name that it does not know, what names there are."""
+    """DuckDB's message; for an unknown name, also the names that exist."""
     words = str(refused)
     named = [name for name in TABLES if name in text.lower()]
     match refused:

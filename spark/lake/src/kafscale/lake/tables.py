@@ -1,4 +1,4 @@
-"""The tables of a lake that need no object to be opened: what etcd and the manifests say. Pure."""
+"""The tables of a lake that come from etcd and the manifests alone. No segment is opened. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def topics_table(topics: Iterable[Topic]) -> pa.Table:
 
 
 def partitions_table(logs: Iterable[Log]) -> pa.Table:
-    """`oldest` is the first batch's first record's time, as far as segments say it."""
+    """`oldest` is the timestamp of the first record of the first batch, if segments have it."""
     rows = [
         {
             "topic": log.topic.name,
@@ -113,6 +113,6 @@ def segments_table(logs: Iterable[Log]) -> pa.Table:
 
 
 def _time(times: Sequence[int]) -> int | None:
-    """The newest of these; records without a time have -1, and times outside of the calendar are none."""
+    """The newest of these timestamps, without -1 (no timestamp) and those outside of the calendar."""
     newest = max(times, default=-1)
     return newest if 0 <= newest <= TIME_MAX_MS else None

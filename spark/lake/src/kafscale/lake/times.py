@@ -1,7 +1,7 @@
-"""Where a log stands at a time: the first record that is not older, as ListOffsets answers it.
+"""Finds the first record of a log that is not older than a timestamp, as ListOffsets does.
 
-Segments and batches say their newest time, so the first that can hold the record is the only one that is read, unless
-an older record raised it: then the next one is.
+Segments and batches record their newest timestamp. Usually only the first that can contain the record is read. If its
+newest timestamp came from an earlier record, the next one is read too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Zig-zag varints (protobuf's sint) of many places at once.
+"""Reads zig-zag varints (protobuf's sint) at many positions at once.
 
-Two bytes are read for every place without asking; most values need no more. Places outside of the data are read
-as its nearest byte: whoever uses what came out compares where it ended with where it had to.
+Two bytes are read at every position; most values need no more. Positions outside of the data read the nearest byte.
+The caller must compare each end position with the expected one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ BYTES_MAX: Final = 10
 
 
 class BrokenVarint(ValueError):
-    """One goes on for more bytes than 64 bits need."""
+    """A varint has more bytes than 64 bits need."""
 
 
 def read_varints(data: Bytes, at: Positions) -> tuple[Positions, Positions]:
-    """The values at these places, and the places behind them."""
+    """The values at these positions, and the positions after them."""
     low = data.take(at, mode="clip")
     longer = low >= 0x80
     raw = (low & 0x7F).astype(np.int64)
@@ -38,7 +38,7 @@ def read_varints(data: Bytes, at: Positions) -> tuple[Positions, Positions]:
 
 
 def _finish(data: Bytes, raw: Positions, behind: Positions, rows: Positions) -> None:
-    """The third byte and all after it, of the few that have them."""
+    """Reads the third and later bytes of the few varints that have them."""
     for shift in range(14, 7 * BYTES_MAX, 7):
         byte = data.take(behind[rows], mode="clip").astype(np.int64)
         behind[rows] += 1

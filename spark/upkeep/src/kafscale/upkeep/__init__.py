@@ -1,1 +1,1 @@
-"""Upkeep: what has to be done to topics again and again, by whichever instance has the turn."""
+"""Upkeep: periodic jobs on topics, which run on the active instance."""

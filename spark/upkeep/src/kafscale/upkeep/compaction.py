@@ -1,9 +1,9 @@
 """Compaction as a job: a round, and its report on the logs that it could not compact.
 
-A round gives up half of its deadline before that, so that what it replaced is deleted after the grace, and not left
-to the collector of orphans. What it has to leave, the next round goes on with.
+A round stops rewriting after half of its deadline, so that there is time for the grace and for the deletion of replaced
+objects. Otherwise those would be left to the collection of orphans. The next round continues with the rest.
 
-A clock that is set ahead drops tombstones early and nothing else.
+If the clock is set ahead, tombstones are dropped early, and nothing else.
 """
 
 from __future__ import annotations

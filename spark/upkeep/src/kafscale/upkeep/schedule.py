@@ -38,7 +38,7 @@ def _never() -> bool:
 class Job:
     """`run` may be cancelled at any point: the next run continues.
 
-    `stands_still`: whether the last run, also a cancelled one, found work and made no progress.
+    `stands_still`: whether the last run found work and made no progress, even if it was cancelled.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Schedule:
                 await self._turn.changed(min(job.every_ms, RETRY_MS) / 1000)
 
     async def _due_in_ms(self, job: Job) -> int:
-        """Counted in etcd, so that neither a restart nor another instance begins the count again."""
+        """The time of the last run is in etcd, so a restart or another instance continues the same schedule."""
         now_ms = self._clock.wall_ms()
         try:
             kv = await self._etcd.get(self._keys.job_run(job.name))

@@ -1,4 +1,4 @@
-"""Composition: which instance works, the jobs, a row each, and the schedule that runs them.
+"""Composition: which instance works, one row per job, and the schedule that runs the jobs.
 
 Arrow and NumPy are loaded when a job first reads records, and DuckDB at the first sample of a group: they are half of
 the start time and 60 MB, and only one of several instances works.

@@ -1,8 +1,8 @@
 """The object store in a local directory, shared by the processes of one machine. The law is in `disk_tree`.
 
-An object is the plain file `{root}/{key}`. Writes and reads have threads of their own, so that a read never
-queues behind an fsync; only the page-cache part of a small create is done on the loop. It costs nothing per
-request, hence no linger and no governor.
+An object is the plain file `{root}/{key}`. Writes and reads have separate threads, so that a read never queues
+behind an fsync. Only the page-cache part of a small create is done on the event loop. Requests cost nothing, so
+there is no linger and no governor.
 """
 
 import itertools
@@ -53,7 +53,7 @@ class DirectoryStore:
 
     @classmethod
     def temporary(cls) -> "DirectoryStore":
-        """A store of this process alone, removed with everything in it when it is closed."""
+        """A store for this process only. Closing it removes everything."""
         store = cls(tempfile.mkdtemp(prefix="kafscale-objects-"))
         store._removed_at_close = True
         return store
@@ -73,10 +73,10 @@ class DirectoryStore:
         return await self._writers.run(self._tree.put, key, body, condition, metadata)
 
     def _may_show_here(self, body: Sequence[Buffer]) -> bool:
-        """A thread gives up the interpreter at each of a create's ten system calls and, while the loop is
-        busy, waits up to 5 ms to have it back each time. What does not wait for the disk is so done on the
-        loop itself (measured: 0.3 ms for 100 KB), and threads only sync. To have them open the next files
-        ahead of need was tried, and cost more in changes of hands than it took off the loop."""
+        """A thread releases the GIL at each of a create's ten system calls and, while the loop is busy, waits
+        up to 5 ms each time to get it back. So the steps that do not wait for the disk run on the loop
+        (measured: 0.3 ms for 100 KB), and threads only sync. Opening the next files ahead in threads was tried;
+        the thread switches cost more than they saved."""
         tree, writers = self._tree, self._writers
         return tree.one_fsync_is_enough and not writers.full and sum(map(len, body)) <= SHOW_HERE_BYTES_MAX
 
@@ -102,7 +102,7 @@ class DirectoryStore:
                 yield info
 
     async def probe(self) -> None:
-        """Conditions hold by construction; this finds out early that the directory cannot be used."""
+        """Conditions hold by construction. This detects early that the directory cannot be used."""
         await self._writers.run(self._tree.prepare)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The operating system's errors in the words of the port."""
+"""Translates the operating system's errors into those of the port."""
 
 import errno
 from types import TracebackType
@@ -13,7 +13,7 @@ _REFUSED: Final = frozenset(
 
 
 class translated:
-    """Raise what the store's callers know in place of OSError. A class, as each PUT passes it twice."""
+    """Raises the port's errors instead of OSError. It is a class for speed: each PUT enters it twice."""
 
     __slots__ = ("_key",)
 

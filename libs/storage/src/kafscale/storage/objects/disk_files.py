@@ -12,7 +12,7 @@ _HASH_CHUNK_BYTES: Final = 1 << 20
 
 
 def write_body(fd: int, body: Sequence[Buffer]) -> tuple[str, int]:
-    """Write the buffers one after another without joining them; their etag and total size."""
+    """Writes the buffers in order without joining them. Returns their etag and total size."""
     parts = [memoryview(part) for part in body if len(part)]
     digest = xxhash.xxh3_128()
     size = 0
@@ -34,7 +34,7 @@ def _rest(parts: list[memoryview], written: int) -> list[memoryview]:
 
 
 def read_range(fd: int, start: int, stop: int) -> bytes:
-    """Bytes [start, stop), which the file has."""
+    """Bytes [start, stop), which must exist in the file."""
     if stop <= start:
         return b""
     data = os.pread(fd, stop - start, start)

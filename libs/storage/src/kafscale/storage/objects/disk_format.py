@@ -1,7 +1,7 @@
-"""How a directory store was laid out when it was made, kept in one file that every process follows.
+"""The layout of a directory store, kept in one file since its creation. Every process follows it.
 
-The file says where records are. If they are in extended attributes, it carries one itself: where that is
-missing, the tree was copied without them, and the store is refused rather than opened with its metadata lost.
+The file names the place of the records. If they are in extended attributes, the file has one itself. If that is
+missing, the tree was copied without extended attributes, and the store is refused, because its metadata is lost.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _IN_LINKS: Final = b"records in links\n"
 
 
 def open_records(store_dir: str, *, attributes: bool, ordered: bool) -> Records:
-    """Follow the layout of the store, or lay it out: in attributes if they are wanted and there are any."""
+    """Reads the layout of the store, or creates it: in attributes if they are wanted and supported."""
     path = f"{store_dir}/layout"
     if not os.path.exists(path):
         _lay_out(store_dir, path, attributes=attributes)

@@ -1,8 +1,8 @@
-"""Threads for calls that block on the disk, leaner than an executor's futures. The loop never waits for a
-disk.
+"""Threads for calls that block on the disk, cheaper than an executor's futures. The event loop never waits for
+a disk.
 
-At most `pending_max` calls are queued or under way; the next caller waits its turn. A call whose caller was
-cancelled still runs to its end: what it does is then unknown to the caller, as after a timeout.
+At most `pending_max` calls are queued or running; further callers wait in order. If a caller is cancelled, its call
+still runs to the end. The outcome is then unknown to the caller, as after a timeout.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Call:
-    """One function on its way through a thread and back to its loop."""
+    """One function call that runs in a thread and returns its result to the loop."""
 
     __slots__ = ("args", "done", "function", "future", "loop")
 
@@ -45,7 +45,7 @@ class _Call:
 
 
 class DiskPool:
-    """Threads start as calls need them and end with `close`."""
+    """Threads start on demand and end with `close`."""
 
     def __init__(self, name: str, *, threads: int, pending_max: int) -> None:
         self._name = name
@@ -58,21 +58,21 @@ class DiskPool:
 
     @property
     def pending(self) -> int:
-        """Calls queued or under way."""
+        """Calls that are queued or running."""
         return self._pending
 
     @property
     def full(self) -> bool:
-        """`run` would have to wait, and `post` must not be called."""
+        """Whether `run` would wait; `post` must not be called then."""
         return self._pending >= self._pending_max
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """The function's answer or exception, from a thread."""
+        """Runs the function in a thread. Returns its result or raises its exception."""
         async with self._slots:
             return await self.post(function, *args)
 
     def post(self, function: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
-        """The same without a wait for a place: the function is certain to run."""
+        """The same without waiting for capacity: the function certainly runs."""
         call = _Call(function, args, self._done)
         self._pending += 1
         if self._pending > len(self._threads) < self._size:
@@ -94,7 +94,7 @@ class DiskPool:
             call.run()
 
     async def close(self) -> None:
-        """Wait for what is under way, then end the threads."""
+        """Waits for the running calls, then ends the threads."""
         threads, self._threads = self._threads, []
         for _ in threads:
             self._calls.put(None)

@@ -1,11 +1,9 @@
-"""Where the directory store keeps what it remembers of an object beside its bytes; see `sidecar` for the
-record.
+"""Where the directory store keeps the record of an object: its etag and metadata (see `sidecar`).
 
-Either in an extended attribute of the file itself, which shows with it and costs next to nothing, or, where
-the file system has none, as the target of a symbolic link beside the objects' tree, named after the key and
-the inode that holds the bytes. Both are made before the bytes get their key, so one link or rename shows
-bytes and record together, and both are entries of the file system's journal: they need no write and no fsync
-of their own.
+The record is in an extended attribute of the file, which costs almost nothing. If the file system has no extended
+attributes, it is the target of a symbolic link outside of the objects' tree, named after the key and the inode of the
+bytes. Both are made before the bytes get their key, so one link or rename shows bytes and record together. Both
+are entries of the file system's journal, so they need no separate write or fsync.
 """
 
 import contextlib
@@ -20,30 +18,30 @@ from kafscale.storage.objects.port import Metadata
 from kafscale.storage.objects.sidecar import Record, decode_record, encode_record
 
 ATTRIBUTE: Final = "user.kafscale"
-_RACES_MAX: Final = 16  # each lost race needs another process to have changed the same directory meanwhile
+_RACES_MAX: Final = 16  # a race is lost only if another process changed the same directory at that moment
 
 
 class Records(Protocol):
-    """The record of the open file `fd`, which lies, or is going to lie, under `key`."""
+    """The record of the open file `fd`, which has, or will have, this `key`."""
 
     def read(self, key: str, fd: int) -> Record | None:
-        """None: there is none, as for a file that was put there by hand."""
+        """None: the file has no record, for example because somebody copied it there by hand."""
 
     def write(self, key: str, fd: int, line: str) -> None:
-        """Replace the record, if any, by this line. The caller holds the file open: its inode is nobody else's."""
+        """Writes or replaces the record. The caller holds the file open, so no other file can get its inode."""
 
     def forget(self, key: str, inode: int) -> None:
-        """The inode has lost the key."""
+        """Removes the record after the inode has lost the key."""
 
     def sync(self, key: str) -> None:
-        """Before the bytes are shown, where an fsync of the file alone would not make its record durable."""
+        """Makes the record durable before the bytes become visible, if an fsync of the file does not do that."""
 
     def adopt(self, key: str, fd: int) -> Record:
-        """A record for bytes that were copied here or put here by hand."""
+        """Makes a record for bytes that were copied here without one."""
 
 
 class AttributeRecords:
-    """In the file's own extended attributes."""
+    """Records in the file's extended attributes."""
 
     def read(self, key: str, fd: int) -> Record | None:
         try:
@@ -57,10 +55,10 @@ class AttributeRecords:
         os.setxattr(fd, ATTRIBUTE, line.encode())
 
     def forget(self, key: str, inode: int) -> None:
-        """It goes with the file."""
+        """The record is deleted with the file."""
 
     def sync(self, key: str) -> None:
-        """An fsync of the file includes it."""
+        """An fsync of the file includes the attribute."""
 
     def adopt(self, key: str, fd: int) -> Record:
         record = _fresh_record(fd, hash_file(fd), {})
@@ -69,7 +67,7 @@ class AttributeRecords:
 
 
 class LinkRecords:
-    """In links below `root`; `ordered` as in `durability`."""
+    """Records in links below `root`; `ordered` as in `durability`."""
 
     def __init__(self, root: str, *, ordered: bool) -> None:
         self._root = root
@@ -82,7 +80,7 @@ class LinkRecords:
             return None
 
     def write(self, key: str, fd: int, line: str) -> None:
-        """A link that is there already is of an earlier life of the inode's number."""
+        """An existing link belongs to an earlier file with the same inode number."""
         path = self._path(key, os.fstat(fd).st_ino)
         for _ in range(_RACES_MAX):
             try:
@@ -104,7 +102,7 @@ class LinkRecords:
         sync_directory(os.path.dirname(self._path(key, 0)))
 
     def adopt(self, key: str, fd: int) -> Record:
-        """With the metadata of the link for the same etag: a copy of the tree has other inodes, but all
+        """Takes the metadata from the link with the same etag: a copy of the tree has other inodes, but all
         links.
 
         Two readers that adopt at once write the same record.
@@ -134,9 +132,9 @@ def _fresh_record(fd: int, etag: str, metadata: Metadata) -> Record:
 
 
 def make_parents(path: str, root: str, *, ordered: bool) -> None:
-    """The directories above a path, durable where the file system needs telling.
+    """Creates the directories above a path, and syncs them if the file system needs it.
 
-    A deleter may take an empty one away meanwhile: then the caller finds it missing and asks again.
+    A concurrent delete may remove an empty one. The caller then finds it missing and repeats the call.
     """
     directory = os.path.dirname(path)
     with contextlib.suppress(FileNotFoundError, FileExistsError):

@@ -1,4 +1,4 @@
-"""Files that have no key yet. Where the file system allows it they are unnamed, and vanish with their process."""
+"""Files that have no key yet. If the file system supports it, they are unnamed and vanish with their process."""
 
 import os
 import uuid
@@ -13,7 +13,7 @@ from kafscale.storage.objects.sidecar import record_line
 
 @dataclass(slots=True)
 class Staged:
-    """Written bytes and their record, on their way to their key; `source` is what to link there."""
+    """Written bytes and their record, before they get their key; `source` is the path to link."""
 
     fd: int
     inode: int
@@ -30,7 +30,7 @@ class Stage:
         self.unnamed = True
 
     def prepare(self) -> None:
-        """Learn what the file system can do."""
+        """Checks whether the file system supports unnamed files."""
         self.unnamed = self._can_be_unnamed()
 
     def _can_be_unnamed(self) -> bool:
@@ -55,7 +55,7 @@ class Stage:
 
 
 def fill(fd: int, name: str, key: str, body: Sequence[Buffer], described: str, records: Records) -> Staged:
-    """Write bytes and record into an open file; `described` is its encoded metadata."""
+    """Writes bytes and record into an open file; `described` is its encoded metadata."""
     etag, size = write_body(fd, body)
     status = os.fstat(fd)
     records.write(key, fd, record_line(etag, size, status.st_mtime_ns, described))

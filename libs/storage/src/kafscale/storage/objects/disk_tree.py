@@ -1,9 +1,9 @@
 """The directory store's law on disk, in plain blocking calls that several processes may make at once.
 
-Bytes go to an unnamed file, their record to a link that names its inode, and then one link or rename shows
-both under the key: create-if-absent is link(2), which never replaces; replacing and deleting look and act
-under the key's lock. What is visible was written whole. It is durable when `put` returned or `head` reported
-it; a power cut may leave a file shorter than its record says, which counts as absent and is moved aside.
+The bytes are written to an unnamed file and the record to an attribute or a link (`disk_records`). Then one link or
+rename makes both visible under the key. Create-if-absent is link(2), which never replaces. A replacement or a deletion
+checks and acts under the key's lock. A visible object is complete. It is durable once `put` returned or `head` reported
+it. A power cut may leave a file that is shorter than its record says. Such a file counts as absent and is moved aside.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ from kafscale.storage.objects.locks import KeyLocks
 from kafscale.storage.objects.port import Buffer, Condition, IfAbsent, IfMatch, Metadata, ObjectInfo
 from kafscale.storage.objects.sidecar import STORE_DIR, Record, check_key, encode_metadata
 
-_RACES_MAX: Final = 16  # each lost race needs another process to have changed the same key meanwhile
+_RACES_MAX: Final = 16  # a race is lost only if another process changed the same key at that moment
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What lies under a key: an open file, which pins its inode, and its record; None when torn."""
+    """The file under a key, open, which pins its inode; and its record, None if the file is torn."""
 
     fd: int
     status: os.stat_result
@@ -46,7 +46,7 @@ class _Found:
 
 
 class DiskTree:
-    """Objects at `{root}/{key}`, everything of the store's own below `{root}/.store`."""
+    """Objects are at `{root}/{key}`, the store's internal files below `{root}/.store`."""
 
     def __init__(self, root: str, *, lock_wait_s: float, attributes: bool = True) -> None:
         self._root = root
@@ -63,7 +63,7 @@ class DiskTree:
     # -- opening ---------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Make the store's own directories and learn what the file system can do; idempotent."""
+        """Creates the store's internal directories and checks what the file system supports. Idempotent."""
         if self._root_fd >= 0:
             return
         with self._preparing, translated(""):
@@ -114,12 +114,12 @@ class DiskTree:
 
     @property
     def one_fsync_is_enough(self) -> bool:
-        """The store is open, and a create needs nothing of a disk but the last fsync."""
+        """Whether the store is open and a create waits for the disk only in its last fsync."""
         in_attributes = isinstance(self._records, AttributeRecords)
         return self._root_fd >= 0 and self._ordered and in_attributes and self._stage.unnamed
 
     def try_show(self, key: str, body: Sequence[Buffer], metadata: Metadata) -> Staged | None:
-        """A create up to its fsync, on the page cache. None: something is in the way. Else `settle` must follow."""
+        """A create up to its fsync, in the page cache. None: this is not possible. Otherwise `settle` must follow."""
         assert self.one_fsync_is_enough
         check_key(key)
         described = encode_metadata(key, metadata)
@@ -138,7 +138,7 @@ class DiskTree:
         return staged
 
     def settle(self, key: str, staged: Staged) -> str:
-        """The etag, once the object is durable. Closes the file."""
+        """Makes the object durable, closes the file, and returns the etag."""
         with translated(key):
             try:
                 self._make_durable(key, staged)
@@ -178,21 +178,21 @@ class DiskTree:
         raise StoreUnavailable(key, "its directory kept vanishing")
 
     def _take_back(self, key: str, inode: int) -> None:
-        """Hide an object again whose fsync failed; a failure here makes the outcome unknown."""
+        """Hides an object whose fsync failed. A failure here makes the outcome unknown."""
         with self._locks.held(key):
             path = self._path(key)
             if os.stat(path, follow_symlinks=False).st_ino == inode:
                 os.unlink(path)
 
     def _replace(self, key: str, staged: Staged, condition: IfMatch | None) -> None:
-        os.fsync(staged.fd)  # so that a full disk is found while the old bytes still stand
+        os.fsync(staged.fd)  # detects a full disk while the old bytes still exist
         if not self._ordered:
             self._sync_before_showing(key, staged)
         path = self._path(key)
         name = self._stage.fresh_name()
         os.link(staged.source, name, src_dir_fd=self._root_fd, follow_symlinks=True)
         try:
-            # The old file stays open until its record is gone: a free inode could be another writer's by then.
+            # The old file stays open until its record is gone: another writer could reuse a freed inode.
             with self._locks.held(key), self._opened(key) as old:
                 _check(key, old, condition)
                 make_parents(path, self._root, ordered=self._ordered)
@@ -248,8 +248,8 @@ class DiskTree:
         with translated(key), self._opened(key) as found:
             if found is None or found.record is None:
                 return None
-            # A writer may have died, or still be, between showing the object and its fsync. Who asks may take
-            # the answer for proof that its own earlier request was applied, so make it true.
+            # A writer may have died, or still be, between the link and the fsync. The caller may take the answer
+            # as proof that its earlier request was applied. So the object is made durable first.
             self._sync_after_showing(key, found.fd)
             if not self._ordered:
                 self._records.sync(key)
@@ -257,7 +257,7 @@ class DiskTree:
             return ObjectInfo(key=key, etag=record.etag, size=record.size, metadata=record.metadata)
 
     def scan(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        """Objects in key order. Directories sort as if their names ended in a slash, as their keys go on."""
+        """Objects in key order. Directories sort as if their names ended in a slash, because their keys continue."""
         self.prepare()
         above = prefix.rpartition("/")[0]
         yield from self._scan_directory(above + "/" if above else "", prefix, start_after)
@@ -311,7 +311,7 @@ class DiskTree:
         raise StoreUnavailable(key, "it kept changing while it was opened")
 
     def _inspect(self, key: str, path: str, fd: int) -> _Found | None:
-        """None: the key shows other bytes by now, whose writer took these bytes' record away."""
+        """None: the key now has other bytes, whose writer removed the record of these bytes."""
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise StoreRefused(key, "is a directory, not an object")
@@ -328,7 +328,7 @@ class DiskTree:
         return _Found(fd, status, self._records.adopt(key, fd))
 
     def _move_torn_aside(self, key: str) -> bool:
-        """Whether the key may be free now: its file was torn by a power cut, or is gone."""
+        """Whether the key may be free now: a power cut tore its file, or the file is gone."""
         with self._locks.held(key), self._opened(key) as found:
             if found is None:
                 return True
@@ -344,7 +344,7 @@ class DiskTree:
         return f"{self._root}/{key}"
 
     def _remove_empty_parents(self, key: str) -> None:
-        """Directories of a deleted topic go; one that is filled again meanwhile stays, as rmdir refuses."""
+        """Removes empty directories of a deleted topic. rmdir refuses a directory that has files again."""
         for root in (self._root, self._meta):
             directory = key.rpartition("/")[0]
             while directory:
@@ -356,7 +356,7 @@ class DiskTree:
 
 
 def _check(key: str, found: _Found | None, condition: IfMatch | None) -> None:
-    """The condition of a replacement, looked at under the key's lock."""
+    """Checks the condition of a replacement, under the key's lock."""
     if condition is None:
         return
     if found is None or found.record is None:

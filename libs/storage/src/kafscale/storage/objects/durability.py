@@ -1,8 +1,8 @@
-"""What it takes, on the file system at hand, for a new name to survive a power cut.
+"""What a file system needs so that a new name survives a power cut.
 
-POSIX promises a name only after an fsync of its directory. ext4 and xfs keep one ordered journal, so an fsync
-of the file also makes every earlier change of names durable, its own included; tmpfs has nothing to make
-durable. Anything else, or what cannot be told, is synced directory by directory.
+POSIX guarantees a name only after an fsync of its directory. ext4 and xfs keep one ordered journal, so an fsync of the
+file also makes all earlier name changes durable, including its own. tmpfs has nothing to make durable. On all other or
+unknown file systems, each directory is synced.
 """
 
 import os
@@ -32,7 +32,7 @@ def _read_mountinfo() -> str:
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory durable; if another process took the empty directory away, that it is gone."""
+    """Makes the names in a directory durable. If another process removed it, makes the removal durable."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:

@@ -1,12 +1,12 @@
-"""Failures of an object store, by what is known of the outcome.
+"""Failures of an object store, by their outcome.
 
 Definite: ObjectNotFound, PreconditionFailed, StoreFull, StoreRefused, StoreUnsuitable: nothing was changed.
-Unknown: StoreUnavailable: the request was applied, will be applied later, or never; it may be repeated.
+Unknown: StoreUnavailable: the request was applied, will be applied later, or never will be. It may be repeated.
 """
 
 
 class StoreError(Exception):
-    """Something between us and the store; `key` is "" when the request named no key."""
+    """A failed request to the store; `key` is "" if the request named no key."""
 
     def __init__(self, key: str, reason: str = "") -> None:
         super().__init__(f"{key or 'object store'}: {reason or self.__class__.__name__}")
@@ -19,20 +19,20 @@ class ObjectNotFound(StoreError):
 
 
 class PreconditionFailed(StoreError):
-    """The object's state is not the one the condition asked for."""
+    """The object's state does not match the condition."""
 
 
 class StoreUnavailable(StoreError):
-    """Timeout, lost connection, 409 or 5xx: the outcome is unknown, the same request may be sent again."""
+    """Timeout, lost connection, 409 or 5xx: the outcome is unknown, and the request may be repeated."""
 
 
 class StoreFull(StoreError):
-    """No room: nothing was written; passes when there is room again."""
+    """The store is full and nothing was written. Requests succeed when there is space again."""
 
 
 class StoreRefused(StoreError):
-    """Credentials, permission, no such bucket, a key that the store cannot hold."""
+    """Wrong credentials, missing permission, no such bucket, or an invalid key."""
 
 
 class StoreUnsuitable(StoreError):
-    """The store does not do what the commit protocol needs."""
+    """The store does not support what the commit protocol needs."""

@@ -1,8 +1,8 @@
 """One lock per key, between threads and between processes, in a fixed number of files.
 
-Keys share LOCK_SLOTS slots by hash. A slot is held in this process by a thread lock and against others by
-flock, which the kernel drops when its holder dies. Waiting is bounded: a stopped process may hold one for
-long.
+Keys share LOCK_SLOTS slots by hash. A thread lock guards a slot within the process; flock guards it between
+processes, and the kernel releases it when its holder dies. Waiting is bounded, because a stopped process may hold a
+lock for a long time.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _POLL_S: Final = 0.002
 
 
 class KeyLocks:
-    """Locks in `directory`; `wait_s` bounds how long one is waited for."""
+    """Locks in `directory`; `wait_s` is the longest wait for one."""
 
     def __init__(self, directory: str, *, wait_s: float) -> None:
         self._directory = directory
@@ -31,7 +31,7 @@ class KeyLocks:
 
     @contextlib.contextmanager
     def held(self, key: str) -> Iterator[None]:
-        """Hold the key's lock; StoreUnavailable when it stays taken."""
+        """Holds the key's lock. Raises StoreUnavailable if it is not free in time."""
         slot = zlib.crc32(key.encode()) % LOCK_SLOTS
         deadline = time.monotonic() + self._wait_s
         if not self._threads[slot].acquire(timeout=self._wait_s):

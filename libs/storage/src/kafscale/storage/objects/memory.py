@@ -1,4 +1,4 @@
-"""The object store in this process's memory, for tests and single-process trials.
+"""The object store in this process's memory, for tests and for trials with one process.
 
 Every operation is one step of the event loop, so conditions are atomic by construction.
 """
@@ -25,7 +25,7 @@ from kafscale.storage.objects.singly import delete_singly
 
 
 class MemoryStore:
-    """`bytes_max` bounds what it holds; past it a PUT is refused with StoreFull."""
+    """`bytes_max` limits the total size; beyond it a PUT raises StoreFull."""
 
     def __init__(self, *, bytes_max: int = 1 << 40) -> None:
         self.linger_min_ms = 0

@@ -1,9 +1,8 @@
 """The object store as the services see it: one port, three adapters.
 
-An object's bytes, etag and metadata become visible together, or not at all; a `put` that returned is durable.
-Conditions are checked and applied in one step, by every process that shares the store. Etags are opaque.
-A method either answers, or raises one of the errors of `objects.errors`, which say what is known
-of the outcome.
+An object's bytes, etag and metadata become visible together, or not at all. A `put` that returned is durable.
+A condition is checked and applied in one atomic step, for all processes that share the store. Etags are opaque.
+A method returns, or raises one of the errors of `objects.errors`, which define what is known of the outcome.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -34,24 +33,24 @@ class IfMatch:
 Condition: TypeAlias = IfAbsent | IfMatch | None
 
 DELETES_MAX: Final = 1_000
-"""Of one call of `delete_many`, as of one request of S3's."""
+"""Keys per call of `delete_many`; S3 has the same limit per request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """A key that is to be deleted if it has this etag. None: whatever it has."""
+    """A key to delete if it has this etag. None: any etag."""
 
     key: str
     etag: str | None = None
 
 
 Outcome: TypeAlias = bool | StoreError
-"""Of one of many deletions: what `delete` answers, or what it raises."""
+"""The result of one of many deletions: the return value of `delete`, or its exception."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """What HEAD and listings return; listings leave `metadata` empty."""
+    """The result of HEAD and of listings; listings leave `metadata` empty."""
 
     key: str
     etag: str
@@ -60,7 +59,7 @@ class ObjectInfo:
 
 
 class ObjectStore(Protocol):
-    """See the module's law. `linger_min_ms` and `puts_per_s_max` steer the batching of the writers."""
+    """See the module's law. `linger_min_ms` and `puts_per_s_max` control the batching of the writers."""
 
     @property
     def linger_min_ms(self) -> int:
@@ -82,33 +81,34 @@ class ObjectStore(Protocol):
         condition: Condition = None,
         metadata: Metadata = NO_METADATA,
     ) -> str:
-        """Write the concatenation of `body`; the etag. PreconditionFailed if the condition does not hold."""
+        """Writes the concatenation of `body`. Returns the etag. Raises PreconditionFailed."""
 
     async def get(
         self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
     ) -> bytes:
-        """Bytes [start, end), cut at the object's end; a range wholly past the end is empty."""
+        """Bytes [start, end), cut at the object's end; a range entirely past the end is empty."""
 
     async def head(self, key: str) -> ObjectInfo | None:
-        """What is stored under the key now; what it reports is durable."""
+        """The object's current state, which is durable."""
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
-        """False: it was not there. Raises PreconditionFailed when another etag is."""
+        """False: no object had the key. Raises PreconditionFailed if the etag is different."""
 
     async def delete_many(self, doomed: Sequence[Doomed]) -> list[Outcome]:
-        """Each as `delete` does, in the order given, at most DELETES_MAX; in as few requests as the store allows.
+        """Deletes each key like `delete`, at most DELETES_MAX, in as few requests as the store allows.
 
-        True also where the store does not say whether there was an object. One that failed holds up no other.
+        Returns the results in the same order. True also if the store does not report whether the object existed.
+        A failed deletion does not stop the others.
         """
 
     def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Every key with the prefix after `start_after`; keys of one folder come in order of their UTF-8 bytes.
+        """Every key with the prefix after `start_after`. Keys of one folder are in order of their UTF-8 bytes.
 
-        Over several folders S3 keeps that order too, but SeaweedFS compares `a/` and `a-b/` without the slash.
+        Across folders S3 keeps that order too, but SeaweedFS compares `a/` and `a-b/` without the slash.
         """
 
     async def probe(self) -> None:
-        """Raise StoreUnsuitable when conditional PUTs are not honoured; may take a few requests."""
+        """Raises StoreUnsuitable if the store ignores conditions of PUTs. May send a few requests."""
 
     async def close(self) -> None:
-        """Release connections and threads; the objects stay."""
+        """Releases connections and threads; the objects remain."""

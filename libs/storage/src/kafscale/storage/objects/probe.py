@@ -1,8 +1,8 @@
-"""Ask a store, by a few requests, whether it keeps the conditions that commits stand on.
+"""Checks with a few requests whether a store honours the conditions that commits depend on.
 
-Some S3 servers accept If-None-Match and If-Match and ignore them: every writer then wins. Such a store is
-refused. Only a DELETE's If-Match may be missing; the caller is told. Whether one request may delete many objects, and
-keeps a condition for each of them, is asked for itself: a server may do the one and not the other.
+Some S3 servers accept If-None-Match and If-Match but ignore them, so every writer succeeds. Such a store is
+refused. Only If-Match on DELETE may be missing; the result says so. A separate check finds out whether one request can
+delete many objects, and whether it honours a condition for each: a server may support one and not the other.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _WRONG: Final = IfMatch("00000000000000000000000000000000")
 
 
 async def probe_conditions(store: ObjectStore, key: str) -> bool:
-    """Whether DELETE honours If-Match; StoreUnsuitable when anything else is missing. Leaves no object."""
+    """Whether DELETE honours If-Match. Raises StoreUnsuitable if anything else is missing. Leaves no object."""
     try:
         await _probe_put(store, key)
         return await _probe_delete(store, key)
@@ -33,7 +33,7 @@ async def probe_conditions(store: ObjectStore, key: str) -> bool:
 
 
 class Batches(Enum):
-    """How far DeleteObjects serves. PLAIN: it takes no notice of etags."""
+    """What DeleteObjects supports. PLAIN: it ignores etags."""
 
     NONE = auto()
     PLAIN = auto()
@@ -43,7 +43,7 @@ class Batches(Enum):
 async def probe_batches(
     store: ObjectStore, key: str, delete: Callable[[Sequence[Doomed]], Awaitable[list[Outcome]]]
 ) -> Batches:
-    """`delete` is one request. Leaves no object; any trouble only means that objects are deleted one by one."""
+    """`delete` is one request. Leaves no object. After any failure, objects are deleted one by one."""
     try:
         etag = await store.put(key, [b"right"])
         (wrong,) = await delete([Doomed(key, _WRONG.etag)])
@@ -89,7 +89,7 @@ async def _try_put(store: ObjectStore, key: str, body: Sequence[bytes], conditio
     except PreconditionFailed:
         return None
     except StoreUnavailable as error:
-        if error.reason.startswith("409 "):  # lost the race, says S3
+        if error.reason.startswith("409 "):  # S3's answer to a lost race
             return None
         raise
 

@@ -1,9 +1,7 @@
-"""What the directory store remembers of an object beside its bytes, as text, and which keys it can hold.
-Pure.
+"""The record of an object in the directory store, as text; and the keys that the store accepts. Pure.
 
-Size and modification time tie a record to its bytes: bytes that were changed or cut behind the store's back
-do not pass for those that it wrote. The etag is the bytes' hash, so it can be found again when the record is
-lost.
+Size and modification time connect a record to its bytes, so the store notices bytes that another program changed or
+cut. The etag is the hash of the bytes, so it can be computed again if the record is lost.
 """
 
 import re
@@ -16,7 +14,7 @@ from kafscale.storage.objects.errors import StoreRefused
 
 STORE_DIR: Final = ".store"
 METADATA_BYTES_MAX: Final = 2048  # S3's own limit
-_NAME_BYTES_MAX: Final = 230  # 255, less the inode's suffix
+_NAME_BYTES_MAX: Final = 230  # 255 without the suffix for the inode
 _ENCODED_BYTES_MAX: Final = 3800
 _RECORD_VERSION: Final = "1"
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9_.~-]*")
@@ -38,14 +36,14 @@ def encode_record(record: Record) -> str:
 
 
 def record_line(etag: str, size: int, mtime_ns: int, described: str) -> str:
-    """The same from a record's parts; `described` is `encode_metadata`'s."""
+    """The same from a record's parts; `described` comes from `encode_metadata`."""
     return f"{_RECORD_VERSION} {etag} {size} {mtime_ns} {described}"
 
 
 def encode_metadata(key: str, metadata: Mapping[str, str]) -> str:
-    """Refused is what S3 (the first limit), a link's target or ext4's attributes (the second) would not hold."""
+    """Refuses metadata that S3 (the first limit), a link's target or ext4's attributes (the second) cannot store."""
     text = "".join(metadata) + "".join(metadata.values())
-    if _UNRESERVED.fullmatch(text):  # as that of every segment: it stands as it is
+    if _UNRESERVED.fullmatch(text):  # the metadata of every segment: no escape needed
         described = "&".join([f"{name}={value}" for name, value in metadata.items()])
     else:
         described = urlencode(metadata)
@@ -64,7 +62,7 @@ def decode_record(text: str) -> Record | None:
 
 
 def check_key(key: str) -> None:
-    """Refuse what cannot be a path below the root: S3 would take some of these, we never make them."""
+    """Refuses keys that cannot be a path below the root. S3 accepts some of them, but KafScale never makes one."""
     parts = key.split("/")
     bad = (
         any(part in ("", ".", "..") or len(part.encode()) > _NAME_BYTES_MAX for part in parts)

@@ -1,4 +1,4 @@
-"""Deletes objects one by one, each as `delete` does, and says of each what `delete` answered or raised."""
+"""Deletes objects one by one with `delete`, and returns the result or exception of each."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,7 +10,7 @@ from kafscale.storage.objects.port import Doomed, Outcome
 AT_ONCE: Final = 16
 
 Delete = Callable[[str, str | None], Awaitable[bool]]
-"""Of a key, if it has this etag."""
+"""Deletes a key, if it has this etag."""
 
 
 async def delete_singly(delete: Delete, doomed: Sequence[Doomed]) -> list[Outcome]:

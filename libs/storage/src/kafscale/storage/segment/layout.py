@@ -32,7 +32,7 @@ FOOTER_SIZE: Final = FOOTER.size
 INDEX_HEADER_SIZE: Final = INDEX_HEADER.size
 INDEX_ENTRY_SIZE: Final = INDEX_ENTRY.size
 BATCH_HEADER_SIZE: Final = 61
-BATCH_PREFIX_SIZE: Final = 12  # base offset and length, which the length itself does not count
+BATCH_PREFIX_SIZE: Final = 12  # base offset and length; the length does not include them
 BATCH_RECORDS_AT: Final = 57
 INDEX_INTERVAL: Final = 100
 POSITION_MAX: Final = (1 << 32) - 1
@@ -53,7 +53,7 @@ class Fault(enum.Enum):
 
 
 class SegmentError(ValueError):
-    """Bytes that are no segment or index: what is wrong, where, what was expected and found."""
+    """Bytes that are not a segment or index: the fault, its position, the expected and the found value."""
 
     def __init__(self, fault: Fault, *, position: int, expected: object, found: object) -> None:
         super().__init__(f"{fault.value} at byte {position}: expected {expected!r}, found {found!r}")
@@ -81,7 +81,7 @@ class SegmentFooter:
 
 
 def parse_header(buf: Buffer) -> SegmentHeader:
-    """Read the header at the start of `buf`, which may end anywhere behind it."""
+    """Reads the header at the start of `buf`, which may be longer."""
     if len(buf) < HEADER_SIZE:
         raise SegmentError(Fault.TOO_SHORT, position=0, expected=HEADER_SIZE, found=len(buf))
     magic, version, flags, base, count, created_ms, _ = HEADER.unpack_from(buf)
@@ -94,7 +94,7 @@ def parse_header(buf: Buffer) -> SegmentHeader:
 
 
 def parse_footer(buf: Buffer) -> SegmentFooter:
-    """Read the footer at the end of `buf`, which may start anywhere before it."""
+    """Reads the footer at the end of `buf`, which may be longer."""
     at = len(buf) - FOOTER_SIZE
     if at < 0:
         raise SegmentError(Fault.TOO_SHORT, position=0, expected=FOOTER_SIZE, found=len(buf))
@@ -104,6 +104,6 @@ def parse_footer(buf: Buffer) -> SegmentFooter:
 
 
 def expect(fault: Fault, position: int, expected: object, found: object) -> None:
-    """Raise SegmentError unless the two are equal."""
+    """Raises SegmentError unless the two are equal."""
     if expected != found:
         raise SegmentError(fault, position=position, expected=expected, found=found)

@@ -1,4 +1,4 @@
-"""Reading segments that may be torn, foreign or corrupt: no length is followed unchecked. Pure."""
+"""Reads segments that may be torn, foreign or corrupt. Every length is checked before it is used. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class BatchSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedSegment:
-    """What a whole and intact `.kfs` object says of itself."""
+    """The header and footer values of a complete and intact `.kfs` object."""
 
     header: SegmentHeader
     footer: SegmentFooter
@@ -46,7 +46,7 @@ class VerifiedSegment:
 def walk_batches(buf: Buffer, start: int = HEADER_SIZE, end: int | None = None) -> Iterator[BatchSpan]:
     """The batches in bytes [start, end), which must begin and end at batch boundaries.
 
-    `end` defaults to the footer of a whole segment. Checksums of single batches are not looked at.
+    `end` defaults to the footer of a whole segment. Checksums of single batches are not checked.
     """
     stop = len(buf) - FOOTER_SIZE if end is None else end
     position = start
@@ -79,9 +79,9 @@ def read_batch_span(buf: Buffer, position: int, stop: int) -> BatchSpan:
 
 
 def verify_segment(buf: Buffer, *, batches: bool = True) -> VerifiedSegment:
-    """Check a whole `.kfs` object: magics, version, checksum and, if `batches`, each batch's place.
+    """Checks a whole `.kfs` object: magics, version, checksum and, if `batches`, each batch's position.
 
-    `batches=False` is for readers that walk the batches anyway; the checksum already covers all their bytes.
+    `batches=False` is for readers that visit the batches anyway. The checksum covers all their bytes.
     """
     header = parse_header(buf)
     if len(buf) < HEADER_SIZE + FOOTER_SIZE:

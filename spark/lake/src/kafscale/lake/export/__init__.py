@@ -1,1 +1,1 @@
-"""Topics as Parquet files: what is asked again and again is cheaper in columns."""
+"""Exports topics to Parquet files."""

@@ -1,7 +1,7 @@
 """One partition's Parquet files, written row group by row group.
 
-A file is written under a name that readers pass over, made durable, and then renamed to what it covers. Of rows that
-wait for their row group there are at most GROUP_ROWS, or GROUP_BYTES of them.
+A file is written under a name that readers ignore, made durable, and then renamed. The new name contains its offsets.
+At most GROUP_ROWS rows or GROUP_BYTES are buffered for a row group.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ SCHEMA: Final = Wanted().schema
 GROUP_ROWS: Final = 262_144
 GROUP_BYTES: Final = 64 << 20
 RISING: Final = ("offset", "timestamp")
-"""Columns of which readers can leave out row groups by least and greatest, and that are stored as differences. Keys and
-values lie everywhere: theirs would say nothing, and finding them costs a sixth of the writing."""
+"""Columns with min/max statistics, by which readers skip row groups, and with delta encoding. Keys and values have no
+order, so their statistics would be useless, and they cost a sixth of the write time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A file that is there."""
+    """A published file."""
 
     rows: int
     bytes: int
 
 
 class PartitionFiles:
-    """The files of a folder, one after the other; each begins where the one before ended."""
+    """Writes the files of a folder one after the other; each begins where the previous one ended."""
 
     def __init__(self, folder: Path, first: int, rows_max: int) -> None:
         self._folder = folder
-        self._first = first  # offset that the open file begins with
+        self._first = first  # the first offset of the open file
         self._rows_max = rows_max
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
@@ -47,7 +47,7 @@ class PartitionFiles:
         self.written: list[Written] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows in the order of offsets, with the columns of SCHEMA."""
+        """Adds rows, in offset order, with the columns of SCHEMA."""
         if not batch.num_rows:
             return
         self._waiting.append(batch)
@@ -59,7 +59,7 @@ class PartitionFiles:
             self.finish(batch["offset"][-1].as_py() + 1)
 
     def finish(self, end: int) -> None:
-        """What has been added becomes a file that covers the offsets up to `end`; without rows there is none."""
+        """Publishes the added rows as a file that covers the offsets up to `end`. Without rows there is no file."""
         if self._waiting:
             self._write_group()
         if self._writer is None:
@@ -75,7 +75,7 @@ class PartitionFiles:
         self._first, self._rows = end, 0
 
     def discard(self) -> None:
-        """Drops what is no file yet."""
+        """Deletes the unpublished file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -1,8 +1,8 @@
-"""What an export's folder holds and where it goes on. Pure.
+"""The state of an export's folder, and where the export resumes. Pure.
 
-A file's name says which offsets it covers, so the names alone say what is done: a file appears as a whole, or not at
-all. What was exported is never written again, and the folder remembers what it is an export of: of the same topics,
-under the same condition, or of nothing.
+A file's name contains the offsets that it covers, and a file appears completely or not at all. So the names show what
+is done, and exported records are never written again. The folder also records the export's topics and condition: a
+folder holds one export only.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Final
 from kafscale.lake.catalog import Log
 
 STATE_NAME: Final = "_kafscale_export.json"
-"""Readers of Hive layouts pass over names that begin with _ or a dot."""
+"""Readers of Hive layouts ignore names that begin with _ or a dot."""
 TEMPORARY: Final = ".writing-"
 _VERSION: Final = 1
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.parquet")
 
 
 class ExportRefused(Exception):
-    """The folder is not one that this export can go on in."""
+    """This export cannot continue in the folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What a folder is an export of; `topics` are names and ids."""
+    """The export that a folder belongs to; `topics` maps names to ids."""
 
     where: str | None = None
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ def decode_exported(text: str) -> Exported:
 
 
 def joined(before: Exported | None, logs: Iterable[Log], where: str | None) -> Exported:
-    """What the folder holds after this export too. Raises ExportRefused when the two do not go together."""
+    """The folder's state with this export added. Raises ExportRefused if they do not match."""
     topics = {log.topic.name: log.topic.topic_id.hex() for log in logs}
     if before is None:
         return Exported(where=where, topics=topics)
@@ -65,17 +65,17 @@ def joined(before: Exported | None, logs: Iterable[Log], where: str | None) -> E
 
 
 def folder_of(log: Log) -> str:
-    """Hive's layout: readers make columns of it."""
+    """Hive's layout: readers turn the folder names into columns."""
     return f"topic={log.topic.name}/partition={log.partition}"
 
 
 def file_name(first: int, end: int) -> str:
-    """Of offsets [first, end)."""
+    """The name of the file with offsets [first, end)."""
     return f"{first:020d}-{end:020d}.parquet"
 
 
 def next_offset(names: Iterable[str]) -> int:
-    """The first offset behind everything that these files of a partition cover. Raises ExportRefused if two overlap."""
+    """The first offset after those of the partition's files. Raises ExportRefused if two files overlap."""
     covered = 0
     for name in sorted(names):
         match = _NAME.fullmatch(name)

@@ -1,7 +1,7 @@
-"""Exports topics to Parquet, straight from the scan: no engine is between, and no row is an object.
+"""Exports topics to Parquet directly from the scan, without a query engine and without an object per row.
 
-May be killed at any point and run again: files that are there are kept, and the next one begins behind them. So the
-same command again exports what is new.
+An export may be killed at any point and run again. It keeps the published files and continues after them, so the same
+command also exports new records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FILE_ROWS: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What one export wrote of one partition: offsets [first, end), without those that the condition left out."""
+    """What one export wrote of a partition: offsets [first, end), except those that the condition excludes."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class Done:
 
 
 Report = Callable[[int], None]
-"""Is told how many more offsets of the logs are in files, or passed over."""
+"""Called with the number of further offsets that were written or skipped."""
 
 
 async def export(
@@ -61,9 +61,10 @@ async def export(
     rows_max: int = FILE_ROWS,
     report: Report = lambda _: None,
 ) -> list[Done]:
-    """Writes what the folder does not have of these logs yet, a file for each `rows_max` records of a partition.
+    """Writes the records of these logs that the folder does not have yet, one file per `rows_max` records of a
+    partition.
 
-    Raises ExportRefused, QueryFailed for a condition that is none, StoreError, CorruptSegment, OSError.
+    Raises ExportRefused, QueryFailed for an invalid condition, StoreError, CorruptSegment, OSError.
     """
     with locked(folder):
         remember(folder, logs, where)
@@ -116,7 +117,7 @@ async def _rows(lake: Lake, log: Log, first: int, where: str | None) -> AsyncGen
 
 
 def resumed(folder: Path) -> int:
-    """Where a partition's export goes on; what a killed one was writing is dropped."""
+    """Where a partition's export resumes. Deletes the unpublished file of a killed export."""
     if not folder.is_dir():
         return 0
     for file in folder.glob(f"{TEMPORARY}*"):
@@ -146,7 +147,7 @@ def _write_state(folder: Path, state: Path, exported: Exported) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One export at a time in a folder: two would write the same offsets twice."""
+    """Allows one export at a time in a folder: two would write the same offsets twice."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
