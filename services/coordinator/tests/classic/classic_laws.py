@@ -111,7 +111,7 @@ class Judge:
         return replies + list(self.tick(until_ms - self.now_ms))
 
     def crash(self) -> None:
-        """Nothing is left but what was persisted; whoever waited is cut off."""
+        """Only what was persisted is left; clients that waited are cut off."""
         persisted = durable(self.group)
         self.open.clear()
         self.group = Group() if persisted is None else restore(persisted, self.now_ms, self.rules)

@@ -52,7 +52,7 @@ def _hard(member: Member) -> tuple[object, ...]:
 def restore(persisted: PersistedGroup, now_ms: int, rules: Rules) -> Group:
     """Everyone gets a full session. A half-made rebalance starts over: members keep their generation,
     and their next request tells them to join again."""
-    del rules  # the bounds are checked where members come in; whoever is in, stays
+    del rules  # the bounds are checked when a member joins; members that joined stay
     members = {m.member_id: _restored(m, persisted.protocol_name or "", now_ms) for m in persisted.members}
     phase, deadline_ms = Phase.EMPTY, None
     if members and persisted.rebalancing:
