@@ -11,6 +11,7 @@ PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
 JOBS ?= $(shell nproc)
 E2E_PROCESSES ?= 2
+export E2E_CACHE := .pytest_cache/e2e
 
 .PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers tutorial fuzz bench scale mutants deep lock setup setup-dev clean
 
@@ -78,7 +79,8 @@ gen-check:
 	$(BIN)/python -m tools.gen_docs --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=2)
-	$(PYTEST) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose'
+	@rm -rf $(E2E_CACHE)
+	$(PYTEST) e2e -o cache_dir=$(E2E_CACHE) -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose' || { [ $$? -eq 1 ] && e2e/again.sh; }
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
 chaos-readers: setup-dev ## readers behind the tail while owners checkpoint and processes die (MINUTES=30)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from kafscale.storage.objects import ObjectStore
@@ -15,6 +17,24 @@ from e2e.harness.load import Load, read_everything
 from e2e.harness.services import until
 
 GOING_ON_S = 90.0
+SECOND_TRY = "E2E_CACHE"
+"""The folder in which `make e2e` keeps what failed, for `e2e/again.sh`."""
+
+
+def keep(broken: Sequence[str], story: str = "") -> None:
+    """Fails the test if a law is broken: `broken` has a sentence for each case. Such a test gets no second try."""
+    if not broken:
+        return
+    if folder := os.environ.get(SECOND_TRY):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, "broken-law").touch()
+    raise AssertionError("\n".join([f"{len(broken)} laws are broken", *broken[:20], story]))
+
+
+def keep_in_group(broken: Sequence[str], story: str) -> None:
+    """As `keep`, but for a partition that had no member for too long: a machine that stalls can do that."""
+    keep([law for law in broken if not law.startswith("gap:")], story)
+    assert not broken, "\n".join([*broken[:20], story])
 
 
 class System(Protocol):
@@ -49,7 +69,7 @@ def under_load(system: System, topic: str, partitions: int) -> Iterator[Load]:
     assert load.errors == []
     assert len(load.history.acknowledged) == len(load.history.sent)
     log = read_everything(system.bootstrap, topic, partitions)
-    assert load.history.violations(log) == []
+    keep(load.history.violations(log))
     assert watched.seen, "no committed object was seen"
     assert watched.changed == []
     assert changed_in_store(system.open_store, watched.seen) == []

@@ -29,7 +29,7 @@ from kafscale.wire.records import Record, build_batch
 
 from e2e.checkers.history import History
 from e2e.harness.cluster import KAFSCALE, Cluster
-from e2e.harness.law import goes_on, nap
+from e2e.harness.law import goes_on, keep, nap
 from e2e.harness.load import Load, read_everything
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import ask_fetch, ask_list_offsets, send
@@ -268,7 +268,7 @@ def check_log(cluster: Cluster, load: Load) -> dict[int, list[tuple[int, bytes]]
     left = {
         sent: offset for sent, offset in load.history.acknowledged.items() if offset >= starts[sent.partition]
     }
-    assert History(load.history.idempotent, load.history.sent, left).violations(log) == []
+    keep(History(load.history.idempotent, load.history.sent, left).violations(log))
     checked = cluster.fsck()
     assert checked.returncode == 0, f"{checked.stdout}{checked.stderr}"
     assert " 0 orphans" in checked.stdout, checked.stdout
