@@ -41,6 +41,25 @@ async def test_a_whole_log_is_clean_and_counted(etcd: EtcdClient, keyspace: Keys
     assert verdict.orphans == []
 
 
+async def test_slices_are_checked_in_their_bundles(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    store = MemoryStore()
+    log = await build(etcd, keyspace, store)
+    log.as_slices = True
+    seg = await log.append(records(100), records(20))
+    verdict = await check(etcd, keyspace, store)
+    assert (verdict.problems, verdict.segments, verdict.orphans) == ([], 7, [])
+    key = log.segment_key(seg)
+    await flip(store, key, seg.position + 100)
+    info = await store.head(key)
+    assert info is not None
+    await log.replace_segment(seg, replace(seg, etag=info.etag))
+    (problem,) = (await check(etcd, keyspace, store)).problems
+    assert problem.where == f"{key}@{seg.position}"
+    await store.delete(key)
+    (problem,) = (await check(etcd, keyspace, store)).problems
+    assert problem.what == "is committed and not in the store"
+
+
 async def flip(store: MemoryStore, key: str, at: int) -> None:
     data = bytearray(await store.get(key))
     data[at] ^= 1

@@ -82,7 +82,8 @@ class Stub:
         absent, match = request.headers.get("If-None-Match"), request.headers.get("If-Match")
         if absent and f"{request.method} If-None-Match" not in self.ignore and found is not None:
             return True
-        if match and f"{request.method} If-Match" not in self.ignore:
+        ranged = " of a range" if "Range" in request.headers else ""
+        if match and f"{request.method} If-Match{ranged}" not in self.ignore:
             return found is None or etag_of(found[0]) != match
         return False
 

@@ -48,6 +48,8 @@ segs = st.builds(
     key=text,
     aborted=st.lists(st.builds(Aborted, producer_id=i64, first=i64, last=i64), max_size=2).map(tuple),
     delete_horizon_ms=i64,
+    bundle=st.just(b"") | st.binary(min_size=16, max_size=16),
+    position=u32,
 )
 starts = st.builds(EpochStart, epoch=i32, start=i64)
 nodes = st.just("") | st.integers(0, 2**31 - 1).map(str)
@@ -105,7 +107,7 @@ def test_the_joined_encoding_is_plain_protobuf(head: Head) -> None:
     message = pb.Head.FromString(encode_head(head))
     assert [s.base for s in message.tail] == [s.base for s in head.tail]
     assert message.next == head.next
-    assert message.schema == 1
+    assert message.schema == (2 if any(s.is_slice for s in head.tail) else 1)
 
 
 @given(
@@ -132,8 +134,18 @@ def test_owner_records_and_epoch_floors_read_back_as_written(record: OwnerRecord
 
 
 def test_a_newer_schema_is_refused_with_a_sentence() -> None:
-    with pytest.raises(UnknownSchema, match="schema 2"):
-        decode_head(pb.Head(schema=2, epoch=1).SerializeToString())
+    with pytest.raises(UnknownSchema, match="schema 3, this version of KafScale reads schemas 1 to 2"):
+        decode_head(pb.Head(schema=3, epoch=1).SerializeToString())
+    with pytest.raises(UnknownSchema, match="schema 2, this version of KafScale reads schema 1"):
+        decode_meta(pb.Meta(schema=2).SerializeToString())
+
+
+def test_a_head_whose_tail_has_a_slice_is_refused_by_a_version_that_knows_none() -> None:
+    """Such a version accepts schema 1 alone. It may read every other head."""
+    piece = replace(seg(5, 9), bundle=b"b" * 16, position=32)
+    for tail, schema in (((), 1), ((seg(0, 5),), 1), ((seg(0, 5), piece), 2)):
+        message = pb.Head.FromString(encode_head(Head(epoch=1, topic="t", tail=tail)))
+        assert message.schema == schema
 
 
 def test_a_value_without_a_schema_is_refused() -> None:
@@ -153,6 +165,8 @@ def test_a_segment_ends_behind_its_last_offset() -> None:
 def test_a_full_head_stays_within_a_few_kilobytes() -> None:
     tail = tuple(seg(n * 1_000_000_000, n * 1_000_000_000 + 4) for n in range(32))
     assert len(encode_head(Head(epoch=9, topic="t" * 100, tail=tail))) < 4_096
+    slices = tuple(replace(each, bundle=b"b" * 16, position=1 << 21, index_size=0) for each in tail)
+    assert len(encode_head(Head(epoch=9, topic="t" * 100, tail=slices))) < 4_400
 
 
 @given(heads, heads)

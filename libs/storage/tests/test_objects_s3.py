@@ -53,6 +53,7 @@ async def test_the_probe_accepts_a_store_that_keeps_conditions(stub: Stub, store
         ("PUT If-None-Match", "If-None-Match"),
         ("PUT If-Match", "ignores If-Match on PUT"),
         ("GET If-Match", "If-Match on GET"),
+        ("GET If-Match of a range", "If-Match on GET of a range"),
     ],
 )
 async def test_the_probe_refuses_a_store_that_ignores_conditions(

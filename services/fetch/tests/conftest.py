@@ -284,3 +284,9 @@ def deafen(monkeypatch: pytest.MonkeyPatch, until: Callable[..., Awaitable[None]
 
 
 __all__ = ["AsyncHandler", "Call", "Client", "Serving"]
+
+
+@pytest.fixture(params=[False, True], ids=["segments", "slices"])
+def as_slices(request: pytest.FixtureRequest) -> bool:
+    """Whether the tail of a log has segments or slices of bundles: readers must not notice."""
+    return bool(request.param)

@@ -11,6 +11,7 @@ from kafscale.fetch.cache import CacheLimits, SegmentCache
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.storage.heads import Head, Seg, decode_head, encode_head
 from kafscale.storage.objects import IfAbsent, MemoryStore, StoreUnavailable
+from kafscale.storage.places import Place
 from kafscale.storage.segment import BatchInfo, build_segment
 from kafscale.wire.records import Record, build_batch
 
@@ -67,9 +68,9 @@ async def steps_to_read_ahead(held: int) -> int:
         cache = SegmentCache(store, limits, tasks, MemoryBudget(1 << 30))
         lease = cache.lease()
         for base in range(held):
-            lease.want(f"{base}.kfs", seg(base))
+            lease.want(Place(f"{base}.kfs", f"e{base}"), seg(base))
         with Steps() as steps:
-            assert cache.read_ahead("next.kfs", seg(held)) is False
+            assert cache.read_ahead(Place("next.kfs", f"e{held}"), seg(held)) is False
         store.fails.set()
     lease.release()
     assert cache.held_bytes == 0
@@ -105,7 +106,7 @@ async def test_what_tiny_segments_cost_is_what_the_cache_counts() -> None:
             for head in heads:
                 (found,) = decode_head(head).tail
                 lease = cache.lease()
-                await lease.want(f"{found.base}.kfs", found)
+                await lease.want(Place(f"{found.base}.kfs", found.etag), found)
                 lease.release()
             taken, _ = tracemalloc.get_traced_memory()
         finally:

@@ -29,17 +29,19 @@ async def topic(etcd: EtcdClient, keyspace: Keyspace) -> Topic:
 
 
 @pytest.fixture
-def log(etcd: EtcdClient, keyspace: Keyspace, store: FaultyStore, topic: Topic) -> LogBuilder:
-    return LogBuilder(etcd, keyspace, store, topic)
+def log(
+    etcd: EtcdClient, keyspace: Keyspace, store: FaultyStore, topic: Topic, as_slices: bool
+) -> LogBuilder:
+    return LogBuilder(etcd, keyspace, store, topic, as_slices=as_slices)
 
 
 @pytest.fixture
 def gets(store: FaultyStore):
-    """How often segments were read, by the base offset in their names."""
+    """How often segments and slices were read."""
 
-    def count(base: int | None = None) -> int:
-        suffix = ".kfs" if base is None else f"{base:020d}.kfs"
-        return sum(1 for operation, key in store.requests if operation == "get" and key.endswith(suffix))
+    def count() -> int:
+        data = (".kfs", ".kfb")
+        return sum(1 for operation, key in store.requests if operation == "get" and key.endswith(data))
 
     return count
 

@@ -32,8 +32,8 @@ async def topic(etcd, keyspace) -> Topic:
 
 
 @pytest.fixture
-def log(etcd, keyspace, store, topic: Topic) -> LogBuilder:
-    return LogBuilder(etcd, keyspace, store, topic, epoch=3)
+def log(etcd, keyspace, store, topic: Topic, as_slices: bool) -> LogBuilder:
+    return LogBuilder(etcd, keyspace, store, topic, epoch=3, as_slices=as_slices)
 
 
 def at(*timestamps: int) -> list[Record]:

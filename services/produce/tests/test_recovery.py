@@ -29,10 +29,13 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-@pytest.fixture
-async def log(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> LogBuilder:
-    """A segment of two records by each of three producers; no checkpoint yet."""
-    log = LogBuilder(etcd, keyspace, store, await create_topic(etcd, keyspace, "t"))
+@pytest.fixture(params=[False, True], ids=["segments", "slices"])
+async def log(
+    etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore, request: pytest.FixtureRequest
+) -> LogBuilder:
+    """A segment, or a slice of a bundle, of two records by each of three producers; no checkpoint yet."""
+    topic = await create_topic(etcd, keyspace, "t")
+    log = LogBuilder(etcd, keyspace, store, topic, as_slices=request.param)
     for producer in range(PRODUCERS):
         batch = build_batch(records(2), producer_id=producer, producer_epoch=0, base_sequence=0)
         await log.append_raw([batch])

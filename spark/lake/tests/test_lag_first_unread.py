@@ -47,6 +47,18 @@ async def lag_at(lake: Lake, topic: str, offset: int, now_ms: int, known: Known 
     return lag
 
 
+async def test_a_slice_has_no_index_and_is_walked(lake: Lake, store: CountingStore) -> None:
+    topic = await create_topic(lake.etcd, lake.keys, "t")
+    log = LogBuilder(lake.etcd, lake.keys, store, topic, as_slices=True)
+    batches = [records(20, timestamp=T0 + 20_000 * n, step_ms=1_000, size=900) for n in range(20)]
+    seg = await log.append(*batches)
+    assert seg.size > READ_BYTES
+    for offset in (0, 1, 199, 399):
+        lag = await lag_at(lake, "t", offset, T0 + 5_000_000)
+        assert lag.time_ms == 5_000_000 - 1_000 * offset
+        assert lag.bytes == len(log.expected(offset))
+
+
 @pytest.mark.parametrize("codec", list(Codec))
 async def test_a_large_segment_costs_its_index_and_one_range(
     lake: Lake, store: CountingStore, codec: Codec

@@ -60,6 +60,32 @@ async def litter(shop: Shop, log: LogBuilder) -> set[str]:
     return found
 
 
+async def test_from_the_first_slice_on_every_name_is_left(shop: Shop) -> None:
+    """The owner settles slices under such names: an object that nothing names yet may be half of that."""
+    log = await built(shop)
+    log.as_slices = True
+    first = log.next
+    await log.append(records(PER_SEGMENT))
+    log.as_slices = False
+    await log.append(records(PER_SEGMENT))
+    keys = shop.keys
+    coming = {
+        keys.segment_key("t", 0, first),
+        keys.index_key("t", 0, first),
+        keys.segment_key("t", 0, first + 2),
+    }
+    below = {keys.segment_key("t", 0, first - 1), keys.index_key("t", 0, first - 1)}
+    for key in coming | below:
+        await shop.store.put(key, [b"x"])
+    kept = shop.store.names() - below
+    report = await collect(shop.lake())
+    assert shop.store.names() == kept
+    assert report.left == len(coming) + 2, "the segment behind the slice and its index too"
+    await log.settle()
+    await collect(shop.lake())
+    assert keys.segment_key("t", 0, first + 2) not in shop.store.names()
+
+
 async def test_one_of_each_kind_is_collected_and_all_else_is_left(shop: Shop) -> None:
     log = await built(shop)
     keys = shop.keys

@@ -252,3 +252,23 @@ async def test_a_log_that_cannot_be_read_is_told_and_holds_up_no_other(shop: Sho
     assert (done.moved, done.segments) == (1, 4)
     assert (await meta_of(shop, well)).swept == 4 * PER_SEGMENT
     assert (await meta_of(shop, lost)).log_start == 0
+
+
+async def test_slices_below_the_log_start_go_with_their_bundles(shop: Shop) -> None:
+    """Another partition's records are in the same object. Deletion stops there, and resumes when they are settled."""
+    log = await shop.topic("t", retention_ms="-1")
+    await grow(log, 2)
+    await log.checkpoint()
+    log.as_slices = True
+    await grow(log, 2)
+    await log.retain_from(log.next, delete=False)
+    bundles = {log.segment_key(seg) for seg in log.head.tail}
+    for _ in range(2):
+        await Retention(shop.lake(), grace_s=0, now_ms=lambda: NOW).run()
+        assert bundles <= shop.store.names()
+        assert (await meta_of(shop, log)).swept == 2 * PER_SEGMENT
+    log.meta = await meta_of(shop, log)
+    await log.settle()
+    await Retention(shop.lake(), grace_s=0, now_ms=lambda: NOW).run()
+    assert (await meta_of(shop, log)).swept == log.next
+    assert bundles <= shop.store.names()

@@ -26,10 +26,10 @@ def lake(etcd: EtcdClient, keyspace: Keyspace, store: CountingStore) -> Lake:
     return Lake(etcd, keyspace, store)
 
 
-async def built(lake: Lake, segments: int = 5, *, partitions: int = 1) -> LogBuilder:
+async def built(lake: Lake, segments: int = 5, *, partitions: int = 1, as_slices: bool = False) -> LogBuilder:
     """Ten records in each segment, a second apart; codecs take turns."""
     topic = await create_topic(lake.etcd, lake.keys, "orders", partitions=partitions)
-    log = LogBuilder(lake.etcd, lake.keys, lake.store, topic)
+    log = LogBuilder(lake.etcd, lake.keys, lake.store, topic, as_slices=as_slices)
     for number in range(segments):
         some = records(10, timestamp=10_000 * number, step_ms=1_000, label=f"s{number}-")
         await log.append(some[:4], some[4:], codec=Codec(number % 5))
@@ -46,8 +46,9 @@ async def offsets(lake: Lake, log: Log, question: Question | None = None) -> lis
     return [offset for batch in batches for offset in batch["offset"].to_pylist()]
 
 
-async def test_a_log_is_its_manifests_and_its_tail(lake: Lake) -> None:
-    builder = await built(lake)
+@pytest.mark.parametrize("as_slices", [False, True])
+async def test_a_log_is_its_manifests_and_its_tail(lake: Lake, as_slices: bool) -> None:
+    builder = await built(lake, as_slices=as_slices)
     assert await offsets(lake, await only(lake)) == list(range(50))
     await builder.checkpoint(keep=2)
     log = await only(lake)

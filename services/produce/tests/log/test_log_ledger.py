@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
-from kafscale.produce.log.ledger import Outcome, judge_checkpoint, judge_commit
+import pytest
+from kafscale.produce.log.ledger import Checkpoints, Outcome, judge_checkpoint, judge_commit, plan_manifest
+from kafscale.produce.log.model import Limits
+from kafscale.produce.log.producers import ProducerTable
 from kafscale.storage.heads import EPOCHS_MAX, EpochStart, Head, Seg
 
 MINE = b"m" * 16
@@ -91,3 +94,30 @@ def test_a_checkpoint_is_applied_when_the_head_is_exactly_it() -> None:
 def test_a_pruned_history_is_not_asked_when_the_log_ends_at_my_base() -> None:
     pruned = starts(*((5 + n, 30 + n) for n in range(EPOCHS_MAX)))
     assert judge(current(next=10, epochs=pruned)) is Outcome.ABSENT
+
+
+def tail_of(kinds: str) -> Head:
+    """A head whose tail has a segment for each `.` and a slice for each `s`, of one offset each."""
+    tail = tuple(
+        replace(seg(n, n + 1, 3), bundle=b"b" * 16 if kind == "s" else b"") for n, kind in enumerate(kinds)
+    )
+    return replace(SENT, next=len(kinds), tail=tail)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "keep", "moved"),
+    [("....", 1, 3), ("..s.", 1, 2), ("..ss", 0, 2), ("s...", 0, 0), ("...s", 3, 1), ("", 0, 0)],
+)
+def test_a_checkpoint_moves_the_segments_in_front_of_the_first_slice(
+    kinds: str, keep: int, moved: int
+) -> None:
+    manifest = plan_manifest(tail_of(kinds), keep)
+    assert (len(manifest.segments) if manifest else 0) == moved
+
+
+def test_a_tail_that_begins_with_a_slice_asks_for_no_checkpoint() -> None:
+    """There would be nothing to move, and the next one would be due at once."""
+    limits = Limits(checkpoint_at=2)
+    for kinds, due in (("....", True), (".s..", True), ("s...", False)):
+        checkpoints = Checkpoints(ProducerTable())
+        assert (checkpoints.due_ms(tail_of(kinds), limits) == 0) is due

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment, orphans
 from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range, RangeResult, Txn
 from kafscale.storage.heads import Head, Meta, Seg, decode_head, decode_meta
-from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId, index_beside
+from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.storage.places import Place, index_of, place_of
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 
@@ -124,7 +125,7 @@ class Fsck:
         self.verdict.problems += check_offsets(part)
         visible = [seg for seg in part.segments if seg.end > part.meta.log_start]
         below = part.segments[: len(part.segments) - len(visible)]
-        deleted.update(self._object_keys(topic, partition, seg)[0] for seg in below)
+        deleted.update(self._places(topic, partition, seg)[0].key for seg in below if not seg.is_slice)
         done = 0
         for start in range(0, len(visible), SEGMENTS_AT_ONCE):
             chunk = visible[start : start + SEGMENTS_AT_ONCE]
@@ -133,7 +134,8 @@ class Fsck:
                     group.create_task(self._check_objects(topic, partition, seg))
             done += len(chunk)
             self._progress(name, done, len(visible))
-        return {key for seg in part.segments for key in self._object_keys(topic, partition, seg)}
+        places = [place for seg in part.segments for place in self._places(topic, partition, seg)]
+        return {place.key for place in places if place is not None}
 
     async def _read(self, topic: Topic, partition: int, name: str) -> Partition | None:
         """Head and meta at one revision, and the segments of the manifests that meta names."""
@@ -161,33 +163,29 @@ class Fsck:
             return None
         return Partition(name=name, head=head, meta=meta, segments=(*segments, *head.tail))
 
-    def _object_keys(self, topic: Topic, partition: int, seg: Seg) -> tuple[str, str]:
-        if seg.key:
-            return seg.key, index_beside(seg.key)
-        return (
-            self._keys.segment_key(topic.name, partition, seg.base),
-            self._keys.index_key(topic.name, partition, seg.base),
-        )
+    def _places(self, topic: Topic, partition: int, seg: Seg) -> tuple[Place, Place | None]:
+        place = place_of(self._keys, topic.name, partition, seg)
+        return place, index_of(place, seg)
 
     async def _check_objects(self, topic: Topic, partition: int, seg: Seg) -> None:
-        data_key, index_key = self._object_keys(topic, partition, seg)
-        data = await self._get(data_key, seg.etag)
-        index = await self._get(index_key, seg.index_etag)
+        place, index_place = self._places(topic, partition, seg)
+        data = await self._get(place)
+        index = None if index_place is None else await self._get(index_place)
         self.verdict.segments += 1
         self.verdict.records += seg.records
         self.verdict.bytes += seg.size
         if data is not None:
-            self.verdict.problems += check_segment(data_key, seg, data)
-        if data is not None and index is not None:
-            self.verdict.problems += check_index(index_key, seg, index, data)
+            self.verdict.problems += check_segment(place.name, seg, data)
+        if data is not None and index_place is not None and index is not None:
+            self.verdict.problems += check_index(index_place.name, seg, index, data)
 
-    async def _get(self, key: str, etag: str) -> bytes | None:
+    async def _get(self, place: Place) -> bytes | None:
         try:
-            return await self._store.get(key, if_match=etag)
+            return await place.read(self._store)
         except ObjectNotFound:
-            self._problem(key, "is committed and not in the store")
+            self._problem(place.name, "is committed and not in the store")
         except PreconditionFailed:
-            self._problem(key, f"is not the object that was committed (etag {etag})")
+            self._problem(place.name, f"is not the object that was committed (etag {place.etag})")
         return None
 
     async def _check_strays(self, topics: list[Topic]) -> None:

@@ -20,6 +20,9 @@ TAIL_MAX = 32
 EPOCHS_MAX = 16
 """Epoch starts inline in a head. Older ones follow from the epochs of the segments in the manifests."""
 
+SLICES_SCHEMA = 2
+"""Of a head whose tail has a slice of a bundle: a version that cannot read slices must refuse it."""
+
 TAIL_TAG = b"\x42"  # field 8 of Head, length-delimited
 SEGMENTS_TAG = b"\x12"  # field 2 of Manifest
 
@@ -43,7 +46,10 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seg:
-    """One committed segment: the exact bytes a reader may serve, named by etag."""
+    """One committed segment: the exact bytes a reader may serve, named by etag.
+
+    It is an object of its own or, in a tail, a slice of a bundle. `storage.places` says where its bytes are.
+    """
 
     base: int
     last_delta: int
@@ -61,6 +67,8 @@ class Seg:
     key: str = ""  # "" = the name that the topic, partition and base give
     aborted: tuple[Aborted, ...] = ()
     delete_horizon_ms: int = 0  # the first of its tombstones may be dropped from then on; 0 = none waits
+    bundle: bytes = b""  # the id of the bundle whose slice it is; b"" = an object of its own
+    position: int = 0  # of a slice: its first byte in the bundle
     _wire: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
@@ -70,6 +78,10 @@ class Seg:
     @property
     def end(self) -> int:
         return self.base + self.last_delta + 1
+
+    @property
+    def is_slice(self) -> bool:
+        return bool(self.bundle)
 
     def framed(self) -> bytes:
         """Length and bytes, as they stand after the tag of a repeated protobuf field; made once."""
@@ -140,7 +152,7 @@ class OwnerRecord:
 
 def encode_head(head: Head) -> bytes:
     message = pb.Head(
-        schema=SCHEMA,
+        schema=SLICES_SCHEMA if any(seg.is_slice for seg in head.tail) else SCHEMA,
         epoch=head.epoch,
         owner=head.owner,
         handoff_to=head.handoff_to,
@@ -162,7 +174,7 @@ def decode_head(data: bytes, before: Head | None = None) -> Head:
     """`before`: another value of the same key. Segments in both are not built again: a commit adds one
     to two dozen, and a reader of every commit would pay for all of them each time."""
     message = pb.Head()
-    parse_value(message, data, "head")
+    parse_value(message, data, "head", newest=SLICES_SCHEMA)
     checked_owner("head", message.owner, message.handoff_to)
     known = {seg.base: seg for seg in before.tail} if before is not None else {}
     return Head(
@@ -233,6 +245,11 @@ def check_meta(tail: Sequence[Seg], meta: Meta) -> None:
         raise CorruptValue("meta", f"it ends at {meta.manifest_end}, the head begins at {tail[0].base}")
 
 
+def settled_end(tail: Sequence[Seg], high_watermark: int) -> int:
+    """Below it no name of a segment is written any more: the owner gives slices such names, from the first one on."""
+    return next((seg.base for seg in tail if seg.is_slice), high_watermark)
+
+
 def encode_owner(record: OwnerRecord) -> bytes:
     return pb.Owner(
         schema=SCHEMA, epoch=record.epoch, owner=record.owner, handoff_to=record.handoff_to
@@ -282,13 +299,13 @@ Stored = (
 )
 
 
-def parse_value(message: Stored, data: bytes, kind: str) -> None:
-    """Fill `message`, or raise UnreadableValue with what is wrong with the bytes."""
+def parse_value(message: Stored, data: bytes, kind: str, newest: int = SCHEMA) -> None:
+    """Fill `message`, or raise UnreadableValue with what is wrong with the bytes. Schemas up to `newest` are read."""
     try:
         message.ParseFromString(data)
     except DecodeError as error:
         raise CorruptValue(kind, str(error)) from error
-    require_schema(f"this {kind}", message.schema)
+    require_schema(f"this {kind}", message.schema, newest)
 
 
 def checked_owner(kind: str, owner: str, handoff_to: str) -> None:
@@ -339,6 +356,8 @@ def _seg_to_pb(seg: Seg) -> pb.Seg:
         key=seg.key,
         created=seg.created_ms,
         delete_horizon=seg.delete_horizon_ms,
+        bundle=seg.bundle,
+        position=seg.position,
     )
     for aborted in seg.aborted:
         message.aborted.add(producer_id=aborted.producer_id, first=aborted.first, last=aborted.last)
@@ -371,4 +390,6 @@ def seg_from_pb(message: pb.Seg) -> Seg:
             Aborted(producer_id=a.producer_id, first=a.first, last=a.last) for a in message.aborted
         ),
         delete_horizon_ms=message.delete_horizon,
+        bundle=message.bundle,
+        position=message.position,
     )

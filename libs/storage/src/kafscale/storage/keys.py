@@ -39,7 +39,9 @@ from kafscale.storage.schema import UnreadableValue
 
 TopicId = NewType("TopicId", bytes)
 SlotId = NewType("SlotId", int)
+BundleId = NewType("BundleId", bytes)
 TOPIC_ID_BYTES = 16
+BUNDLE_ID_BYTES = 16
 
 META_TOPIC_ID = "kfs-topic-id"
 """Metadata names of a segment and its index. They identify the attempt, so that an orphan can be recognized."""
@@ -52,7 +54,7 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _SEGMENT = re.compile(
     r"(?P<topic>[^/@]+)/(?P<partition>\d{1,10})/segment-(?P<base>\d{20})\.(?P<kind>kfs|index)"
 )
-
+_BUNDLE = re.compile(r"\d{10}/(?P<id>[0-9a-f]{32})\.kfb")
 _LAG_SAMPLES = re.compile(
     r"dt=(?P<day>\d{4}-\d\d-\d\d)/hour=\d\d/(?P<time>\d{6})-(?P<kind>[a-z]+)-[0-9a-f]+\.parquet"
 )
@@ -306,6 +308,14 @@ class Keyspace:
     def compacted_prefix(self, topic_id: TopicId) -> str:
         return f"{self.namespace}/{OWN_TREE}/compacted/{topic_id.hex()}/"
 
+    def bundle_key(self, bundle_id: BundleId) -> str:
+        """The folder is the hour in the id's time, so that a sweep reads the old folders alone."""
+        at = datetime.fromtimestamp(int.from_bytes(bundle_id[:6], "big") // 1000, UTC)
+        return f"{self.bundles_prefix()}{at:%Y%m%d%H}/{bundle_id.hex()}.kfb"
+
+    def bundles_prefix(self) -> str:
+        return f"{self.namespace}/{OWN_TREE}/bundle/"
+
     def lag_samples_key(self, at_ms: int, kind: str, uuid: str) -> str:
         """The name contains `kind` and the time of day, so that a reader can select files by name."""
         at = datetime.fromtimestamp(at_ms // 1000, UTC)
@@ -330,6 +340,12 @@ class Keyspace:
         except ValueError:
             return None
         return LagSamplesName(at_ms=int(at.timestamp()) * 1000, kind=found["kind"])
+
+    def parse_bundle(self, key: str) -> BundleId | None:
+        """None if the object is not a bundle of this namespace."""
+        prefix = self.bundles_prefix()
+        found = _BUNDLE.fullmatch(key[len(prefix) :]) if key.startswith(prefix) else None
+        return None if found is None else BundleId(bytes.fromhex(found["id"]))
 
     def parse_segment(self, key: str) -> SegmentName | None:
         """None if the object is not a segment or an index of this namespace."""

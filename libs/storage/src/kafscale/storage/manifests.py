@@ -46,6 +46,7 @@ class MergePlan:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
+    assert not any(seg.is_slice for seg in manifest.segments), "only the tail of a head names slices"
     message = pb.Manifest(schema=SCHEMA)
     for start in manifest.epochs:
         message.epochs.add(epoch=start.epoch, start=start.start)

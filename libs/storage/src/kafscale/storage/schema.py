@@ -17,15 +17,16 @@ class UnreadableValue(Exception):
 class UnknownSchema(UnreadableValue):
     """A newer KafScale or another program wrote the value."""
 
-    def __init__(self, what: str, found: int) -> None:
+    def __init__(self, what: str, found: int, newest: int = SCHEMA) -> None:
+        readable = f"schema {SCHEMA}" if newest == SCHEMA else f"schemas {SCHEMA} to {newest}"
         super().__init__(
-            f"{what} has schema {found}, this version of KafScale reads schema {SCHEMA}; "
+            f"{what} has schema {found}, this version of KafScale reads {readable}; "
             "run the version that wrote it, or a newer one"
         )
         self.what = what
         self.found = found
 
 
-def require_schema(what: str, found: int) -> None:
-    if found != SCHEMA:
-        raise UnknownSchema(what, found)
+def require_schema(what: str, found: int, newest: int = SCHEMA) -> None:
+    if not SCHEMA <= found <= newest:
+        raise UnknownSchema(what, found, newest)

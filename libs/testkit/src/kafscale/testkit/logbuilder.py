@@ -10,12 +10,21 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from kafscale.storage.bundle import Slice, build_bundle, new_bundle_id
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.heads import EpochStart, Head, ManifestRef, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest, epoch_starts, ref_to
-from kafscale.storage.objects import IfAbsent, ObjectStore
-from kafscale.storage.segment import BatchInfo, build_segment
+from kafscale.storage.objects import Condition, IfAbsent, ObjectStore
+from kafscale.storage.places import place_of
+from kafscale.storage.segment import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    BatchInfo,
+    Segment,
+    build_segment,
+    walk_batches,
+)
 from kafscale.storage.topics import Topic, encode_topic
 from kafscale.wire.records import Codec, Record, build_batch, patch_batch, read_batch_header
 
@@ -66,12 +75,15 @@ class LogBuilder:
         partition: int = 0,
         *,
         epoch: int = 1,
+        as_slices: bool = False,
     ) -> None:
+        """`as_slices`: what is appended becomes slices of bundles, until `settle` or `checkpoint`."""
         self._etcd = etcd
         self._keyspace = keyspace
         self._store = store
         self.topic = topic
         self.partition = partition
+        self.as_slices = as_slices
         self.head = Head(epoch=epoch, topic=topic.name, owner="0/test")
         self.meta = Meta()
         self.batches: list[CommittedBatch] = []
@@ -83,7 +95,7 @@ class LogBuilder:
         return self.head.next
 
     def segment_key(self, seg: Seg) -> str:
-        return seg.key or self._keyspace.segment_key(self.topic.name, self.partition, seg.base)
+        return place_of(self._keyspace, self.topic.name, self.partition, seg).key
 
     def expected(self, first: int, last: int | None = None) -> bytes:
         """The bytes of the batches from the one that holds `first` to the one that holds `last`."""
@@ -106,7 +118,14 @@ class LogBuilder:
         return seg
 
     async def upload(self, batches: Sequence[bytes], *, base: int | None = None) -> Seg:
-        """The objects of one segment, not committed yet."""
+        """The objects of one segment, or a bundle with it, not committed yet."""
+        segment, seg = self._build(batches, base)
+        if self.as_slices:
+            return await self._put_slice(segment, seg)
+        return await self._put_segment(segment, seg, IfAbsent())
+
+    def _build(self, batches: Sequence[bytes], base: int | None) -> tuple[Segment, Seg]:
+        """The segment, and its commit record without etags."""
         offset = base = self.next if base is None else base
         infos: list[BatchInfo] = []
         parts: list[bytes] = []
@@ -123,20 +142,14 @@ class LogBuilder:
             self.batches.append(CommittedBatch(base=offset, last=last, epoch=self.head.epoch, data=placed))
             offset = last + 1
         built = build_segment(base, infos, parts, created_ms=1)
-        keyspace, name = self._keyspace, self.topic.name
-        metadata = {META_TOPIC_ID: self.topic.topic_id.hex()}
-        key = keyspace.segment_key(name, self.partition, base)
-        etag = await self._store.put(key, built.body, condition=IfAbsent(), metadata=metadata)
-        key = keyspace.index_key(name, self.partition, base)
-        index_etag = await self._store.put(key, [built.index], condition=IfAbsent(), metadata=metadata)
-        return Seg(
+        seg = Seg(
             base=base,
             last_delta=built.last_offset - base,
             size=built.size,
-            etag=etag,
+            etag="",
             crc32c=built.crc32c,
-            index_size=len(built.index),
-            index_etag=index_etag,
+            index_size=0,
+            index_etag="",
             epoch=self.head.epoch,
             min_ts=min(header.base_timestamp for header in headers),
             max_ts=max(header.max_timestamp for header in headers),
@@ -144,6 +157,54 @@ class LogBuilder:
             batches=built.batches,
             created_ms=1,
         )
+        return built, seg
+
+    async def _put_segment(self, segment: Segment, seg: Seg, condition: Condition) -> Seg:
+        keyspace, name = self._keyspace, self.topic.name
+        metadata = {META_TOPIC_ID: self.topic.topic_id.hex()}
+        key = keyspace.segment_key(name, self.partition, seg.base)
+        etag = await self._store.put(key, segment.body, condition=condition, metadata=metadata)
+        key = keyspace.index_key(name, self.partition, seg.base)
+        index_etag = await self._store.put(key, [segment.index], condition=condition, metadata=metadata)
+        return replace(seg, etag=etag, index_size=len(segment.index), index_etag=index_etag)
+
+    async def _put_slice(self, segment: Segment, seg: Seg) -> Seg:
+        """Behind a slice of another partition, and before one."""
+        slices = [
+            Slice(
+                topic_id=self.topic.topic_id,
+                partition=partition,
+                leader_epoch=seg.epoch,
+                segment=each,
+                min_ts=seg.min_ts,
+                max_ts=seg.max_ts,
+            )
+            for partition, each in ((1_000, _other()), (self.partition, segment), (2_000, _other()))
+        ]
+        bundle = build_bundle(new_bundle_id(0), slices, created_ms=1)
+        key = self._keyspace.bundle_key(bundle.id)
+        etag = await self._store.put(key, bundle.body, condition=IfAbsent())
+        return replace(seg, etag=etag, bundle=bundle.id, position=bundle.entries[1].position)
+
+    async def settle(self, count: int | None = None) -> None:
+        """The first `count` segments of the tail, or all, become objects of their own."""
+        tail = self.head.tail
+        settled = tuple([await self._settled(seg) for seg in tail[:count]])
+        self.segments[len(self.segments) - len(tail) :] = [*settled, *tail[len(settled) :]]
+        self.head = replace(self.head, tail=(*settled, *tail[len(settled) :]))
+        await self._put_head()
+
+    async def _settled(self, seg: Seg) -> Seg:
+        if not seg.is_slice:
+            return seg
+        place = place_of(self._keyspace, self.topic.name, self.partition, seg)
+        data = await place.read(self._store)
+        infos = [
+            BatchInfo(each.offset, each.last_offset, each.size, each.records) for each in walk_batches(data)
+        ]
+        body = memoryview(data)[HEADER_SIZE:-FOOTER_SIZE]
+        segment = build_segment(seg.base, infos, [body], created_ms=1)
+        return await self._put_segment(segment, replace(seg, bundle=b"", position=0), None)
 
     async def commit(self, segs: Sequence[Seg]) -> None:
         """Makes uploaded segments visible, all in one put of the head."""
@@ -167,6 +228,8 @@ class LogBuilder:
     async def checkpoint(self, *, keep: int = 0, put_meta: bool = True) -> ManifestRef:
         """Moves the tail, except for its newest `keep` segments, into one manifest."""
         at = len(self.head.tail) - keep
+        if any(seg.is_slice for seg in self.head.tail[:at]):
+            await self.settle(at)
         moved, kept = self.head.tail[:at], self.head.tail[at:]
         manifest = Manifest(segments=moved, epochs=epoch_starts(moved))
         key = self._keyspace.manifest_key(
@@ -244,3 +307,8 @@ class LogBuilder:
             Put(self._keyspace.meta(*where), encode_meta(self.meta)),
         )
         self.revision = (await self._etcd.txn(Txn(success=puts))).revision
+
+
+def _other() -> Segment:
+    batch = build_batch([Record(timestamp=1, value=b"of another partition")])
+    return build_segment(0, [BatchInfo(0, 0, len(batch), 1)], [batch], created_ms=1)

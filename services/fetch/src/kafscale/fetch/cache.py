@@ -1,4 +1,4 @@
-"""Whole segments in memory. Each is read from the store once, for all its readers.
+"""Whole segments in memory, by their places. Each is read from the store once, for all its readers.
 
 An answer is a list of views of the segments here, so an entry is pinned, and counts, until the last answer that uses
 it is gone. One budget covers what the cache keeps and what answers hold. Above `keep_bytes`, unpinned entries are
@@ -11,7 +11,7 @@ if there is one, else from the store; what comes from the store is put into the 
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from kafscale.fetch.errors import LostSegment, MemoryExhausted
 from kafscale.fetch.segment_view import SegmentView
@@ -19,7 +19,6 @@ from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.tracing import Span, start_child
 from kafscale.storage.heads import Seg
-from kafscale.storage.keys import index_beside
 from kafscale.storage.objects import (
     ObjectNotFound,
     ObjectStore,
@@ -27,6 +26,7 @@ from kafscale.storage.objects import (
     StoreError,
     StoreUnavailable,
 )
+from kafscale.storage.places import Place, index_of
 from kafscale.storage.segment import SegmentError, parse_index
 
 INDEX_WORTH_BATCHES: Final = 4_096
@@ -36,8 +36,6 @@ ENTRY_COST_BYTES: Final = 2_048
 HOLD_SHARE: Final = 0.75
 READS_OF_CORRUPT: Final = 2
 """A damaged transfer is read once more before the object is called corrupt."""
-
-BlobKey: TypeAlias = tuple[str, str]  # object key and etag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +59,10 @@ class CacheCounters:
 
 
 class _Entry:
-    __slots__ = ("ahead", "blob", "loaded", "pins", "size", "view")
+    __slots__ = ("ahead", "loaded", "pins", "place", "size", "view")
 
-    def __init__(self, blob: BlobKey, size: int, loaded: asyncio.Future[SegmentView], *, ahead: bool) -> None:
-        self.blob = blob
+    def __init__(self, place: Place, size: int, loaded: asyncio.Future[SegmentView], *, ahead: bool) -> None:
+        self.place = place
         self.size = size
         self.ahead = ahead  # read ahead, and not requested yet
         self.pins = 0
@@ -81,17 +79,17 @@ class Lease:
         self._cache = cache
         self._entries: list[_Entry] = []
 
-    def ready(self, key: str, seg: Seg) -> SegmentView | None:
+    def ready(self, place: Place, seg: Seg) -> SegmentView | None:
         """The segment if it is in memory now."""
-        entry = self._cache.peek(key, seg)
+        entry = self._cache.peek(place, seg)
         if entry is None:
             return None
         self._entries.append(entry)
         return entry.view
 
-    def want(self, key: str, seg: Seg) -> "asyncio.Future[SegmentView]":
+    def want(self, place: Place, seg: Seg) -> "asyncio.Future[SegmentView]":
         """Start to load it, or join a load that is under way. Raises MemoryExhausted."""
-        entry = self._cache.begin(key, seg)
+        entry = self._cache.begin(place, seg)
         self._entries.append(entry)
         return entry.loaded
 
@@ -118,10 +116,8 @@ class SegmentCache:
         self._limits = limits
         self._budget = budget
         self._tasks = tasks
-        self._entries: dict[BlobKey, _Entry] = {}
-        self._idle: OrderedDict[BlobKey, _Entry] = (
-            OrderedDict()
-        )  # loaded, unpinned; least recently used first
+        self._entries: dict[Place, _Entry] = {}
+        self._idle: OrderedDict[Place, _Entry] = OrderedDict()  # loaded, unpinned; least recently used first
         self._gets = asyncio.Semaphore(limits.gets_max)
         self._held_bytes = 0
         self._ahead_bytes = 0
@@ -135,44 +131,42 @@ class SegmentCache:
     def lease(self) -> Lease:
         return Lease(self)
 
-    def peek(self, key: str, seg: Seg) -> _Entry | None:
+    def peek(self, place: Place, seg: Seg) -> _Entry | None:
         """The entry, pinned, if it is loaded."""
-        entry = self._entries.get((key, seg.etag))
+        entry = self._entries.get(place)
         if entry is None or entry.view is None:
             return None
         self._pin(entry)
         self.counters.hits += 1
         return entry
 
-    def begin(self, key: str, seg: Seg) -> _Entry:
+    def begin(self, place: Place, seg: Seg) -> _Entry:
         """The entry, pinned; its load is under way, or was."""
-        blob = (key, seg.etag)
-        entry = self._entries.get(blob)
+        entry = self._entries.get(place)
         if entry is None:
             self._make_room(seg.size + ENTRY_COST_BYTES)
-            entry = self._start(blob, seg, ahead=False)
+            entry = self._start(place, seg, ahead=False)
         self._pin(entry)
         return entry
 
     def _pin(self, entry: _Entry) -> None:
         self._asked_for(entry)
-        self._idle.pop(entry.blob, None)
+        self._idle.pop(entry.place, None)
         entry.pins += 1
 
     def unpin(self, entry: _Entry) -> None:
         entry.pins -= 1
         if not entry.pins and entry.view is not None:
-            self._idle[entry.blob] = entry
+            self._idle[entry.place] = entry
 
-    def read_ahead(self, key: str, seg: Seg) -> bool:
+    def read_ahead(self, place: Place, seg: Seg) -> bool:
         """Load it for a later request. False when there is no room without dropping what is used.
 
         What was read ahead and is not asked for yet takes half of the memory at most: otherwise many
         readers would push out one another's segments before they come to them.
         """
-        blob = (key, seg.etag)
         size = seg.size + ENTRY_COST_BYTES
-        if blob in self._entries:
+        if place in self._entries:
             return True
         if self._ahead_bytes + size > self._limits.keep_bytes // 2:
             return False
@@ -182,7 +176,7 @@ class SegmentCache:
             return False
         self._ahead_bytes += size
         self.counters.readaheads += 1
-        self._start(blob, seg, ahead=True)
+        self._start(place, seg, ahead=True)
         return True
 
     def trim(self) -> None:
@@ -209,25 +203,25 @@ class SegmentCache:
 
     def _drop(self, entry: _Entry) -> None:
         self._asked_for(entry)
-        self._idle.pop(entry.blob, None)
-        del self._entries[entry.blob]
+        self._idle.pop(entry.place, None)
+        del self._entries[entry.place]
         self._held_bytes -= entry.size
         self._budget.release(entry.size)
 
-    def _start(self, blob: BlobKey, seg: Seg, *, ahead: bool) -> _Entry:
+    def _start(self, place: Place, seg: Seg, *, ahead: bool) -> _Entry:
         loaded: asyncio.Future[SegmentView] = asyncio.get_running_loop().create_future()
-        entry = _Entry(blob, seg.size + ENTRY_COST_BYTES, loaded, ahead=ahead)
-        self._entries[blob] = entry
+        entry = _Entry(place, seg.size + ENTRY_COST_BYTES, loaded, ahead=ahead)
+        self._entries[place] = entry
         self._held_bytes += entry.size
         # In the trace of the request that starts the load. Requests that join it later show a wait.
-        span = None if ahead else start_child("GET segment", {"kafscale.object": blob[0]})
+        span = None if ahead else start_child("GET segment", {"kafscale.object": place.name})
         self._tasks.create_task(self._fill(entry, seg, span))
         return entry
 
     async def _fill(self, entry: _Entry, seg: Seg, span: Span | None) -> None:
         """In every case the waiters get a result or an error, and a failed entry is removed."""
         try:
-            entry.view = await self._load(entry.blob[0], seg)
+            entry.view = await self._load(entry.place, seg)
         except (StoreError, LostSegment) as error:
             self._drop(entry)
             entry.loaded.set_exception(error)
@@ -235,63 +229,66 @@ class SegmentCache:
         else:
             entry.loaded.set_result(entry.view)
             if not entry.pins:
-                self._idle[entry.blob] = entry
+                self._idle[entry.place] = entry
                 self.trim()
         finally:
             entry.loaded.cancel()
             if span is not None:
                 span.end()
 
-    async def _load(self, key: str, seg: Seg) -> SegmentView:
+    async def _load(self, place: Place, seg: Seg) -> SegmentView:
         async with self._gets:
-            view = None if self._shared is None else await self._shared_view(self._shared, key, seg)
+            view = None if self._shared is None else await self._shared_view(self._shared, place, seg)
             if view is None:
-                view = await self._stored_view(key, seg)
-            if seg.batches > INDEX_WORTH_BATCHES:
-                await self._adopt_index(key, view)
+                view = await self._stored_view(place, seg)
+            index = index_of(place, seg)
+            if index is not None and seg.batches > INDEX_WORTH_BATCHES:
+                await self._adopt_index(index, view)
             return view
 
-    async def _shared_view(self, shared: SharedCache, key: str, seg: Seg) -> SegmentView | None:
+    async def _shared_view(self, shared: SharedCache, place: Place, seg: Seg) -> SegmentView | None:
         """From the shared cache; None when the store is to be read."""
-        data = await shared.get(key, seg.etag, seg.size)
+        data = await shared.get(place.name, seg.etag, seg.size)
         if data is None:
             return None
         try:
             return SegmentView(seg, data)
         except SegmentError:
             self.counters.corrupt += 1
-            await shared.discard(key, seg.etag)
+            await shared.discard(place.name, seg.etag)
             return None
 
-    async def _stored_view(self, key: str, seg: Seg) -> SegmentView:
+    async def _stored_view(self, place: Place, seg: Seg) -> SegmentView:
         for attempt in range(READS_OF_CORRUPT):
-            data = await self._get(key, seg)
+            data = await self._get(place)
             try:
                 view = SegmentView(seg, data)
                 break
             except SegmentError as error:
                 self.counters.corrupt += 1
                 if attempt + 1 == READS_OF_CORRUPT:
-                    raise LostSegment(key=key, reason=str(error)) from error
+                    raise LostSegment(key=place.name, reason=str(error)) from error
         if self._shared is not None:
-            self._shared.fill(key, seg.etag, (data,))
+            self._shared.fill(place.name, seg.etag, (data,))
         return view
 
-    async def _get(self, key: str, seg: Seg) -> bytes:
+    async def _get(self, place: Place) -> bytes:
         try:
             async with asyncio.timeout(self._limits.read_timeout_ms / 1000):
-                data = await self._store.get(key, if_match=seg.etag)
+                data = await place.read(self._store)
         except TimeoutError:
-            raise StoreUnavailable(key, f"no answer within {self._limits.read_timeout_ms} ms") from None
+            raise StoreUnavailable(
+                place.name, f"no answer within {self._limits.read_timeout_ms} ms"
+            ) from None
         self.counters.loads += 1
         self.counters.loaded_bytes += len(data)
         return data
 
-    async def _adopt_index(self, key: str, view: SegmentView) -> None:
+    async def _adopt_index(self, index: Place, view: SegmentView) -> None:
         """The index only saves time: without it, or with a wrong one, the headers of all batches are read."""
         try:
             async with asyncio.timeout(self._limits.read_timeout_ms / 1000):
-                data = await self._store.get(index_beside(key), if_match=view.seg.index_etag or None)
+                data = await index.read(self._store)
             usable = view.adopt_index(parse_index(data))
         except (ObjectNotFound, PreconditionFailed, StoreUnavailable, SegmentError, TimeoutError):
             usable = False

@@ -28,6 +28,7 @@ from kafscale.fetch.segment_view import SegmentView
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreUnavailable
+from kafscale.storage.places import Place, place_of
 from kafscale.storage.segment import SegmentError
 
 log = structlog.get_logger(__name__)
@@ -109,16 +110,16 @@ class Reader:
 
     async def view(self, spot: Spot, seg: Seg, lease: Lease) -> SegmentView:
         """One segment. Raises one of ReadFailure; a missing object is lost unless retention took it."""
-        key = self.object_key(spot, seg)
-        view = lease.ready(key, seg)
+        place = self.place(spot, seg)
+        view = lease.ready(place, seg)
         if view is not None:
             return view
-        loads = [lease.want(key, seg)]
-        return (await self._collect(key, loads))[0]
+        loads = [lease.want(place, seg)]
+        return (await self._collect(place, loads))[0]
 
-    def object_key(self, spot: Spot, seg: Seg) -> str:
+    def place(self, spot: Spot, seg: Seg) -> Place:
         assert spot.topic is not None
-        return seg.key or self._keyspace.segment_key(spot.topic.name, spot.partition, seg.base)
+        return place_of(self._keyspace, spot.topic.name, spot.partition, seg)
 
     # -- which segments --------------------------------------------------------------------------
 
@@ -149,7 +150,7 @@ class Reader:
         if not ask.segs:
             return False
         for seg in ask.segs:
-            view = lease.ready(self.object_key(ask.spot, seg), seg)
+            view = lease.ready(self.place(ask.spot, seg), seg)
             if view is None:
                 return False
             ask.views.append(view)
@@ -196,21 +197,21 @@ class Reader:
             return
         if not ask.segs:
             raise OffsetGap(due=ask.offset, found=None)
-        ask.views = await self._collect(self.object_key(ask.spot, ask.segs[0]), self._begin(ask, lease))
+        ask.views = await self._collect(self.place(ask.spot, ask.segs[0]), self._begin(ask, lease))
 
     def _begin(self, ask: Ask, lease: Lease) -> "list[asyncio.Future[SegmentView]]":
         """Start every load; when memory runs out, as many as fit."""
         loads: list[asyncio.Future[SegmentView]] = []
         for seg in ask.segs or ():
             try:
-                loads.append(lease.want(self.object_key(ask.spot, seg), seg))
+                loads.append(lease.want(self.place(ask.spot, seg), seg))
             except MemoryExhausted:
                 if not loads:
                     raise
                 break
         return loads
 
-    async def _collect(self, key: str, loads: "list[asyncio.Future[SegmentView]]") -> list[SegmentView]:
+    async def _collect(self, place: Place, loads: "list[asyncio.Future[SegmentView]]") -> list[SegmentView]:
         """The views up to the first that failed; raises the failure of the first."""
         pending = [load for load in loads if not load.done()]
         if pending:
@@ -218,7 +219,7 @@ class Reader:
         views: list[SegmentView] = []
         for load in loads:
             if not load.done():
-                failure: BaseException | None = StoreUnavailable(key, "no answer in time")
+                failure: BaseException | None = StoreUnavailable(place.name, "no answer in time")
             else:
                 failure = load.exception()
             if failure is not None:
@@ -257,7 +258,7 @@ class Reader:
         try:
             ask.cut = cut(ask.views, ask.offset, ask.upper, allowed, at_least_one=at_least_one)
         except (SegmentError, OffsetGap) as failure:
-            lost = LostSegment(key=self.object_key(ask.spot, ask.views[0].seg), reason=str(failure))
+            lost = LostSegment(key=self.place(ask.spot, ask.views[0].seg).name, reason=str(failure))
             self._report(lost)
             ask.spot.error = code_for(lost, Asked.FETCH)
 
@@ -276,5 +277,5 @@ class Reader:
         if segs and segs[0].base < reached:
             segs = segs[1:]  # the rest of it is in memory
         for seg in segs[:count]:
-            if not self._cache.read_ahead(self.object_key(ask.spot, seg), seg):
+            if not self._cache.read_ahead(self.place(ask.spot, seg), seg):
                 return

@@ -18,6 +18,7 @@ from kafscale.storage.heads import Head, Meta, Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.storage.places import Place, place_of
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.segment import SegmentError, verify_segment, walk_batches
 from kafscale.storage.snapshots import ProducerSnapshot, decode_snapshot
@@ -73,7 +74,7 @@ class Recovery:
         return segments + list(head.tail)
 
     async def _decoded(self, key: str, decode: Callable[[bytes], T]) -> T:
-        body = await self._get(key, None)
+        body = await self._get(Place(key, None))
         try:
             return await asyncio.to_thread(decode, body)
         except UnreadableValue as error:
@@ -103,34 +104,34 @@ class Recovery:
             while waiting and len(ahead) < READ_AHEAD_MAX:
                 seg = waiting.popleft()
                 get = self._get_deleted if seg.end <= log_start else self._get
-                ahead.append((seg, gets.create_task(get(self._key(id_, seg), seg.etag))))
+                ahead.append((seg, gets.create_task(get(self._place(id_, seg)))))
             seg, task = ahead.popleft()
             body = await task
             if body is not None:
-                _apply(self._key(id_, seg), body, seg.created_ms, table)
+                _apply(self._place(id_, seg).name, body, seg.created_ms, table)
 
-    def _key(self, id_: PartitionId, seg: Seg) -> str:
-        return seg.key or self._keyspace.segment_key(id_.topic, id_.partition, seg.base)
+    def _place(self, id_: PartitionId, seg: Seg) -> Place:
+        return place_of(self._keyspace, id_.topic, id_.partition, seg)
 
-    async def _get_deleted(self, key: str, etag: str) -> bytes | None:
+    async def _get_deleted(self, place: Place) -> bytes | None:
         """A segment below the log start. Its records are deleted, but a producer may still offer them again: it
         is read as long as it is there, and None once it is gone."""
         try:
-            return await self._get(key, etag)
+            return await self._get(place)
         except LogDamaged:
             async with self._gets, asyncio.timeout(GET_TIMEOUT_S):
-                if await self._store.head(key) is not None:
+                if await self._store.head(place.key) is not None:
                     raise
             return None
 
-    async def _get(self, key: str, etag: str | None) -> bytes:
+    async def _get(self, place: Place) -> bytes:
         try:
             async with self._gets, asyncio.timeout(GET_TIMEOUT_S):
-                return await self._store.get(key, if_match=etag)
+                return await place.read(self._store)
         except ObjectNotFound as error:
-            raise LogDamaged(key, "it is not there") from error
+            raise LogDamaged(place.name, "it is not there") from error
         except PreconditionFailed as error:
-            raise LogDamaged(key, f"its etag is not {etag}") from error
+            raise LogDamaged(place.name, f"its etag is not {place.etag}") from error
 
 
 def _apply(key: str, body: bytes, created_ms: int, table: ProducerTable) -> None:

@@ -49,7 +49,7 @@ _CODECS: Final = pa.array([*(codec.name.lower() for codec in Codec), "unknown", 
 async def scan_batches(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[pa.RecordBatch]:
     """The batches of these segments that end after the log start offset. Raises StoreError and CorruptSegment."""
     async for seg, body in bodies(lake, log, segments):
-        heads = parse(body, lake.key_of(log, seg), seg)
+        heads = parse(body, lake.place_of(log, seg).name, seg)
         check_crcs(body, heads)
         heads = heads[heads["base_offset"] + heads["last_offset_delta"] >= log.start]
         yield placed(_rows(heads, seg.base), log)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
 from kafscale.storage.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
-from kafscale.storage.keys import Keyspace, index_beside
+from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore
+from kafscale.storage.places import Place, place_of
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 
@@ -110,15 +111,12 @@ class Lake:
     keys: Keyspace
     store: ObjectStore
 
-    def key_of(self, log: Log, seg: Seg) -> str:
-        return seg.key or self.keys.segment_key(log.topic.name, log.partition, seg.base)
-
-    def index_key_of(self, log: Log, seg: Seg) -> str:
-        return index_beside(self.key_of(log, seg))
+    def place_of(self, log: Log, seg: Seg) -> Place:
+        return place_of(self.keys, log.topic.name, log.partition, seg)
 
     async def fetch(self, log: Log, seg: Seg) -> bytes:
         """The committed bytes. Raises StoreError: ObjectNotFound if the object was deleted."""
-        return await self.store.get(self.key_of(log, seg), if_match=seg.etag)
+        return await self.place_of(log, seg).read(self.store)
 
 
 async def read_topics(lake: Lake) -> list[Topic]:

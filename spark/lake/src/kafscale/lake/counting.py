@@ -25,7 +25,7 @@ async def scan_places(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIte
     """A row with topic and partition for each record that `scan_segments` would return."""
     aborted = log.aborted
     async for seg, body in bodies(lake, log, segments):
-        heads = without_aborted(parse(body, lake.key_of(log, seg), seg), aborted)
+        heads = without_aborted(parse(body, lake.place_of(log, seg).name, seg), aborted)
         left = count_records(body, heads, log.start, log.stable_end)
         while left:
             rows = min(left, ROWS_MAX)

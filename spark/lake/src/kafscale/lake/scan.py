@@ -69,7 +69,7 @@ async def scan_segments(
     wanted = question.clipped(log)
     aborted = log.aborted
     async for seg, body in bodies(lake, log, segments):
-        heads = question.heads(parse(body, lake.key_of(log, seg), seg))
+        heads = question.heads(parse(body, lake.place_of(log, seg).name, seg))
         for batch in read_columns(body, without_aborted(heads, aborted), wanted):
             yield batch
 

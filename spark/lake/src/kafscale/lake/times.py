@@ -18,7 +18,7 @@ async def offset_at(lake: Lake, log: Log, time_ms: int) -> int | None:
         if seg.max_ts < time_ms:
             continue
         body = await lake.fetch(log, seg)
-        heads = parse(body, lake.key_of(log, seg), seg)
+        heads = parse(body, lake.place_of(log, seg).name, seg)
         heads = heads[heads["max_timestamp"] >= time_ms]
         wanted = Wanted(columns=("offset", "timestamp"), first=log.start, end=log.end)
         for batch in read_columns(body, heads, wanted):

@@ -81,6 +81,8 @@ async def _probe_put(store: ObjectStore, key: str) -> None:
         raise StoreUnsuitable(key, f"HEAD does not answer what the last PUT stored: {info}")
     if await _gets(store, key, _WRONG.etag) or not await _gets(store, key, etag):
         raise StoreUnsuitable(key, "it does not honour If-Match on GET")
+    if await _gets(store, key, _WRONG.etag, 1, 3) or not await _gets(store, key, etag, 1, 3):
+        raise StoreUnsuitable(key, "it does not honour If-Match on GET of a range")
 
 
 async def _try_put(store: ObjectStore, key: str, body: Sequence[bytes], condition: Condition) -> str | None:
@@ -94,9 +96,9 @@ async def _try_put(store: ObjectStore, key: str, body: Sequence[bytes], conditio
         raise
 
 
-async def _gets(store: ObjectStore, key: str, etag: str) -> bool:
+async def _gets(store: ObjectStore, key: str, etag: str, start: int = 0, end: int | None = None) -> bool:
     try:
-        return await store.get(key, if_match=etag) == b"right"
+        return await store.get(key, if_match=etag, start=start, end=end) == b"right"[start:end]
     except PreconditionFailed:
         return False
 

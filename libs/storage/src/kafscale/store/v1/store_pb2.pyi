@@ -143,7 +143,7 @@ class Head(_message.Message):
     def __init__(self, schema: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., handoff_to: _Optional[str] = ..., next: _Optional[int] = ..., lso: _Optional[int] = ..., attempt: _Optional[bytes] = ..., tail: _Optional[_Iterable[_Union[Seg, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., bytes: _Optional[int] = ..., max_ts: _Optional[int] = ..., snap_offset: _Optional[int] = ..., snap_key: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class Seg(_message.Message):
-    __slots__ = ("base", "last_delta", "size", "etag", "crc32c", "index_size", "index_etag", "epoch", "min_ts", "max_ts", "records", "batches", "key", "created", "aborted", "delete_horizon")
+    __slots__ = ("base", "last_delta", "size", "etag", "crc32c", "index_size", "index_etag", "epoch", "min_ts", "max_ts", "records", "batches", "key", "created", "aborted", "delete_horizon", "bundle", "position")
     BASE_FIELD_NUMBER: _ClassVar[int]
     LAST_DELTA_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +160,8 @@ class Seg(_message.Message):
     CREATED_FIELD_NUMBER: _ClassVar[int]
     ABORTED_FIELD_NUMBER: _ClassVar[int]
     DELETE_HORIZON_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     base: int
     last_delta: int
     size: int
@@ -176,7 +178,9 @@ class Seg(_message.Message):
     created: int
     aborted: _containers.RepeatedCompositeFieldContainer[Aborted]
     delete_horizon: int
-    def __init__(self, base: _Optional[int] = ..., last_delta: _Optional[int] = ..., size: _Optional[int] = ..., etag: _Optional[str] = ..., crc32c: _Optional[int] = ..., index_size: _Optional[int] = ..., index_etag: _Optional[str] = ..., epoch: _Optional[int] = ..., min_ts: _Optional[int] = ..., max_ts: _Optional[int] = ..., records: _Optional[int] = ..., batches: _Optional[int] = ..., key: _Optional[str] = ..., created: _Optional[int] = ..., aborted: _Optional[_Iterable[_Union[Aborted, _Mapping]]] = ..., delete_horizon: _Optional[int] = ...) -> None: ...
+    bundle: bytes
+    position: int
+    def __init__(self, base: _Optional[int] = ..., last_delta: _Optional[int] = ..., size: _Optional[int] = ..., etag: _Optional[str] = ..., crc32c: _Optional[int] = ..., index_size: _Optional[int] = ..., index_etag: _Optional[str] = ..., epoch: _Optional[int] = ..., min_ts: _Optional[int] = ..., max_ts: _Optional[int] = ..., records: _Optional[int] = ..., batches: _Optional[int] = ..., key: _Optional[str] = ..., created: _Optional[int] = ..., aborted: _Optional[_Iterable[_Union[Aborted, _Mapping]]] = ..., delete_horizon: _Optional[int] = ..., bundle: _Optional[bytes] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Aborted(_message.Message):
     __slots__ = ("producer_id", "first", "last")

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from itertools import takewhile
 
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.flush import NEVER
@@ -184,8 +185,10 @@ def extended(head: Head, segs: Sequence[Seg], attempt: bytes) -> Head:
 
 
 def plan_manifest(head: Head, keep: int) -> Manifest | None:
-    """All of the tail but the newest `keep`, as a manifest; None when there is nothing to move."""
-    moved = head.tail[: max(0, len(head.tail) - keep)]
+    """The segments at the front of the tail, as a manifest, but none of its newest `keep`; None if nothing can move.
+    A manifest lists no slice: slices, and what follows them, wait until they are settled."""
+    leading = tuple(takewhile(lambda seg: not seg.is_slice, head.tail))
+    moved = leading[: max(0, len(head.tail) - keep)]
     if not moved:
         return None
     return Manifest(segments=moved, epochs=epoch_starts(moved))
@@ -311,8 +314,8 @@ class Checkpoints:
         return self._plan is not None
 
     def due_ms(self, head: Head, limits: Limits) -> int:
-        """When the tail's length asks for the next plan, or its age does."""
-        if self._plan is not None:
+        """When the tail's length asks for the next plan, or its age does. Behind a slice nothing can move."""
+        if self._plan is not None or (head.tail and head.tail[0].is_slice):
             return NEVER
         if len(head.tail) > limits.checkpoint_at:
             return self._not_before_ms

@@ -93,7 +93,8 @@ async def publish(lake: Lake, log: Log, before: Outline, group: Sequence[Seg], s
 def _condemned(lake: Lake, log: Log, group: Sequence[Seg], manifests: Sequence[str]) -> list[Condemned]:
     objects: list[tuple[str, str | None]] = []
     for seg in group:
-        objects += [(lake.key_of(log, seg), seg.etag), (lake.index_key_of(log, seg), seg.index_etag)]
+        key = lake.place_of(log, seg).key
+        objects += [(key, seg.etag), (index_beside(key), seg.index_etag)]
     objects += [(key, None) for key in manifests]
     return [Condemned(topic=log.topic, key=key, etag=etag) for key, etag in objects]
 

@@ -265,7 +265,7 @@ class Round:
             if await is_listed(self._lake, log, seg):
                 raise  # committed and missing: damage
             raise Overtaken(log.name, "a segment was replaced or deleted before it was read") from None
-        return LoadedSegment(seg=seg, data=data, heads=parse(data, self._lake.key_of(log, seg), seg))
+        return LoadedSegment(seg=seg, data=data, heads=parse(data, self._lake.place_of(log, seg).name, seg))
 
     async def _remove(self, *, wait: bool) -> None:
         """Deletes replaced objects whose grace is over."""

@@ -14,6 +14,7 @@ from kafscale.lake.catalog import Lake, Log
 from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.heads import CorruptSegment, scan_heads
 from kafscale.storage.heads import Seg
+from kafscale.storage.places import Place, index_of
 from kafscale.storage.segment import (
     BATCH_HEADER_SIZE,
     FOOTER_SIZE,
@@ -53,29 +54,28 @@ async def first_unread(lake: Lake, log: Log, unread: Sequence[Seg], offset: int)
 
 async def _look(lake: Lake, log: Log, seg: Seg, offset: int) -> tuple[int, int | None]:
     """Bytes from the first batch on that reaches the offset; the time of the first record there, None if none is."""
-    key = lake.key_of(log, seg)
+    place = lake.place_of(log, seg)
     try:
-        start = await _start(lake, log, seg, offset)
-        return await _walk(_Window(lake, key, seg, start), offset)
+        start = await _start(lake, place, seg, offset)
+        return await _walk(_Window(lake, place, seg, start), offset)
     except SegmentError as broken:
-        raise CorruptSegment(f"{key}: {broken}", broken.position) from broken
+        raise CorruptSegment(f"{place.name}: {broken}", broken.position) from broken
 
 
-async def _start(lake: Lake, log: Log, seg: Seg, offset: int) -> int:
+async def _start(lake: Lake, place: Place, seg: Seg, offset: int) -> int:
     """Where to begin: a batch at or before the one that holds the offset."""
-    if seg.size <= READ_BYTES or offset <= seg.base:
+    index = index_of(place, seg)
+    if index is None or seg.size <= READ_BYTES or offset <= seg.base:
         return HEADER_SIZE
-    index = await lake.store.get(lake.index_key_of(log, seg), if_match=seg.index_etag or None)
-    return find_position(parse_index(index), offset)
+    return find_position(parse_index(await index.read(lake.store)), offset)
 
 
 class _Window:
     """The bytes of one segment's batches from a position on, read as far as the caller needs."""
 
-    def __init__(self, lake: Lake, key: str, seg: Seg, start: int) -> None:
+    def __init__(self, lake: Lake, place: Place, seg: Seg, start: int) -> None:
         self._lake = lake
-        self._key = key
-        self._etag = seg.etag
+        self._place = place
         self._start = start
         self.data = b""
         self.stop = seg.size - FOOTER_SIZE - start
@@ -86,9 +86,8 @@ class _Window:
         end = min(end, self.stop)
         if end > len(self.data):
             begin, ahead = self._start + len(self.data), max(end, len(self.data) + READ_BYTES)
-            self.data += await self._lake.store.get(
-                self._key, if_match=self._etag, start=begin, end=self._start + min(ahead, self.stop)
-            )
+            end = self._start + min(ahead, self.stop)
+            self.data += await self._place.read(self._lake.store, begin, end)
 
 
 async def _walk(window: _Window, offset: int) -> tuple[int, int | None]:

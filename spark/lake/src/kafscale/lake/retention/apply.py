@@ -25,6 +25,7 @@ from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.retention.log_starts import Cut, Partition, move_starts, segments_of
 from kafscale.lake.retention.sweep import sweep
 from kafscale.storage.heads import Seg
+from kafscale.storage.keys import index_beside
 from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
@@ -150,7 +151,7 @@ class Retention:
             portion: list[Seg] = []
             async with aclosing(segments_of(self._manifests, outline, outline.meta.swept)) as segments:
                 async for seg in segments:
-                    if seg.end > cut.start:
+                    if seg.end > cut.start or seg.is_slice:  # a slice goes with its bundle
                         break
                     portion.append(seg)
                     if len(portion) == PORTION:
@@ -181,10 +182,8 @@ def condemned(lake: Lake, cut: Cut, segments: Sequence[Seg]) -> list[Condemned]:
     log = Log(topic=cut.topic, partition=cut.partition)
     found = []
     for seg in segments:
-        objects = (
-            (lake.key_of(log, seg), seg.etag, seg.size),
-            (lake.index_key_of(log, seg), seg.index_etag, seg.index_size),
-        )
+        key = lake.place_of(log, seg).key
+        objects = ((key, seg.etag, seg.size), (index_beside(key), seg.index_etag, seg.index_size))
         found += [Condemned(topic=cut.topic, key=key, etag=etag, size=size) for key, etag, size in objects]
     return found
 

@@ -119,7 +119,7 @@ async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tup
     async with aclosing(segments_of(manifests, outline, meta.swept)) as segments:
         async for seg in segments:
             if seg.end <= meta.log_start:
-                below = True
+                below = below or not seg.is_slice
                 if walk is None:
                     break
             elif walk is not None and walk.goes(seg):

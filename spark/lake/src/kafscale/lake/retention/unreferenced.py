@@ -16,7 +16,7 @@ from kafscale.lake.resume import Partition
 from kafscale.lake.segment_lookup import SegmentLookup
 from kafscale.storage.etcd.client import Range, RangeResult, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
-from kafscale.storage.heads import check_meta, decode_head
+from kafscale.storage.heads import check_meta, decode_head, settled_end
 from kafscale.storage.keys import OWN_TREE, index_beside
 from kafscale.storage.meta_swap import Draft, Overtaken, build_swap, swap
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound
@@ -108,7 +108,7 @@ class Search:
             if len(self.strange_names) < STRANGE_NAMED_MAX:
                 self.strange_names.append(info.key)
             return False
-        if name.base >= self._outline.next:
+        if name.base >= settled_end(self._outline.tail, self._outline.next):
             self.left += 1
             return False
         return await self._key_at(name.base) != ""

@@ -1,0 +1,209 @@
+"""A bundle: one object with the records that an instance flushed of many partitions at once. Pure.
+
+    header      32 bytes  magic `KAFB`, version, flags, created (ms), id
+    slices                one after another, without padding; each is a complete `.kfs` image
+    directory   80 bytes for each slice, in the order of the slices
+    trailer     16 bytes  position of the directory, number of entries, CRC-32C of header and directory, magic `KFB!`
+
+Every integer is big-endian. The directory tells tools what a bundle holds; a reader of records finds the place of a
+slice in the head of its partition and reads only that range. A bundle has at most one slice of a partition.
+A slice has its own checksum, so the trailer's covers header and directory alone.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kafscale.storage.keys import TOPIC_ID_BYTES, BundleId, TopicId
+from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, Fault, Segment, SegmentError
+from kafscale.storage.segment.layout import POSITION_MAX, Buffer, expect
+from kafscale.wire.batches import crc32c
+
+BUNDLE_MAGIC: Final = b"KAFB"
+TRAILER_MAGIC: Final = b"KFB!"
+BUNDLE_VERSION: Final = 1
+
+_HEADER: Final = struct.Struct(">4sHHq16s")
+_ENTRY: Final = struct.Struct(">16siiqqIIIIIqqI")
+_TRAILER: Final = struct.Struct(">III4s")
+BUNDLE_HEADER_SIZE: Final = _HEADER.size
+ENTRY_SIZE: Final = _ENTRY.size
+TRAILER_SIZE: Final = _TRAILER.size
+
+
+class SliceEntry(NamedTuple):
+    """What the directory says of one slice. `position` and `size` are bytes; `crc32c` is that of the slice's footer."""
+
+    topic_id: TopicId
+    partition: int
+    leader_epoch: int
+    base: int
+    last: int
+    position: int
+    size: int
+    crc32c: int
+    records: int
+    batches: int
+    min_ts: int
+    max_ts: int
+
+    @property
+    def end(self) -> int:
+        """The position after the slice."""
+        return self.position + self.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A partition's segment on its way into a bundle."""
+
+    topic_id: TopicId
+    partition: int
+    leader_epoch: int
+    segment: Segment
+    min_ts: int
+    max_ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltBundle:
+    """`body` is the scatter list of the object, `size` its length, `entries` are in the order of the slices."""
+
+    id: BundleId
+    body: list[Buffer]
+    size: int
+    entries: tuple[SliceEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directory:
+    """What a stored bundle says of itself."""
+
+    id: BundleId
+    created_ms: int
+    entries: tuple[SliceEntry, ...]
+
+
+class Trailer(NamedTuple):
+    """Where the directory is: bytes [position, position + entries * ENTRY_SIZE)."""
+
+    position: int
+    entries: int
+    crc32c: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.entries * ENTRY_SIZE
+
+
+def new_bundle_id(now_ms: int) -> BundleId:
+    """Six bytes of the time, from which the object's folder follows, and ten random bytes."""
+    return BundleId(now_ms.to_bytes(6, "big") + os.urandom(10))
+
+
+def build_bundle(bundle_id: BundleId, slices: Sequence[Slice], created_ms: int) -> BuiltBundle:
+    """No record is copied: the body lists the buffers of the segments as they are."""
+    assert slices, "a bundle holds at least one slice"
+    header = _HEADER.pack(BUNDLE_MAGIC, BUNDLE_VERSION, 0, created_ms, bundle_id)
+    body: list[Buffer] = [header]
+    entries: list[SliceEntry] = []
+    position = BUNDLE_HEADER_SIZE
+    for each in slices:
+        entries.append(_entry(each, position))
+        body += each.segment.body
+        position += each.segment.size
+    assert len({(entry.topic_id, entry.partition) for entry in entries}) == len(entries), "two of a partition"
+    assert position <= POSITION_MAX, position
+    directory = b"".join([_ENTRY.pack(*entry, 0) for entry in entries])
+    trailer = _TRAILER.pack(position, len(entries), crc32c(directory, crc32c(header)), TRAILER_MAGIC)
+    return BuiltBundle(
+        id=bundle_id,
+        body=[*body, directory, trailer],
+        size=position + len(directory) + TRAILER_SIZE,
+        entries=tuple(entries),
+    )
+
+
+def _entry(each: Slice, position: int) -> SliceEntry:
+    segment = each.segment
+    return SliceEntry(
+        topic_id=each.topic_id,
+        partition=each.partition,
+        leader_epoch=each.leader_epoch,
+        base=segment.base_offset,
+        last=segment.last_offset,
+        position=position,
+        size=segment.size,
+        crc32c=segment.crc32c,
+        records=segment.records,
+        batches=segment.batches,
+        min_ts=each.min_ts,
+        max_ts=each.max_ts,
+    )
+
+
+def parse_bundle(data: Buffer) -> Directory:
+    """The directory of a whole object. Raises SegmentError. `verify_segment` checks a slice; this does not."""
+    view = memoryview(data)
+    if len(view) < BUNDLE_HEADER_SIZE + TRAILER_SIZE:
+        raise SegmentError(
+            Fault.TOO_SHORT, position=0, expected=BUNDLE_HEADER_SIZE + TRAILER_SIZE, found=len(view)
+        )
+    trailer = parse_trailer(view[-TRAILER_SIZE:], len(view))
+    return parse_directory(view[:BUNDLE_HEADER_SIZE], view[trailer.position : trailer.end], trailer)
+
+
+def parse_trailer(data: Buffer, size: int) -> Trailer:
+    """The last TRAILER_SIZE bytes of an object of `size` bytes. Raises SegmentError."""
+    at = size - TRAILER_SIZE
+    if len(data) != TRAILER_SIZE:
+        raise SegmentError(Fault.TOO_SHORT, position=max(at, 0), expected=TRAILER_SIZE, found=len(data))
+    position, entries, crc, magic = _TRAILER.unpack(data)
+    expect(Fault.MAGIC, at + 12, TRAILER_MAGIC, magic)
+    trailer = Trailer(position, entries, crc)
+    if not entries:
+        raise SegmentError(Fault.COUNT, position=at + 4, expected="1 or more entries", found=0)
+    expect(Fault.LENGTH, at, at, trailer.end)
+    return trailer
+
+
+def parse_directory(header: Buffer, directory: Buffer, trailer: Trailer) -> Directory:
+    """From the first BUNDLE_HEADER_SIZE bytes and the bytes that the trailer names. Raises SegmentError."""
+    expect(Fault.LENGTH, 0, BUNDLE_HEADER_SIZE, len(header))
+    expect(Fault.LENGTH, trailer.position, trailer.end - trailer.position, len(directory))
+    magic, version, flags, created_ms, bundle_id = _HEADER.unpack(header)
+    expect(Fault.MAGIC, 0, BUNDLE_MAGIC, magic)
+    expect(Fault.VERSION, 4, BUNDLE_VERSION, version)
+    expect(Fault.FLAGS, 6, 0, flags)
+    expect(Fault.CHECKSUM, trailer.end + 8, trailer.crc32c, crc32c(directory, crc32c(header)))
+    entries = tuple(_read_entry(values) for values in _ENTRY.iter_unpack(directory))
+    _check_entries(entries, trailer)
+    return Directory(id=BundleId(bundle_id), created_ms=created_ms, entries=entries)
+
+
+def _read_entry(values: tuple[int | bytes, ...]) -> SliceEntry:
+    entry = SliceEntry(*values[:-1])  # type: ignore[arg-type]  # the format of _ENTRY
+    assert len(entry.topic_id) == TOPIC_ID_BYTES
+    return entry
+
+
+def _check_entries(entries: Sequence[SliceEntry], trailer: Trailer) -> None:
+    """The slices fill the bytes between header and directory; each is one partition's."""
+    due = BUNDLE_HEADER_SIZE
+    for number, entry in enumerate(entries):
+        at = trailer.position + number * ENTRY_SIZE
+        expect(Fault.POSITION, at + 40, due, entry.position)
+        if entry.size < HEADER_SIZE + FOOTER_SIZE:
+            raise SegmentError(
+                Fault.LENGTH, position=at + 44, expected=HEADER_SIZE + FOOTER_SIZE, found=entry.size
+            )
+        if entry.partition < 0 or not 0 <= entry.base <= entry.last:
+            raise SegmentError(Fault.OFFSET, position=at + 16, expected="0 or more, rising", found=entry)
+        due = entry.end
+    expect(Fault.POSITION, trailer.end, trailer.position, due)
+    partitions = {(entry.topic_id, entry.partition) for entry in entries}
+    expect(Fault.COUNT, trailer.end + 4, len(entries), len(partitions))
