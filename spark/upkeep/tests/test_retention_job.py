@@ -10,13 +10,16 @@ from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import decode_meta
 from kafscale.storage.job_runs import JobPlace, decode_job_place
-from kafscale.storage.keys import Keyspace
+from kafscale.storage.keys import META_CLUSTER, Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import encode_topic
+from kafscale.store.v1.store_pb2 import Cluster
 from kafscale.testkit.clock import ManualClock
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.upkeep.bundles import BundlesJob
 from kafscale.upkeep.orphans import OrphansJob
 from kafscale.upkeep.retention import LEAP_MAX_MS, RetentionJob, SteadyClock
+from kafscale.wire.records import build_batch
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000
@@ -93,3 +96,29 @@ async def test_orphans_are_collected_and_counted(etcd: EtcdClient, keyspace: Key
     kv = await etcd.get(keyspace.job_place("orphans"))
     assert kv is not None, "another round goes on where this one ended"
     assert decode_job_place(kv.value) == JobPlace(topic="t", partition=0)
+
+
+async def test_bundles_are_swept_and_counted(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    """The first bundle is settled. The second has a slice that an owner may commit, as far as etcd says."""
+    store, metrics, clock = MemoryStore(), Metrics("upkeep"), ManualClock(wall_ms=START_MS)
+    await etcd.put(keyspace.cluster(), Cluster(schema=1, cluster_id="c").SerializeToString())
+    log = LogBuilder(etcd, keyspace, store, await create_topic(etcd, keyspace, "t"), as_slices=True)
+    seg = await log.append(records(5))
+    settled = log.segment_key(seg)
+    await log.settle()
+    await etcd.put(keyspace.live("produce", 0, "test"), b"here")
+    await log.upload([build_batch(records(5))])
+    (pinned,) = {info.key async for info in store.list(keyspace.bundles_prefix())} - {settled}
+    job = BundlesJob(Lake(etcd, keyspace, store), metrics, clock, min_age_ms=0, grace_s=0)
+    for key in (
+        settled,
+        pinned,
+    ):  # the builder's bundles have slices of other partitions, which no head knows
+        await store.put(key, [await store.get(key)], metadata={META_CLUSTER: "c"})
+    await job.run()
+    assert {info.key async for info in store.list(keyspace.bundles_prefix())} == {pinned}
+    text = expose(metrics.read())
+    assert b"kafscale_upkeep_swept_bundles_total 1.0" in text
+    assert b"kafscale_upkeep_bundles_live 1.0" in text
+    assert b"kafscale_upkeep_heads_bumped_total 0.0" in text
+    assert b"kafscale_upkeep_bundles_pinned_seconds 1.7e+09" in text, "the builder's bundles are of 1970"

@@ -318,6 +318,13 @@ UPKEEP: Final = (
     ),
     counter("compaction_failed_deletes_total", "Replaced objects that are left to the collector of orphans"),
     counter("orphans_deleted_objects_total", "Deleted objects that no metadata named"),
+    counter("swept_bundles_total", "Bundles that the sweep deleted"),
+    counter("heads_bumped_total", "Partitions without an owner whose leader epoch the sweep raised"),
+    gauge("bundles_live", "Bundles that were old enough for the last sweep and that it left"),
+    gauge(
+        "bundles_pinned_seconds",
+        "Age of the oldest bundle that no head names and that an owner may still commit, at the last sweep",
+    ),
     gauge("strange_objects", "Objects in topics' trees with unknown names, at the last collection"),
     counter("lag_samples_total", "Rows of lag history written"),
     gauge(

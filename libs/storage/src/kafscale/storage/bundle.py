@@ -88,6 +88,23 @@ class Directory:
     entries: tuple[SliceEntry, ...]
 
 
+class Standing(NamedTuple):
+    """What a head says about the slices of its partition."""
+
+    epoch: int
+    high_watermark: int
+
+
+def is_dead(entry: SliceEntry, standing: Standing | None) -> bool:
+    """Whether no head will ever name this slice, given that the partition's head does not name its bundle now.
+
+    The answer "dead" is final. An epoch has one writer, which has one transaction at a time: what it has not committed
+    when the high watermark is past the slice, or the epoch is over, it never commits. `standing` None: the partition
+    has no head, so its topic was deleted.
+    """
+    return standing is None or standing.epoch > entry.leader_epoch or standing.high_watermark > entry.last
+
+
 class Trailer(NamedTuple):
     """Where the directory is: bytes [position, position + entries * ENTRY_SIZE)."""
 
@@ -103,6 +120,11 @@ class Trailer(NamedTuple):
 def new_bundle_id(now_ms: int) -> BundleId:
     """Six bytes of the time, from which the object's folder follows, and ten random bytes."""
     return BundleId(now_ms.to_bytes(6, "big") + os.urandom(10))
+
+
+def made_ms(bundle_id: BundleId) -> int:
+    """The time in an id."""
+    return int.from_bytes(bundle_id[:6], "big")
 
 
 def build_bundle(bundle_id: BundleId, slices: Sequence[Slice], created_ms: int) -> BuiltBundle:

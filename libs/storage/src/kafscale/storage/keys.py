@@ -48,6 +48,7 @@ META_TOPIC_ID = "kfs-topic-id"
 META_EPOCH = "kfs-epoch"
 META_ATTEMPT = "kfs-attempt"
 META_LAST = "kfs-last"
+META_CLUSTER = "kfs-cluster"  # of a bundle
 
 OWN_TREE = "@kafscale"
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")

@@ -14,6 +14,7 @@ from kafscale.lake.catalog import Lake
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.membership.members import LiveView
+from kafscale.upkeep.bundles import BundlesJob
 from kafscale.upkeep.compaction import CompactionJob
 from kafscale.upkeep.lag import LagJob
 from kafscale.upkeep.orphans import OrphansJob
@@ -60,6 +61,13 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         grace_s=settings.compaction_grace_ms / 1000,
     )
     orphans = OrphansJob(lake, runtime.metrics, grace_s, settings.orphans_objects_max)
+    bundles = BundlesJob(
+        lake,
+        runtime.metrics,
+        runtime.clock,
+        min_age_ms=settings.bundles_min_age_ms,
+        grace_s=settings.bundle_grace_ms / 1000,
+    )
     lag = LagJob(
         lake,
         runtime.metrics,
@@ -72,10 +80,11 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         _job("retention", settings.retention_every_ms, retention),
         _job("compaction", settings.compaction_every_ms, compaction),
         _job("orphans", settings.orphans_every_ms, orphans),
+        _job("bundles", settings.bundles_every_ms, bundles),
         Job(name="lag", every_ms=settings.lag_every_ms, run=lag.run),
         Job(name="lag-history", every_ms=DAY_MS, run=lag.expire),
     )
 
 
-def _job(name: str, every_ms: int, job: RetentionJob | CompactionJob | OrphansJob) -> Job:
+def _job(name: str, every_ms: int, job: RetentionJob | CompactionJob | OrphansJob | BundlesJob) -> Job:
     return Job(name=name, every_ms=every_ms, run=job.run, stands_still=lambda: job.stands_still)

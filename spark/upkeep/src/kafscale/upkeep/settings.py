@@ -26,6 +26,17 @@ class UpkeepSettings(ServiceSettings):
         ge=16,
         description="Orphans that a collection keeps in memory until they are deleted, some 600 bytes for each.",
     )
+    bundles_every_ms: int = Field(
+        HOUR_MS, ge=1, description="Time from the end of a sweep of bundles to the next sweep."
+    )
+    bundles_min_age_ms: int = Field(
+        HOUR_MS // 2,
+        ge=0,
+        description="Age at which a bundle is swept. Younger ones are left to the instance that wrote them.",
+    )
+    bundle_grace_ms: int = Field(
+        900_000, ge=0, description="Wait for reads in progress before a bundle is deleted."
+    )
     compaction_every_ms: int = Field(
         HOUR_MS, ge=1, description="Time from the end of a compaction round to the next round."
     )

@@ -1,0 +1,257 @@
+"""The sweep: deletes bundles that no reader needs and whose instance is gone.
+
+An instance deletes its own bundles. The sweep deletes what instances that died have left. The laws:
+
+- A bundle is deleted when no head names it and each of its slices is dead (`storage.bundle.is_dead`), which is final.
+- Heads are read after the bundles are listed: the head of a slice's partition exists before the slice is stored.
+- A slice of the present epoch above the high watermark may still be committed by its owner. If that owner is not
+  registered, the sweep raises the epoch, and the slice is dead.
+- A partition without a head counts as deleted only if the bundle belongs to this etcd's cluster: an empty or wrong etcd
+  must cost nothing.
+- A head that cannot be read keeps every bundle with a slice of its partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kafscale.lake.catalog import Lake
+from kafscale.lake.concurrency import gather_bounded
+from kafscale.storage.bundle import (
+    BUNDLE_HEADER_SIZE,
+    ENTRY_SIZE,
+    TRAILER_SIZE,
+    Directory,
+    SliceEntry,
+    Standing,
+    is_dead,
+    made_ms,
+    parse_directory,
+    parse_trailer,
+)
+from kafscale.storage.claims import ROLE, build_release, owner_gone
+from kafscale.storage.etcd.client import Txn
+from kafscale.storage.heads import Head, decode_head, parse_value
+from kafscale.storage.keys import META_CLUSTER, BundleId, TopicId, prefix_end
+from kafscale.storage.objects import DELETES_MAX, Doomed, ObjectInfo, ObjectNotFound, StoreError
+from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.segment import SegmentError
+from kafscale.store.v1 import store_pb2 as pb
+
+BUNDLES_MAX: Final = 50_000
+"""Looked at in one run, some 400 bytes each. The next run continues with the rest."""
+HEADS_PER_READ: Final = 500
+READS_AT_ONCE: Final = 16
+TAIL_BYTES: Final = TRAILER_SIZE + 256 * ENTRY_SIZE
+"""Read from the end of a bundle: trailer and, unless it has more slices, the directory."""
+
+PartitionKey = tuple[TopicId, int]
+
+
+@dataclass(slots=True)
+class SweepReport:
+    """`named`: bundles that a head names. `pinned`: others with a slice that may still be committed."""
+
+    bundles: int = 0
+    named: int = 0
+    pinned: int = 0
+    oldest_pinned_ms: int | None = None
+    """When the oldest pinned bundle was created."""
+    deleted: int = 0
+    failed: int = 0
+    bumped: int = 0
+    """Heads whose epoch was raised."""
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Bundle or partition -> why it was left."""
+
+    @property
+    def stands_still(self) -> bool:
+        """Every deletion failed."""
+        return self.failed > 0 and not self.deleted
+
+
+@dataclass(slots=True)
+class _Heads:
+    """Of all partitions, read one after another."""
+
+    named: set[bytes] = field(default_factory=set)
+    standings: dict[PartitionKey, Standing] = field(default_factory=dict)
+    unreadable: set[PartitionKey] = field(default_factory=set)
+
+    def keeping(self, entries: Iterable[SliceEntry]) -> set[PartitionKey]:
+        """The partitions that keep a bundle with these slices, which no head names."""
+        found = set()
+        for entry in entries:
+            where = (entry.topic_id, entry.partition)
+            if where in self.unreadable or not is_dead(entry, self.standings.get(where)):
+                found.add(where)
+        return found
+
+    def has_headless(self, entries: Iterable[SliceEntry]) -> bool:
+        known = self.standings.keys() | self.unreadable
+        return any((entry.topic_id, entry.partition) not in known for entry in entries)
+
+
+class Sweep:
+    """One run over the folders that are older than `min_age_ms`. `report` may be read during the run."""
+
+    def __init__(self, lake: Lake, *, min_age_ms: int, grace_s: float, now_ms: Callable[[], int]) -> None:
+        self._lake = lake
+        self._min_age_ms = min_age_ms
+        self._grace_s = grace_s
+        self._now_ms = now_ms
+        self._cluster_id = ""
+        self._heads = _Heads()
+        self._pinned: list[ObjectInfo] = []
+        self._keeping: set[PartitionKey] = set()  # partitions that pin a bundle
+        self.report = SweepReport()
+
+    async def run(self) -> SweepReport:
+        """Raises EtcdError, StoreError, and UnreadableValue of the cluster's record."""
+        candidates = await self._list()
+        if not candidates:
+            return self.report
+        self._cluster_id = await self._read_cluster_id()
+        self._heads = await self._read_heads()
+        unnamed = [info for info in candidates if self._id(info) not in self._heads.named]
+        self.report.named = len(candidates) - len(unnamed)
+        dead = [info for info in await self._judge_all(unnamed) if info is not None]
+        dead += await self._bump_and_judge()
+        if dead:
+            await asyncio.sleep(self._grace_s)  # a reader may have seen an older head
+            await self._delete(dead)
+        return self.report
+
+    async def _list(self) -> list[ObjectInfo]:
+        """Oldest first. The time of the newest that counts is a name too: folders and ids rise with time."""
+        keys = self._lake.keys
+        newest = keys.bundle_key(
+            BundleId(max(0, self._now_ms() - self._min_age_ms).to_bytes(6, "big") + bytes(10))
+        )
+        found: list[ObjectInfo] = []
+        async for info in self._lake.store.list(keys.bundles_prefix()):
+            if info.key >= newest or len(found) == BUNDLES_MAX:
+                break
+            if keys.parse_bundle(info.key) is not None:
+                found.append(info)
+        self.report.bundles = len(found)
+        return found
+
+    def _id(self, info: ObjectInfo) -> BundleId:
+        bundle_id = self._lake.keys.parse_bundle(info.key)
+        assert bundle_id is not None
+        return bundle_id
+
+    async def _read_cluster_id(self) -> str:
+        kv = await self._lake.etcd.get(self._lake.keys.cluster())
+        record = pb.Cluster()
+        if kv is not None:
+            parse_value(record, kv.value, "cluster record")
+        return record.cluster_id
+
+    async def _read_heads(self) -> _Heads:
+        heads = _Heads()
+        first = prefix = self._lake.keys.heads_prefix()
+        while True:
+            page = await self._lake.etcd.range(first, range_end=prefix_end(prefix), limit=HEADS_PER_READ)
+            for kv in page.kvs:
+                self._note_head(heads, kv.key, kv.value)
+            if not page.more:
+                return heads
+            first = page.kvs[-1].key + b"\0"
+
+    def _note_head(self, heads: _Heads, key: bytes, value: bytes) -> None:
+        where = self._lake.keys.parse_head(key)
+        try:
+            head = decode_head(value)
+        except UnreadableValue as error:
+            heads.unreadable.add(where)
+            self.report.unreadable[f"{where[0].hex()}/{where[1]}"] = str(error)
+            return
+        heads.standings[where] = Standing(head.epoch, head.next)
+        heads.named |= {seg.bundle for seg in head.tail if seg.is_slice}
+
+    async def _judge_all(self, unnamed: list[ObjectInfo]) -> list[ObjectInfo | None]:
+        return await gather_bounded((self._judge(info) for info in unnamed), READS_AT_ONCE)
+
+    async def _judge(self, info: ObjectInfo) -> ObjectInfo | None:
+        """The bundle if it is dead. Otherwise it is kept for `_bump_and_judge`, or reported."""
+        try:
+            directory = await self._read_directory(info)
+        except ObjectNotFound:  # its instance has deleted it
+            return None
+        except SegmentError as error:
+            self.report.unreadable[info.key] = str(error)
+            return None
+        if keeping := self._heads.keeping(directory.entries):
+            self._pinned.append(info)
+            self._keeping |= keeping
+            return None
+        if self._heads.has_headless(directory.entries) and not await self._is_ours(info):
+            self.report.unreadable[info.key] = (
+                "it has records of an unknown partition, maybe of another cluster"
+            )
+            return None
+        return info
+
+    async def _read_directory(self, info: ObjectInfo) -> Directory:
+        store, etag = self._lake.store, info.etag
+        header = await store.get(info.key, if_match=etag, end=BUNDLE_HEADER_SIZE)
+        start = max(0, info.size - TAIL_BYTES)
+        tail = await store.get(info.key, if_match=etag, start=start, end=info.size)
+        trailer = parse_trailer(tail[-TRAILER_SIZE:], info.size)
+        if trailer.position < start:
+            start = trailer.position
+            tail = await store.get(info.key, if_match=etag, start=start, end=info.size)
+        return parse_directory(header, tail[trailer.position - start : trailer.end - start], trailer)
+
+    async def _is_ours(self, info: ObjectInfo) -> bool:
+        found = await self._lake.store.head(info.key)
+        return found is not None and found.metadata.get(META_CLUSTER) == self._cluster_id != ""
+
+    async def _bump_and_judge(self) -> list[ObjectInfo]:
+        """Raises the epochs of partitions that keep bundles and have no owner."""
+        pinned, self._pinned = self._pinned, []
+        keeping = self._keeping - self._heads.unreadable
+        await gather_bounded((self._bump(where) for where in keeping), READS_AT_ONCE)
+        dead = [info for info in await self._judge_all(pinned) if info is not None]
+        self.report.pinned = len(self._pinned)
+        self.report.oldest_pinned_ms = min((made_ms(self._id(info)) for info in self._pinned), default=None)
+        return dead
+
+    async def _bump(self, where: PartitionKey) -> None:
+        """A compare-and-swap that fails leaves the bundles to the next run."""
+        lake = self._lake
+        kv = await lake.etcd.get(lake.keys.head(*where))
+        if kv is None:
+            self._heads.standings.pop(where, None)
+            return
+        try:
+            head = decode_head(kv.value)
+        except UnreadableValue as error:
+            self.report.unreadable[f"{where[0].hex()}/{where[1]}"] = str(error)
+            return
+        txn = _raise_epoch(lake, where, head, kv.mod_revision)
+        if (await lake.etcd.txn(txn)).succeeded:
+            self.report.bumped += 1
+            self._heads.standings[where] = Standing(head.epoch + 1, head.next)
+
+    async def _delete(self, dead: list[ObjectInfo]) -> None:
+        for at in range(0, len(dead), DELETES_MAX):
+            some = dead[at : at + DELETES_MAX]
+            outcomes = await self._lake.store.delete_many([Doomed(info.key) for info in some])
+            failed = sum(isinstance(outcome, StoreError) for outcome in outcomes)
+            self.report.failed += failed
+            self.report.deleted += len(some) - failed
+
+
+def _raise_epoch(lake: Lake, where: PartitionKey, head: Head, revision: int) -> Txn:
+    """A release into a new epoch, if the owner is not registered."""
+    released = replace(head, epoch=head.epoch + 1, owner="")
+    txn = build_release(lake.keys, *where, released=released, revision=revision)
+    if not head.owner:
+        return txn
+    return replace(txn, compare=(*txn.compare, owner_gone(lake.keys, ROLE, head.owner)))

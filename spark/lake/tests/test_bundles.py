@@ -1,0 +1,214 @@
+"""The sweep deletes a bundle when no head names it and none ever will, and only then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from kafscale.lake.catalog import Lake
+from kafscale.lake.retention.bundles import BUNDLES_MAX, Sweep, SweepReport
+from kafscale.storage.bundle import Slice, build_bundle, new_bundle_id
+from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.heads import Head, Seg, decode_head, decode_owner, encode_head
+from kafscale.storage.keys import META_CLUSTER, Keyspace, TopicId
+from kafscale.storage.objects import DELETES_MAX, Doomed, MemoryStore, Outcome, StoreUnavailable
+from kafscale.storage.segment import BatchInfo, build_segment
+from kafscale.store.v1 import store_pb2 as pb
+from kafscale.wire.records import Record, build_batch
+
+NOW_MS = 1_700_000_000_000
+OLD_MS = NOW_MS - 7_200_000
+MIN_AGE_MS = 1_800_000
+TOPIC = TopicId(b"t" * 16)
+CLUSTER = "the cluster"
+OWNER = "3/boot"
+
+
+class Bucket(MemoryStore):
+    """Counts reads; may fail deletions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+
+    async def delete_many(self, doomed: list[Doomed]) -> list[Outcome]:  # type: ignore[override]
+        if self.fails:
+            return [StoreUnavailable(each.key, "503") for each in doomed]
+        return await super().delete_many(doomed)
+
+
+class World:
+    """Slices of two offsets, [base, base + 2)."""
+
+    def __init__(self, lake: Lake, store: Bucket) -> None:
+        self.lake = lake
+        self.store = store
+
+    async def bundle(
+        self, *slices: tuple[int, int, int], made_ms: int = OLD_MS, cluster: str = CLUSTER
+    ) -> str:
+        """Slices as (partition, epoch, base). Returns the key."""
+        built = build_bundle(new_bundle_id(made_ms), [piece(*each) for each in slices], made_ms)
+        key = self.lake.keys.bundle_key(built.id)
+        await self.store.put(key, built.body, metadata={META_CLUSTER: cluster})
+        return key
+
+    async def head(
+        self, partition: int, *, epoch: int, end: int, names: str = "", owner: str = OWNER
+    ) -> None:
+        tail: tuple[Seg, ...] = ()
+        if names:
+            bundle_id = self.lake.keys.parse_bundle(names)
+            assert bundle_id is not None
+            tail = (seg(end - 2, bundle_id),)
+        head = Head(epoch=epoch, topic="t", owner=owner, next=end, lso=end, tail=tail)
+        await self.lake.etcd.put(self.lake.keys.head(TOPIC, partition), encode_head(head))
+
+    async def register(self, owner: str = OWNER) -> None:
+        node_id, _, boot_id = owner.partition("/")
+        await self.lake.etcd.put(self.lake.keys.live("produce", int(node_id), boot_id), b"here")
+
+    async def sweep(self) -> SweepReport:
+        return await Sweep(self.lake, min_age_ms=MIN_AGE_MS, grace_s=0, now_ms=lambda: NOW_MS).run()
+
+    def left(self) -> set[str]:
+        return set(self.store._objects)
+
+
+def piece(partition: int, epoch: int, base: int) -> Slice:
+    batch = build_batch([Record(timestamp=1, value=b"v")] * 2, base_offset=base)
+    segment = build_segment(base, [BatchInfo(base, base + 1, len(batch), 2)], [batch], 1)
+    return Slice(topic_id=TOPIC, partition=partition, leader_epoch=epoch, segment=segment, min_ts=1, max_ts=1)
+
+
+def seg(base: int, bundle_id: bytes) -> Seg:
+    return Seg(
+        base=base, last_delta=1, size=100, etag="e", crc32c=0, index_size=0, index_etag="", epoch=1,
+        min_ts=0, max_ts=0, records=2, batches=1, created_ms=0, bundle=bundle_id, position=32,
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def world(etcd: EtcdClient, keyspace: Keyspace) -> World:
+    store = Bucket()
+    await etcd.put(keyspace.cluster(), pb.Cluster(schema=1, cluster_id=CLUSTER).SerializeToString())
+    return World(Lake(etcd, keyspace, store), store)
+
+
+async def test_a_bundle_goes_when_nothing_names_it_and_all_its_slices_are_dead(world: World) -> None:
+    dead = await world.bundle((0, 1, 0), (1, 4, 10), (9, 1, 0))  # partition 9 was deleted
+    named = await world.bundle((0, 1, 2), (1, 4, 10))
+    young = await world.bundle((0, 1, 0), made_ms=NOW_MS - MIN_AGE_MS)
+    await world.head(0, epoch=1, end=4, names=named)  # it has replaced the first slice
+    await world.head(1, epoch=5, end=8)  # a new owner, whose log ended before it
+    report = await world.sweep()
+    assert dead not in world.left()
+    assert world.left() == {named, young}
+    assert (report.bundles, report.named, report.pinned, report.deleted) == (2, 1, 0, 1)
+
+
+async def test_a_slice_that_its_owner_may_still_commit_keeps_the_bundle(world: World) -> None:
+    kept = await world.bundle((0, 1, 0), (1, 1, 0))
+    await world.head(0, epoch=1, end=2)
+    await world.head(1, epoch=1, end=1)  # the slice ends at 2
+    await world.register()
+    for _ in range(2):
+        report = await world.sweep()
+        assert (report.pinned, report.oldest_pinned_ms, report.bumped) == (1, OLD_MS, 0)
+        assert world.left() == {kept}
+    await world.head(1, epoch=1, end=2)
+    assert (await world.sweep()).deleted == 1
+
+
+@pytest.mark.parametrize("owner", [OWNER, ""])
+async def test_where_the_owner_is_gone_the_epoch_rises_and_the_bundle_goes(world: World, owner: str) -> None:
+    await world.bundle((0, 1, 0), (1, 1, 0))
+    await world.bundle((1, 1, 2))
+    await world.head(0, epoch=1, end=2, owner=owner)
+    await world.head(1, epoch=1, end=0, owner=owner)
+    report = await world.sweep()
+    assert (report.bumped, report.deleted, report.pinned) == (1, 2, 0)
+    keys = world.lake.keys
+    kv = await world.lake.etcd.get(keys.head(TOPIC, 1))
+    assert kv is not None
+    head = decode_head(kv.value)
+    assert (head.epoch, head.owner, head.next) == (2, "", 0)
+    record = await world.lake.etcd.get(keys.owner(TOPIC, 1))
+    assert record is not None
+    assert (decode_owner(record.value).epoch, decode_owner(record.value).owner) == (2, "")
+
+
+@pytest.mark.parametrize("cluster", ["another", ""])
+async def test_records_of_another_cluster_are_left(world: World, cluster: str) -> None:
+    """An empty or wrong etcd has no head of them either."""
+    kept = await world.bundle((0, 1, 0), cluster=cluster)
+    report = await world.sweep()
+    assert world.left() == {kept}
+    assert list(report.unreadable) == [kept]
+
+
+async def test_without_a_cluster_record_only_what_heads_say_counts(world: World) -> None:
+    await world.lake.etcd.delete(world.lake.keys.cluster())
+    unknown = await world.bundle((0, 1, 0), cluster="")
+    await world.bundle((1, 1, 0))
+    await world.head(1, epoch=1, end=2)
+    assert (await world.sweep()).deleted == 1
+    assert world.left() == {unknown}
+
+
+async def test_a_head_that_cannot_be_read_keeps_its_bundles(world: World) -> None:
+    kept = await world.bundle((0, 1, 0), (1, 1, 0))
+    await world.bundle((1, 1, 0))
+    await world.lake.etcd.put(world.lake.keys.head(TOPIC, 0), pb.Head(schema=9).SerializeToString())
+    await world.head(1, epoch=1, end=2)
+    report = await world.sweep()
+    assert world.left() == {kept}
+    assert list(report.unreadable) == [f"{TOPIC.hex()}/0"]
+
+
+async def test_a_damaged_bundle_is_left_and_reported(world: World) -> None:
+    kept = await world.bundle((0, 1, 0))
+    data = bytearray(await world.store.get(kept))
+    data[-20] ^= 1
+    await world.store.put(kept, [bytes(data)], metadata={META_CLUSTER: CLUSTER})
+    report = await world.sweep()
+    assert world.left() == {kept}
+    assert list(report.unreadable) == [kept]
+
+
+async def test_a_directory_of_any_length_is_read(world: World) -> None:
+    await world.bundle(*((partition, 1, 0) for partition in range(300)))
+    assert (await world.sweep()).deleted == 1
+
+
+async def test_deletions_that_fail_are_no_progress(world: World) -> None:
+    await world.bundle((0, 1, 0))
+    world.store.fails = True
+    report = await world.sweep()
+    assert (report.failed, report.deleted, report.stands_still) == (1, 0, True)
+    world.store.fails = False
+    assert not (await world.sweep()).stands_still
+
+
+async def test_more_bundles_than_one_run_takes_go_in_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert BUNDLES_MAX > DELETES_MAX
+    monkeypatch.setattr("kafscale.lake.retention.bundles.BUNDLES_MAX", 2)
+    for n in range(3):
+        await world.bundle((n, 1, 0), made_ms=OLD_MS + n)
+    assert [(await world.sweep()).deleted for _ in range(3)] == [2, 1, 0]
+
+
+async def test_an_owner_whose_epoch_was_raised_commits_nothing_more(world: World) -> None:
+    """It was only silent for long: its compare-and-swap names a revision of before."""
+    await world.bundle((0, 1, 0))
+    await world.head(0, epoch=1, end=0)
+    key = world.lake.keys.head(TOPIC, 0)
+    before = await world.lake.etcd.get(key)
+    assert before is not None
+    await world.sweep()
+    after = await world.lake.etcd.get(key)
+    assert after is not None
+    assert after.mod_revision > before.mod_revision
+    assert decode_head(after.value) == replace(decode_head(before.value), epoch=2, owner="")
