@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
 JOBS ?= $(shell nproc)
 E2E_PROCESSES ?= 2
-export E2E_CACHE := .pytest_cache/e2e
+TWO_TRIES := tools/two_tries.sh
 
 .PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers tutorial fuzz bench scale mutants deep lock setup setup-dev clean
 
@@ -48,7 +48,7 @@ contracts:
 	@rm -f .contracts.log
 unit: $(UNITS) # each member in a process of its own: none may lean on what another has set up
 $(UNITS): unit-of-%:
-	@echo "unit tests of $*"; $(PYTEST) -m 'not deep' $*
+	@echo "unit tests of $*"; $(TWO_TRIES) $* -m 'not deep'
 
 spark-test: ## the data source for Spark, on a Spark of this machine (needs Java 17; makes spark/engine/.venv)
 	@tools/setup.sh spark-dev
@@ -56,7 +56,7 @@ spark-test: ## the data source for Spark, on a Spark of this machine (needs Java
 spark-types:
 	cd spark/engine && .venv/bin/mypy src tests ../../bench/lake_spark.py
 spark-unit:
-	cd spark/engine && .venv/bin/pytest -q
+	cd spark/engine && ../../$(TWO_TRIES) tests
 
 images: ## the images of the services, by the Docker engine that runs (BASE=…, BUILD_FLAGS='--network host')
 	for service in $(ROLES); do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
@@ -79,8 +79,7 @@ gen-check:
 	$(BIN)/python -m tools.gen_docs --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=2)
-	@rm -rf $(E2E_CACHE)
-	$(PYTEST) e2e -o cache_dir=$(E2E_CACHE) -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose' || { [ $$? -eq 1 ] && e2e/again.sh; }
+	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose'
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
 chaos-readers: setup-dev ## readers behind the tail while owners checkpoint and processes die (MINUTES=30)

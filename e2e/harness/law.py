@@ -17,8 +17,8 @@ from e2e.harness.load import Load, read_everything
 from e2e.harness.services import until
 
 GOING_ON_S = 90.0
-SECOND_TRY = "E2E_CACHE"
-"""The folder in which `make e2e` keeps what failed, for `e2e/again.sh`."""
+SECOND_TRY = "TWO_TRIES_CACHE"
+"""The variable that names the folder in which `tools/two_tries.sh` keeps what failed."""
 
 
 def keep(broken: Sequence[str], story: str = "") -> None:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
+from kafscale.storage.heads import SLICES_SCHEMA
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
+from kafscale.storage.schema import SCHEMA
 from kafscale.storage.slots import slot_of
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.wire.errors import ErrorCode
@@ -132,7 +134,7 @@ def damage_key(victim: Victim, row: Row, way: Damage) -> Damaged:
     value = b"" if found is None else found.value
     lease = 0 if found is None else found.lease
     message = kind.FromString(value)
-    message.schema = 2  # type: ignore[attr-defined]
+    message.schema = (SLICES_SCHEMA if row.name == "head" else SCHEMA) + 1  # type: ignore[attr-defined]
     after = {Damage.MISSING: None, Damage.UNREADABLE: GARBAGE, Damage.NEWER: message.SerializeToString()}[way]
     if after is None:
         scene.delete(key)

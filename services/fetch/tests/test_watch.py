@@ -52,13 +52,15 @@ async def test_hundreds_of_topics_are_read_over_one_watch(
         await client.fetch(topics[0], 0)
         await until(lambda: heads.revision(PartitionKey(topics[0].topic_id, 0)) >= logs[1].revision)
         before = await watches(etcd_server.endpoint)
-        assert before["watch_stream"] >= 1
         for topic in topics:
             await client.fetch(topic, 0)
         assert (heads.topics_followed, heads.partitions_held) == (TOPICS, TOPICS)
         after = await watches(etcd_server.endpoint)
-        assert after["watch_stream"] <= before["watch_stream"], "watches of earlier tests may have ended"
-        assert after["watcher"] <= before["watcher"]
+        assert after["watch_stream"] >= 1
+        more = {kind: after[kind] - before[kind] for kind in after}
+        assert max(more.values()) < 10, (
+            "a few may begin or end meanwhile; a watch per topic would be hundreds"
+        )
         calls = [client.start_fetch(topic, 0, max_wait_ms=60_000) for topic in topics[2:]]
         await until(lambda: client.service.fetch.held_requests == len(calls))
         reads = heads.reads

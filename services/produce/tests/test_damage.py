@@ -11,8 +11,9 @@ from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.recovery import LogDamaged
 from kafscale.storage import manifests
-from kafscale.storage.heads import Head, Meta, decode_meta, encode_meta
+from kafscale.storage.heads import SLICES_SCHEMA, Head, Meta, decode_meta, encode_meta
 from kafscale.storage.objects import MemoryStore, ObjectNotFound
+from kafscale.storage.schema import SCHEMA
 from kafscale.storage.topics import Topic
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.wire.errors import ErrorCode
@@ -25,7 +26,7 @@ def newer_schema(
     value: bytes, message: pb.Head | pb.Meta | pb.Owner | pb.Manifest | pb.ProducerSnapshot
 ) -> bytes:
     message.ParseFromString(value)
-    message.schema = 2
+    message.schema = (SLICES_SCHEMA if isinstance(message, pb.Head) else SCHEMA) + 1
     return message.SerializeToString()
 
 
@@ -196,12 +197,14 @@ class HeldStore(MemoryStore):
         self.go_on = asyncio.Event()
         self.held = ""
 
-    async def get(self, key: str, *, if_match: str | None = None) -> bytes:
+    async def get(
+        self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
+    ) -> bytes:
         if key == self.held:
             self.reached.set()
             await self.go_on.wait()
             raise ObjectNotFound(key, "dropped meanwhile")
-        return await super().get(key, if_match=if_match)
+        return await super().get(key, if_match=if_match, start=start, end=end)
 
 
 async def test_a_recovery_that_was_overtaken_calls_nothing_damaged(cluster: Cluster) -> None:
