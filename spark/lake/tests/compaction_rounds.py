@@ -12,6 +12,7 @@ from kafscale.lake.compaction.report import Report
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.scan import Question, scan
 from kafscale.storage.heads import Meta, decode_head, decode_meta
+from kafscale.storage.keys import index_beside
 from kafscale.testkit.logbuilder import LogBuilder
 from kafscale.wire.records import Codec, Record, records_in
 
@@ -103,7 +104,8 @@ async def is_sound(shop: Shop) -> set[str]:
     for log in await read_lake(shop.lake()):
         named |= {chunk.key for chunk in log.meta.chunks}
         for seg in log.segments:
-            named |= {shop.lake().key_of(log, seg), shop.lake().index_key_of(log, seg)}
+            key = shop.lake().place_of(log, seg).key
+            named |= {key, index_beside(key)}
         kv = await shop.etcd.get(shop.keys.head(log.topic.topic_id, log.partition))
         assert kv is not None
         held = sum(seg.size for seg in log.segments)

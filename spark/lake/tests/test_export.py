@@ -168,7 +168,7 @@ async def test_what_was_exported_stays_when_retention_takes_it_from_the_log(
 async def test_reading_that_fails_leaves_whole_files_alone(lake: Lake, tmp_path: Path) -> None:
     await built(lake)
     (log,) = await read_lake(lake)
-    await lake.store.delete(lake.key_of(log, log.segments[4]))
+    await lake.store.delete(lake.place_of(log, log.segments[4]).key)
     with pytest.raises(ObjectNotFound):
         await export(lake, [log], tmp_path, rows_max=20)
     assert names(tmp_path) == [file_name(0, 20), file_name(20, 40)]

@@ -128,7 +128,7 @@ async def test_files_of_the_machine_are_not_within_reach(lake: Lake) -> None:
 
 async def test_a_segment_that_is_gone_is_the_stores_word_and_no_answer(lake: Lake) -> None:
     logs = await read_lake(lake)
-    await lake.store.delete(lake.key_of(logs[2], logs[2].segments[3]))
+    await lake.store.delete(lake.place_of(logs[2], logs[2].segments[3]).key)
     with pytest.raises(ObjectNotFound):
         await query(lake, logs, "select count(*) from records")
 
