@@ -125,7 +125,7 @@ class Load:
                     assert offset is not None
                     self.history.acknowledged[sent] = offset
                 else:
-                    # librdkafka cannot always tell a failure from an unknown outcome, so none counts as failed.
+                    # librdkafka cannot always distinguish a failure from an unknown outcome, so none counts as failed.
                     self.errors.append(error.str())
 
         return delivered

@@ -83,7 +83,7 @@ def is_told(what: str, wanted: int, asked: Callable[[], int]) -> None:
         return told == [wanted]
 
     try:
-        until(f"{what} is told {ErrorCode(wanted).name}", ask_again, 60)
+        until(f"{what} is answered {ErrorCode(wanted).name}", ask_again, 60)
     except NotYet as late:
         raise AssertionError(f"{late}, but {[ErrorCode(code).name for code in told]}") from None
     assert asked() == wanted

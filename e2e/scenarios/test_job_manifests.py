@@ -164,7 +164,7 @@ def assert_places(volumes: list[dict[str, Any]], mounts: list[dict[str, Any]]) -
 
 
 def assert_settings(container: dict[str, Any]) -> None:
-    """Where the cluster is comes from one place for all, and no key stands in a manifest."""
+    """All jobs take the cluster's address from one place, and no manifest holds a key."""
     settings, credentials = container["envFrom"]
     assert settings["configMapRef"]["name"].startswith("kafscale-settings")
     assert credentials["secretRef"]["name"] == "kafscale-credentials"

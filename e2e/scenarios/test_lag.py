@@ -43,7 +43,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def fill(bootstrap: str) -> int:
-    """Record n of each partition was written so many steps after the first: the time of the first."""
+    """Record n of each partition was written n steps after the first. Returns the time of the first."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS)]).values():
         future.result(WAIT_S)
@@ -136,7 +136,7 @@ def test_a_group_that_stops_half_way(cluster: Cluster, tmp_path: Path) -> None:
         rows = lag(cluster, "--html", str(page))
         check(rows, first_ms, began_ms)
         assert {row["client"] for row in rows} == {CLIENT}
-        assert GROUP not in page.read_text(), "no name stands in the page as it is"
+        assert GROUP not in page.read_text(), "the page has no plain name"
         told: list[float] = []
 
         def stopped() -> bool:

@@ -59,7 +59,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Where it stands, and what it tells of its labels beside."""
+    """Where the docs name a metric, and the labels that they give it."""
 
     place: str
     expr: str

@@ -1,9 +1,9 @@
-"""The Go program of the ops document, as it stands, built with the franz-go that the client matrix is pinned to.
+"""The Go program of the ops document, unchanged, built with the franz-go that the client matrix is pinned to.
 
 Law: every call that the program makes succeeds where it can, and is refused with Kafka's code where it cannot. It is
 built to the letter but for its address, because port 9092 may be taken, and runs while a member is in `my-group` and
-once more when it has left. Its OffsetForLeaderEpoch stands for the document's `kafka.admin.OffsetForLeaderEpochClient`,
-which is in no jar of Apache Kafka.
+once more when it has left. The document's `kafka.admin.OffsetForLeaderEpochClient` is in no jar of Apache Kafka: the
+program's OffsetForLeaderEpoch takes its place.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def of_now(count: int) -> bytes:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads every partition from its start, with pauses when told; where it had to leap is kept."""
+    """Reads every partition from its start, and pauses on request. Remembers each offset to which it had to leap."""
 
     bootstrap: str
     topic: str
@@ -181,11 +181,11 @@ def falls_behind(cluster: Cluster, reader: Reader) -> None:
         ANSWER_S,
     )
     reader.go_on()
-    until("the reader is told and goes on", lambda: len(reader.leaps) > leaps, ANSWER_S)
+    until("the reader gets the error and goes on", lambda: len(reader.leaps) > leaps, ANSWER_S)
 
 
 def below_is_out_of_range(cluster: Cluster, topic: str, part: int) -> None:
-    """Soon after ListOffsets has told a start nothing below it is served, and nobody is told a lower one."""
+    """Soon after ListOffsets has answered a log start, nothing below it is served, and no client gets a lower one."""
     start = start_of(cluster, topic, part)
 
     def refused() -> bool:

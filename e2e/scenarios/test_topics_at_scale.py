@@ -94,7 +94,7 @@ def created_at(door: str, names: list[str]) -> dict[str, int]:
 
 
 def topics_at(door: str) -> dict[str, bytes]:
-    """Name -> id of every topic, as this front door tells it."""
+    """Name -> id of every topic, as this front door answers it."""
     with Raw.to(door) as raw:
         answer = ask(raw, metadata, 12, metadata.MetadataRequest(topics=None))
     assert {topic.error_code for topic in answer.topics} <= {0}
@@ -181,7 +181,7 @@ def fill(cluster: Cluster, name: str, value: bytes, *, flushes: int) -> None:
 
 
 def read(cluster: Cluster, name: str, count: int, **settings: Any) -> list[tuple[int, int, bytes | None]]:
-    """Partition, offset and value of so many records from where the group begins."""
+    """Partition, offset and value of the first `count` records from where the group begins."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.doors[2],

@@ -37,9 +37,9 @@ HASHED: Final = re.compile(r".+-[a-z0-9]{10}")
 BEFOREHAND: Final = {"kafscale-credentials", "kafscale-etcd-ca", "kafscale-etcd-certificate"}
 """Secrets that the operator makes."""
 FIELDS: Final = {"metadata.name": "kafscale-0", "status.podIP": "10.0.0.9"}
-"""What stands for fields of a pod that does not run."""
+"""Values for the fields of a pod that does not run."""
 SECRETS: Final = {"KAFSCALE_REDIS_URL": "rediss://:password@redis.example.com:6379"}
-"""What stands for those that only some values will do for."""
+"""Values for the secrets that must have a certain form."""
 
 
 def environment(
@@ -80,7 +80,7 @@ def _value(
     wanted = source["secretKeyRef"]
     secret = named(objects, "Secret", wanted["name"])
     if secret is None:
-        return SECRETS.get(wanted["key"], "stands-for-a-secret")
+        return SECRETS.get(wanted["key"], "a-secret")
     held = secret.get("data", {}).get(wanted["key"])
     return None if held is None else base64.b64decode(held).decode()
 
@@ -143,7 +143,7 @@ def no_secret_is_plain(objects: Objects) -> list[str]:
         if SecretStr in getattr(field.annotation, "__args__", (field.annotation,)) or name.endswith("key_id")
     } | {"AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"}
     found = [
-        f"{each.name}: {variable['name']} stands there plainly"
+        f"{each.name}: {variable['name']} is written there in plain text"
         for each in workloads(objects)
         for container in each.containers
         for variable in container.get("env", ())
@@ -222,7 +222,7 @@ def _listener_faults(objects: Objects, workload: Workload, settings: FrontdoorSe
         yield f"{workload.name}: {wrong}"
         return
     if sorted(each.name for each in shown) != sorted(each.name for each in listening):
-        yield f"{workload.name} listens for clients who are told of no address"
+        yield f"{workload.name} listens for clients and advertises no address"
     inside = f"{FIELDS['metadata.name']}.{workload.spec['serviceName']}.{workload.namespace}.svc"
     if shown[0].host != inside:
-        yield f"{workload.name}: clients inside are told {shown[0].host}, and a pod's name is {inside}"
+        yield f"{workload.name}: advertises {shown[0].host} to clients inside, and a pod's name is {inside}"

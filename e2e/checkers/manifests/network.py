@@ -51,7 +51,7 @@ def _service_faults(objects: Objects, service: Manifest) -> Iterator[str]:
             if target not in {*known, *known.values()}:
                 yield f"{workload.name} has no port {target}"
             elif known.get(target, target) != port["port"]:
-                yield f"{port['port']} is {known[target]} behind it, and clients are told one of them"
+                yield f"{port['port']} is {known[target]} behind it, and one of them is advertised to clients"
 
 
 def _meant(selector: Mapping[str, str], workload: Workload) -> bool:

@@ -1,4 +1,4 @@
-"""kafka-python 1.4 as a client of the matrix, told that the broker is of an old release: message sets, no headers."""
+"""kafka-python 1.4 as a client of the matrix, configured for a broker of an old release: message sets, no headers."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Calls:
         return len([each for each in query.recentProgress if each.numInputRows])
 
     def begin(self, name: str, options: dict[str, str], checkpoint: str) -> None:
-        """Begins a stream that goes on until it is told to end."""
+        """Begins a stream that goes on until it is stopped."""
         writer, batches = self._collecting(options, checkpoint)
         self._running[name] = (writer.start(), batches)
 

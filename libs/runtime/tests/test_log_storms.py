@@ -1,4 +1,4 @@
-"""A line that repeats is printed so often a second, counted, and told once; memory is bounded."""
+"""A line that repeats is printed a few times a second, counted, and summed up once; memory is bounded."""
 
 import json
 import subprocess

@@ -257,7 +257,7 @@ async def test_etcd_that_is_late_is_waited_for(keyspace: Keyspace, tmp_path: Pat
 async def test_a_store_that_is_late_is_waited_for(
     etcd_server: EtcdProcess, keyspace: Keyspace, tmp_path: Path
 ) -> None:
-    """A file stands where the directory should be."""
+    """There is a file where the directory should be."""
     place = tmp_path / "objects"
     place.write_bytes(b"in the way")
     settings = settings_for(etcd_server.endpoint, keyspace, USE_MEMORY_S3="0", OBJECT_DIR=str(place))

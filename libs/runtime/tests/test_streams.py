@@ -198,7 +198,7 @@ async def test_a_bad_frame_closes_its_stream_and_cancels_what_is_open_on_it() ->
 
 
 class LeavingClient:
-    """The service's view of a client that sent one request, and leaves when told to."""
+    """The service's view of a client that sent one request, and leaves on request."""
 
     def __init__(self) -> None:
         outbox = Outbox()

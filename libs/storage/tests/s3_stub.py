@@ -1,4 +1,4 @@
-"""An S3 server in memory that misbehaves as told."""
+"""An S3 server in memory that misbehaves on request."""
 
 import base64
 import hashlib
@@ -11,12 +11,12 @@ from aiohttp import web
 from kafscale.storage.objects import S3Config
 
 Answer = web.Response | web.StreamResponse
-ERROR_XML = "<?xml version='1.0'?><Error><Code>{}</Code><Message>told so</Message></Error>"
+ERROR_XML = "<?xml version='1.0'?><Error><Code>{}</Code><Message>on request</Message></Error>"
 
 
 @dataclass
 class Stub:
-    """A bucket in memory that keeps conditions, except those it is told to `ignore`."""
+    """A bucket in memory that keeps conditions, except those in `ignore`."""
 
     ignore: frozenset[str] = frozenset()
     answers: list[Callable[[web.Request], Answer]] = field(default_factory=list)

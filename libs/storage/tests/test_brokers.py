@@ -1,4 +1,4 @@
-"""Which front doors clients are told of."""
+"""Which front doors are named to clients."""
 
 from __future__ import annotations
 

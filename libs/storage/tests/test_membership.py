@@ -358,7 +358,7 @@ async def test_a_live_record_that_cannot_be_read_is_judged_by_its_lease(
 async def test_a_node_id_without_a_lease_is_told_and_stays_as_it_is(
     etcd: EtcdClient, keyspace: Keyspace
 ) -> None:
-    """As a hand leaves it: no time ends such a key, and whoever took the id would wait for ever."""
+    """A key put by hand, without a lease: it never ends, and an instance that took the id would wait for ever."""
     key = keyspace.node(ROLE, 5)
     await etcd.put(key, b"\xff")
     await etcd.put(keyspace.nodes_prefix(ROLE) + b"x", b"no node of ours")

@@ -1,4 +1,4 @@
-"""The memory store's bound, and the faults that tests of the services are told with."""
+"""The memory store's bound, and the faults that tests of the services inject."""
 
 import asyncio
 

@@ -25,7 +25,7 @@ def text(kv: KeyValue) -> str | None:
 
 
 class Script:
-    """Stands for etcd: answers ranges when told to, so that answers and events cross."""
+    """A fake etcd that answers ranges on request, so that answers and events cross."""
 
     def __init__(self) -> None:
         self.ranges: asyncio.Queue[asyncio.Future[RangeResult]] = asyncio.Queue()
@@ -89,7 +89,7 @@ async def test_an_event_older_than_the_range_changes_nothing() -> None:
 
 
 async def test_of_two_ranges_that_cross_the_later_one_counts() -> None:
-    """ka was put at 1 and deleted at 3; the watch has told neither."""
+    """ka was put at 1 and deleted at 3; the watch has reported neither."""
     crossing = Crossing([(b"ka", True), (b"kb", True), (b"ka", False)])
     crossing.written = 2
     crossing.begin(None)

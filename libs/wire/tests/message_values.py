@@ -1,4 +1,4 @@
-"""Messages and wrappers made by hand, and record sets as they are told to old clients."""
+"""Messages and wrappers made by hand, and record sets as old clients get them."""
 
 from __future__ import annotations
 

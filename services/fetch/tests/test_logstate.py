@@ -33,7 +33,7 @@ def seg(base: int) -> Seg:
 
 @given(history=st.lists(st.booleans(), min_size=1, max_size=8), seed=st.integers())
 def test_the_newest_revision_wins_in_any_order_of_arrival(history: list[bool], seed: int) -> None:
-    """True is a commit, False a deletion; each at its revision, some told twice."""
+    """True is a commit, False a deletion; each at its revision, some reported twice."""
     events = [(head(10 * n) if alive else None, n) for n, alive in enumerate(history, start=1)]
     arrivals = events + random.Random(seed).sample(events, len(events) // 2)
     random.Random(seed).shuffle(arrivals)

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch tell the truth about a log's history."""
+"""ListOffsets and OffsetForLeaderEpoch agree with a log's history."""
 
 import asyncio
 from collections.abc import Iterator
@@ -329,7 +329,7 @@ async def test_an_epoch_ends_where_the_next_one_with_records_begins(
             2: (2, 0), 3: (3, 4), 4: (3, 4), 5: (5, 8), 6: (6, 12), 8: (6, 12), 9: (9, 16), 10: (10, 16), 11: (10, 16),
         }.items():  # fmt: skip
             end = await client.epoch_end(topic, epoch, version=version)
-            told = (expected[0] if version else -1, expected[1])  # v0 tells the offset alone
+            told = (expected[0] if version else -1, expected[1])  # v0 answers the offset alone
             assert (end.error_code, end.leader_epoch, end.end_offset) == (0, *told), epoch
 
 

@@ -1,4 +1,4 @@
-"""The service as a process of its own: serves over its streams, tells its metrics, leaves on SIGTERM."""
+"""The service as a process of its own: it serves over its streams, exposes its metrics, leaves on SIGTERM."""
 
 import asyncio
 import contextlib

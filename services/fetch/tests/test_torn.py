@@ -124,7 +124,7 @@ async def test_offsets_by_time_are_found_though_half_of_a_checkpoint_comes_after
 async def test_a_state_that_stays_torn_is_never_answered_from(
     etcd, keyspace, store, topic, log, serve, halves_apart
 ) -> None:
-    """The looks have a bound, and after it the client is told to ask again."""
+    """The looks have a bound, and after it the client gets a retriable error."""
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, log.next)
         await client.list_offsets(topic, EARLIEST, partitions=[1])
@@ -152,7 +152,7 @@ async def test_a_state_that_stays_torn_is_never_answered_from(
 
 @pytest.fixture
 def metas_late(monkeypatch) -> list[PartitionKey]:
-    """What the watches tell of metas is learned a little later; the partitions that were seen torn meanwhile."""
+    """Delays the watch events of metas. Returns the partitions that were seen torn meanwhile."""
     torn: list[PartitionKey] = []
     learn_meta, state, apply = LogTable.learn_meta, LogTable.state, Heads._apply
 

@@ -1,4 +1,4 @@
-"""What stands behind a front door under test: views that tests set, streams that tests answer, transports."""
+"""Fakes behind a front door under test: views that tests set, streams that tests answer, transports."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ async def test_an_api_that_is_not_served_ends_the_connection(cluster: Cluster, a
 async def test_a_version_below_ours_gets_the_error_in_its_own_shape(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of ours has such a version left, so one is taken from it."""
+    """No API of KafScale has such a version, so one version is removed for the test."""
     served = cluster.door.gateway._served
     monkeypatch.setitem(served, 2, served[2]._replace(version_min=1))  # type: ignore[arg-type]
     topics = [list_offsets.ListOffsetsRequestTopic("t", [list_offsets.ListOffsetsRequestPartition(7)])]

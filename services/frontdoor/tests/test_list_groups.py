@@ -83,7 +83,7 @@ async def test_every_broker_lists_its_own_groups_and_together_they_list_each_onc
 
 @pytest.mark.parametrize("lowest", [3, 7])
 async def test_behind_one_address_each_front_door_lists_every_group(cluster: Cluster, lowest: int) -> None:
-    """Metadata names one broker there, whoever of them is reached."""
+    """Metadata names one broker there, for whichever of them is reached."""
     coordinators(cluster)
     cluster.front_doors.set(*(front_door(node_id, "balancer") for node_id in (lowest, 7, 9)))
     assert await listed(cluster, GROUPS[:20], GROUPS[20:]) == GROUPS

@@ -79,7 +79,7 @@ async def front_door(
 
 
 async def registered(client: EtcdClient, keys: Keyspace, count: int = 1) -> tuple[Instance, ...]:
-    """The front doors' registrations once so many are READY."""
+    """The front doors' registrations once `count` of them are READY."""
     view = LiveView(client, keys, "frontdoor")
     async with asyncio.timeout(START_TIMEOUT_S), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(view.run())

@@ -1,4 +1,4 @@
-"""At debug level the front door tells of each request once, however it ends; at others it makes nothing of it."""
+"""At debug level the front door logs each request once, however it ends; at other levels it does no work for it."""
 
 from typing import Any
 

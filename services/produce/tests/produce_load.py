@@ -96,7 +96,7 @@ class Producer:
 
     async def _target(self) -> Node | None:
         """As the contract of front doors says: the live owner, the promised one, the preferred one."""
-        with suppress(EtcdError):  # a front door goes on with what its watch told it last
+        with suppress(EtcdError):  # a front door goes on with what its watch reported last
             self._record = await self._cluster.owner(self._topic, self._partition)
         record = self._record
         live = [node for node in self._cluster.nodes if node.is_live]
@@ -144,7 +144,7 @@ class Load:
         return sum(len(producer.acked) for producer in self.producers)
 
     async def progress(self, records: int = 100) -> None:
-        """Until so many more are acknowledged, and at least one window in every partition."""
+        """Until `records` more are acknowledged, and at least one window in every partition."""
         goal = self.acked + records
         each = [len(producer.acked) for producer in self.producers]
 

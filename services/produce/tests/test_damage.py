@@ -1,4 +1,4 @@
-"""Damage harms one partition: what stands for it in etcd or in the store cannot be read, and all others are served."""
+"""Damage harms one partition: a value of it in etcd or in the store cannot be read, and all others are served."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_a_meta_that_is_gone_is_not_begun_anew(cluster: Cluster, owned: bo
 
 
 class HeldStore(MemoryStore):
-    """Says of one object that it is gone, from when it is told so."""
+    """Answers that one object is gone, once the test says so."""
 
     def __init__(self) -> None:
         super().__init__()

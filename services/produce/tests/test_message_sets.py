@@ -202,4 +202,4 @@ async def test_configs_of_topics_hold_for_message_sets_too(cluster: Cluster) -> 
     for version in OLD:
         (part,) = (await node.send(stamped, 0, messages(b"a", magic=version % 2), version=version)).parts
         assert part.base_offset == version
-        assert (part.log_append_time_ms > 0) == (version == 2), "who cannot be told the time is not"
+        assert (part.log_append_time_ms > 0) == (version == 2), "only v2 has the field"

@@ -18,7 +18,7 @@ def first_of(pid: int) -> bytes:
 
 
 async def one_each(node: Node, topic: Topic, count: int) -> None:
-    """A batch of each of so many producers."""
+    """One batch of each of `count` producers."""
     for start in range(0, count, IDS_MAX // 2):
         sent = [node.send(topic, 0, first_of(pid)) for pid in range(start, min(start + IDS_MAX // 2, count))]
         assert {answer.error for answer in await asyncio.gather(*sent)} == {ErrorCode.NONE}

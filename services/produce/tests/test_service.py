@@ -106,7 +106,7 @@ async def test_every_version_is_answered_in_its_own_layout(cluster: Cluster, ver
 async def test_a_topic_created_just_now_is_found_and_its_pipeline_keeps_its_order(cluster: Cluster) -> None:
     node = await cluster.node()
     topic = await cluster.topic()
-    # No turn of the loop since: the watch cannot have told of it yet.
+    # No turn of the loop since: the watch cannot have reported it yet.
     answers = [node.send(topic, 0, batch(b"%d" % n)) for n in range(5)]
     assert [answer.base_offset for answer in await asyncio.gather(*answers)] == list(range(5))
 

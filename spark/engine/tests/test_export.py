@@ -20,7 +20,7 @@ from lakes import World
 
 
 async def ran(world: World, target: Path, *, until: int | None = None) -> Sequence[File]:
-    """What the job does, with tasks that end in any order; published up to so many files."""
+    """What the job does, with tasks that end in any order; published up to file `until`."""
     logs = await read_lake(world.lake)
     settings = settings_of(parse(world.options))
     with staging(target) as folder:

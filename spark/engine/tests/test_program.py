@@ -1,4 +1,4 @@
-"""How a job's trouble is told: in the sentence of whoever found it, with the exit code 1."""
+"""How a job reports trouble: in the sentence of the code that found it, with exit code 1."""
 
 from __future__ import annotations
 

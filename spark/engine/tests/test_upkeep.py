@@ -176,7 +176,7 @@ async def test_a_task_that_is_tried_again_finds_its_work_done(world: World) -> N
     turn = Turn(places=(("users", 0), ("gone", 0)))
     first = await take_turn(world.lake, turn)
     assert [row["records_after"] for row in first.summary.rows] == [KEYS]
-    assert first.replaced, "whoever gave the turn deletes them"
+    assert first.replaced, "the caller of the turn deletes them"
     assert len(world.segments()) == 7
     again = await take_turn(world.lake, turn)
     assert (again.summary.rows, again.replaced) == ([], ())

@@ -36,7 +36,7 @@ class LogOf:
 
     segments: Sequence[Sequence[Batch]]
     start: int = 0
-    compacted: int = 0  # so many of the first have names of their own
+    compacted: int = 0  # the number of leading segments that have names of their own
     created_ms: int = NOW
     aborted: tuple[Aborted, ...] = ()
     sources: list[LoadedSegment] = field(init=False)

@@ -97,7 +97,7 @@ async def meta_of(shop: Shop, log: LogBuilder) -> Meta:
 
 
 async def is_sound(shop: Shop) -> set[str]:
-    """etcd and the objects agree; the objects that nothing names are told."""
+    """etcd and the objects agree. Returns the objects that nothing names."""
     verdict = await Fsck(shop.etcd, shop.keys, shop.store, lambda *_: None).run()
     assert verdict.problems == []
     named = set()
@@ -110,7 +110,7 @@ async def is_sound(shop: Shop) -> set[str]:
         assert kv is not None
         held = sum(seg.size for seg in log.segments)
         if log.meta.log_start == 0:
-            assert decode_head(kv.value).bytes - log.meta.freed == held, "what tools are told of sizes"
+            assert decode_head(kv.value).bytes - log.meta.freed == held, "the size that tools report"
     assert named <= shop.store.names()
     return shop.store.names() - named
 

@@ -1,4 +1,4 @@
-"""A small cluster whose every state can be taken and put back, and ports that die when told: for tests that kill."""
+"""A small cluster whose every state can be taken and put back, and ports that die on request: for tests that kill."""
 
 from __future__ import annotations
 

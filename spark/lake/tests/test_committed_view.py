@@ -160,7 +160,7 @@ def test_counting_comes_to_what_reading_does(
     ],
 )
 def test_batches_that_are_not_in_their_place_are_refused(bases: tuple[int, int], whole: bool) -> None:
-    """Where a batch stands is under no checksum of its own."""
+    """No checksum covers the position of a batch."""
     out = bytearray()
     for base in bases:
         batch = bytearray(build_batch(records(3)))

@@ -63,7 +63,7 @@ class Clock:
 
 
 async def short_round(lake: Lake, *, bytes_max: int) -> Report:
-    """A round whose time is over when about so many bytes were read and written."""
+    """A round whose time is over when about `bytes_max` bytes were read and written."""
     clock = Clock()
     pace = Pace(io_bytes_per_s=bytes_max, within_ms=1_000, clock=clock, sleep=clock.sleep)
     return await Round(lake, Bounds(grace_s=0), lambda *_: None, lambda: NOW, pace).run()
@@ -124,7 +124,7 @@ async def test_a_round_goes_on_where_another_ended(shop: Shop) -> None:
 
 
 class Reads:
-    """A store that tells which objects were read."""
+    """A store that counts which objects were read."""
 
     def __init__(self, shop: Shop) -> None:
         self._store = shop.store

@@ -66,7 +66,7 @@ def read(segment: bytes, columns: Sequence[str] = tuple(FIELDS)) -> int:
 
 
 def record(*, key: int = 1, value: int = 1, headers: bytes = b"\x00", length: int | None = None) -> bytes:
-    """One record with lengths as given, whatever stands there."""
+    """One record with the given lengths, whatever its bytes are."""
     body = b"\x00" + varint(0) + varint(0) + varint(key) + b"k" + varint(value) + b"v" + headers
     return varint(len(body) if length is None else length) + body
 

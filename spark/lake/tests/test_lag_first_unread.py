@@ -195,7 +195,7 @@ def interpolated_lag_s(times_ms: list[int], committed: int, now_ms: int) -> floa
 
 @pytest.mark.parametrize("behind_h", [2, 6])
 async def test_the_exact_lag_is_right_where_interpolation_is_hours_off(lake: Lake, behind_h: int) -> None:
-    """The log's load follows the day; the consumer stands still in its busy hours and is asked about at night."""
+    """The load follows the day. The consumer makes no progress in its busy hours, and its lag is measured at night."""
     times = [T0 + ms for ms in diurnal_times()]
     topic = await create_topic(lake.etcd, lake.keys, "t")
     log = LogBuilder(lake.etcd, lake.keys, lake.store, topic)

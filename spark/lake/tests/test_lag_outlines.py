@@ -68,7 +68,7 @@ async def test_what_nobody_asks_for_is_one_segment_and_is_looked_at_once() -> No
         assert await outlines.read({("t", 0): [12]}, 2) == [log]
     assert death.calls.count("get") == read, "manifests never change"
     await outlines.read({("t", 0): [540]}, 2)
-    assert death.calls.count("get") == read, "who has nearly read all stands in the tail"
+    assert death.calls.count("get") == read, "a group that has read nearly everything is in the tail"
 
 
 async def test_the_cache_of_manifests_is_bounded_in_bytes() -> None:

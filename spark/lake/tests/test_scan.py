@@ -90,7 +90,7 @@ async def test_segments_and_batches_that_are_all_older_are_left_out(lake: Lake, 
     store.read.clear()
     found = await offsets(lake, log, Question(since_ms=35_000))
     assert len(store.read) == 2
-    assert found == list(range(34, 50)), "whole batches; rows are for whoever asked"
+    assert found == list(range(34, 50)), "whole batches; the caller picks the rows"
 
 
 async def test_a_reader_that_was_overtaken_by_deletion_is_told(lake: Lake, store: CountingStore) -> None:

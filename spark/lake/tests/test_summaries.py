@@ -1,4 +1,4 @@
-"""What runs tell survives JSON, and what several runs in different topics tell adds up to what one would."""
+"""The summary of a run survives JSON, and those of several runs in different topics add up to that of one."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_an_epoch_starts_where_it_was_first_seen() -> None:
 
 
 async def test_a_deletion_that_failed_keeps_nothing_of_what_follows_it_in_memory() -> None:
-    """Of the segments before the portion one still stands: the sweep ends there, however many lie behind it."""
+    """One of the segments before the portion still exists: the sweep ends there, however many lie behind it."""
     shop = Shop()
     log = await shop.topic("t")
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""Where a log stands at a time: the first record in its order that is not older."""
+"""The offset of a time: the first record in the log's order that is not older."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job of compaction tells what it did, and what it could not do."""
+"""The compaction job reports what it did, and what it could not do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampler as a job: history grows, gauges tell of the last sample, and of none that is old."""
+"""The sampler as a job: history grows, gauges show the last sample, and none that is old."""
 
 from __future__ import annotations
 

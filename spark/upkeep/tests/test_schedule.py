@@ -51,7 +51,7 @@ class Told:
 
 
 class Counted:
-    """A job's work: fails as told, and says when it has been done often enough."""
+    """A job's work: it fails on request, and reports when it has run often enough."""
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)

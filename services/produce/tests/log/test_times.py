@@ -21,7 +21,7 @@ NOW_MS = Desk().now().wall_ms
 
 
 def at(*from_now_ms: int | None, codec: Codec = Codec.NONE, **fields: int) -> memoryview:
-    """A batch of records at so many milliseconds from now; None: without a time."""
+    """A batch of records at these milliseconds from now; None: without a time."""
     times = [-1 if each is None else NOW_MS + each for each in from_now_ms]
     return memoryview(
         build_batch([Record(key=b"k", timestamp=each) for each in times], codec=codec, **fields)

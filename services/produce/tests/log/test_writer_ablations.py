@@ -1,7 +1,7 @@
 """Each decision of the protocol is taken away once; the laws must notice.
 
 Scripts show each flaw in a few moves, and that the sound protocol survives the same story. The
-search finds most of them without being told where to look.
+search finds most of them without a hint where to look.
 """
 
 import pytest

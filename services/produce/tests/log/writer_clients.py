@@ -1,6 +1,6 @@
-"""Simulated producers, which retry as Kafka's clients do, and remember what they were told.
+"""Simulated producers, which retry as Kafka's clients do, and remember the answers.
 
-A plain producer sends each value once; what it was told failed must never be seen. An idempotent
+A plain producer sends each value once; a value answered as failed must never be seen. An idempotent
 one keeps its batches in sequence: after any failure its connection is lost with all that was in
 flight on it, and it sends everything unacknowledged again, oldest first.
 """

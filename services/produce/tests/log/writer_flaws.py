@@ -62,7 +62,7 @@ class _AllMine(Uploads):
 
 
 class NoEtag(World):
-    """A failed condition is taken for an earlier PUT of ours."""
+    """A failed condition is taken for an earlier PUT of this owner."""
 
     def plant(self, owner: Owner) -> None:
         owner.writer._uploads.__class__ = _AllMine
@@ -75,7 +75,7 @@ class _AllOlder(Uploads):
 
 
 class OverwriteAny(World):
-    """Whatever stands at our name is replaced, newer epochs' objects too."""
+    """Any object at the segment's name is replaced, newer epochs' objects too."""
 
     def plant(self, owner: Owner) -> None:
         owner.writer._uploads.__class__ = _AllOlder

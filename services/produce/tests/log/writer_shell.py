@@ -50,7 +50,7 @@ TIMEOUT_MS = 5_000
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Something on its way to a store. `run` is its effect there and gives what to tell the sender."""
+    """Something on its way to a store. `run` is its effect there and returns the answer to the sender."""
 
     what: str
     owner: Owner | None
