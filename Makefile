@@ -13,7 +13,7 @@ JOBS ?= $(shell nproc)
 E2E_PROCESSES ?= 2
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers tutorial fuzz bench scale mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers tutorial fuzz bench scale model model-small mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -29,7 +29,7 @@ up: setup ## start KafScale on this machine (PORT=9092, DATA_DIR=data)
 test: check spark-test e2e ## the gate: check, then the tests under Spark, then end to end
 
 check: setup-dev ## format, lint, types, import contracts, unit and property tests
-	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target gen-check fmt-check lint types contracts unit
+	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target gen-check fmt-check lint types contracts model-small unit
 
 fmt: setup-dev ## rewrite the code in the house format
 	$(BIN)/ruff format .
@@ -46,6 +46,8 @@ types:
 contracts:
 	$(BIN)/lint-imports --no-cache > .contracts.log || { cat .contracts.log; exit 1; }
 	@rm -f .contracts.log
+model-small:
+	$(BIN)/python -m tools.bundle_model
 unit: $(UNITS) # each member in a process of its own: none may lean on what another has set up
 $(UNITS): unit-of-%:
 	@echo "unit tests of $*"; $(TWO_TRIES) $* -m 'not deep'
@@ -90,6 +92,8 @@ fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAME
 	$(PYTEST) -s e2e/scenarios/bad_input/test_fuzz.py -m chaos
 deep: setup-dev ## property tests at length
 	KAFSCALE_HYPOTHESIS=deep $(PYTEST) libs services -m 'deep or not deep' --timeout 3600
+model: setup-dev ## every state of the protocol of bundles, in its large configurations (some minutes)
+	$(BIN)/python -m tools.bundle_model --all
 mutants: setup-dev ## plant the protocol's known bugs and see each caught
 	$(BIN)/python tools/mutants.py
 bench: setup-dev ## the table of docs/performance.md, with Apache Kafka beside
