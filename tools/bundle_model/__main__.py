@@ -11,6 +11,7 @@ from tools.bundle_model.state import Limits, Mutation
 SMALL = {
     "tiny": Limits(records=1, claims=1, crashes=1, repeats=1, views=1, resets=1, direct=True),
     "base": Limits(records=2, claims=1, crashes=1, views=1),
+    "runs": Limits(records=2, plans=3),
 }
 LARGE = {
     "fold": Limits(records=3, claims=1, folds=True),
@@ -24,6 +25,7 @@ CAUGHT_IN = {
     Mutation.GC_BY_BASE: "fold",
     Mutation.FOLD_OVER_PLAN: "fold",
     Mutation.GC_MINE_ONLY: "moves",
+    Mutation.EQUAL_PLANS: "runs",
     Mutation.SETTLE_UNCOND: "replan",
     Mutation.SETTLE_ANY: "settle",
     Mutation.ORPHANS_TO_NEXT: "settle",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tools.bundle_model.state import NOBODY, PARTITIONS, Bundle, Mutation, Slice, State, Values
+from tools.bundle_model.state import NOBODY, PARTITIONS, Bundle, Etag, Mutation, Slice, State
 
-Names = dict[tuple[int, int], Values]
-"""(partition, base) -> the values of the segment under that name."""
+Names = dict[tuple[int, int], Etag]
+"""(partition, base) -> the etag of the segment under that name."""
 
 
 def broken(state: State, mutation: Mutation | None) -> str | None:
     """The first law that the state breaks; None: none."""
-    names = {(each.partition, each.base): each.values for each in state.segments}
+    names = {(each.partition, each.base): each.etag for each in state.segments}
     for partition in PARTITIONS:
         if wrong := wrong_log(state, partition, names):
             return f"partition {partition}: {wrong}"
@@ -19,18 +19,16 @@ def broken(state: State, mutation: Mutation | None) -> str | None:
 
 def wrong_log(state: State, partition: int, names: Names) -> str | None:
     """What the head names exists with its bytes, and the log is dense."""
-    log, base = state.heads[partition].log, 0
-    for values in log.manifest:
-        if names.get((partition, base)) != values:
-            return f"settled segment {base} is missing or has other bytes"
-        base += len(values)
+    log = state.heads[partition].log
+    for base, entry in log.segments():
+        if names.get((partition, base)) != Etag(entry.values, entry.plan):
+            return f"segment {base} is missing or has other bytes"
     for base, entry in log.placed():
         if not entry.is_slice:
-            if names.get((partition, base)) != entry.values:
-                return f"direct segment {base} is missing or has other bytes"
-        elif not state.bundles[entry.bundle].present:
+            continue
+        if not state.bundles[entry.bundle].present:
             return f"bundle {entry.bundle} is named by a head and is deleted"
-        elif Slice(partition, entry.epoch, base, entry.values) not in state.bundles[entry.bundle].slices:
+        if Slice(partition, entry.epoch, base, entry.values) not in state.bundles[entry.bundle].slices:
             return f"bundle {entry.bundle} has other bytes"
     if log.settled_end + sum(len(entry.values) for entry in log.tail) != log.next:
         return "the log is not dense up to next"
@@ -55,7 +53,7 @@ def missed_by_reader(state: State, names: Names) -> str | None:
         return None
     if not all(state.bundles[number].present for number in view.bundles):
         return "a reader within its grace misses a bundle"
-    if any(names.get((view.partition, base)) != values for base, values in view.segments):
+    if any(names.get((view.partition, base)) != etag for base, etag in view.segments):
         return "a reader within its grace misses a segment"
     return None
 

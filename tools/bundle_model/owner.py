@@ -14,6 +14,7 @@ from tools.bundle_model.state import (
     Change,
     Condition,
     Entry,
+    Etag,
     Flight,
     Head,
     Kind,
@@ -137,7 +138,8 @@ class Owner(NamedTuple):
         writer = state.writers[instance][partition]
         assert writer is not None
         value, base = state.counts.next_value, sealed_end(writer)
-        put = SegmentPut(partition, base, Condition.ABSENT, writer.head.log.epoch, (value,), settles=False)
+        epoch = writer.head.log.epoch
+        put = SegmentPut(partition, base, Condition.ABSENT, epoch, Etag((value,)), settles=False)
         after = with_flight(state, instance, partition, Flight(OWN_OBJECT, base, (value,), (value,)))
         after = after._replace(puts=state.puts | {put})
         yield f"i{instance} seals p{partition} as a direct segment", after.counting(next_value=value + 1)
@@ -162,16 +164,9 @@ class Owner(NamedTuple):
 
     def _plans(self, state: State, instance: int, partition: int, writer: Writer) -> Moves:
         may_plan = state.counts.plans < self.limits.plans
-        if writer.plan is None and may_plan and (run := self._run(state, writer)):
-            base, entries = run
-            values = tuple(value for entry in entries for value in entry.values)
-            seen = writer.head.log if self.mutation is Mutation.SETTLE_BLIND else None
-            condition = Condition.ANY if self.mutation is Mutation.SETTLE_UNCOND else Condition.ABSENT
-            put = SegmentPut(partition, base, condition, writer.head.log.epoch, values, settles=True)
-            plan = Plan(False, entries[0].epoch, base, values, seen)
-            after = state.with_writer(instance, partition, writer._replace(plan=plan))
-            after = after._replace(puts=state.puts | {put}).counting(plans=state.counts.plans + 1)
-            yield f"i{instance} settles p{partition} {values}", after
+        base, run = self._run(state, writer) if may_plan and writer.plan is None else (0, [])
+        for count in range(1, len(run) + 1):  # limits of size may change from plan to plan
+            yield self._planned(state, instance, partition, base, run[:count])
         swapping = writer.sent and writer.sent.kind is Kind.SETTLE
         if (
             writer.plan and may_plan and not swapping
@@ -179,12 +174,28 @@ class Owner(NamedTuple):
             after = state.with_writer(instance, partition, writer._replace(plan=None))
             yield f"i{instance} drops the plan of p{partition}", after
 
-    def _run(self, state: State, writer: Writer) -> tuple[int, list[Entry]] | None:
-        """The base and the entries of the first run of one epoch's slices, but none that a fold in flight takes."""
+    def _planned(
+        self, state: State, instance: int, partition: int, base: int, run: list[Entry]
+    ) -> tuple[str, State]:
+        writer = state.writers[instance][partition]
+        assert writer is not None
+        number = state.counts.plans + 1
+        values = tuple(value for entry in run for value in entry.values)
+        etag = Etag(values, 0 if self.mutation is Mutation.EQUAL_PLANS else number)
+        condition = Condition.ANY if self.mutation is Mutation.SETTLE_UNCOND else Condition.ABSENT
+        put = SegmentPut(partition, base, condition, writer.head.log.epoch, etag, settles=True)
+        seen = writer.head.log if self.mutation is Mutation.SETTLE_BLIND else None
+        plan = Plan(False, run[0].epoch, base, etag, seen)
+        after = state.with_writer(instance, partition, writer._replace(plan=plan))
+        after = after._replace(puts=state.puts | {put}).counting(plans=number)
+        return f"i{instance} settles p{partition} {values}", after
+
+    def _run(self, state: State, writer: Writer) -> tuple[int, list[Entry]]:
+        """Base and entries of the first run of one epoch's slices, but none that a fold in flight takes."""
         placed = list(writer.head.log.placed())
         first = next((index for index, (_, entry) in enumerate(placed) if entry.is_slice), None)
         if first is None:
-            return None
+            return 0, []
         flights = (*writer.flights, *(writer.sent.flights if writer.sent else ()))
         stop = min((flight.base for flight in flights if flight.is_fold), default=NOBODY)
         if self.mutation is Mutation.FOLD_OVER_PLAN:
@@ -194,8 +205,8 @@ class Owner(NamedTuple):
             if not entry.is_slice or entry.epoch != epoch or base + len(entry.values) > stop:
                 break
             entries.append(entry)
-        if not entries or not all(state.bundles[entry.bundle].present for entry in entries):
-            return None
+        if not all(state.bundles[entry.bundle].present for entry in entries):
+            return 0, []
         return placed[first][0], entries
 
     def _checkpoints(self, state: State, instance: int, partition: int, writer: Writer) -> Moves:
@@ -203,7 +214,7 @@ class Owner(NamedTuple):
         log = writer.head.log
         if writer.sent or not log.tail or log.tail[0].is_slice:
             return
-        moved = log._replace(tail=log.tail[1:], manifest=(*log.manifest, log.tail[0].values))
+        moved = log._replace(tail=log.tail[1:], manifest=(*log.manifest, log.tail[0]))
         change = Change(partition, writer.head.revision, moved)
         after = state.with_writer(instance, partition, writer._replace(sent=Sent(Kind.CHECKPOINT, moved)))
         request = Request(state.living[instance], (change,))
@@ -275,7 +286,7 @@ def settled(log: Log, plan: Plan) -> tuple[Entry, ...]:
     tail: list[Entry] = []
     for base, entry in log.placed():
         if base == plan.base:
-            tail.append(Entry(OWN_OBJECT, plan.epoch, plan.values))
+            tail.append(Entry(OWN_OBJECT, plan.epoch, *plan.etag))
         if not plan.base <= base < plan.end:
             tail.append(entry)
     return tuple(tail)

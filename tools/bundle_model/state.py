@@ -20,11 +20,13 @@ Values = tuple[int, ...]
 
 
 class Entry(NamedTuple):
-    """An entry of a tail."""
+    """An entry of a tail or of a manifest."""
 
     bundle: int
     epoch: int
     values: Values
+    plan: int = 0
+    """Of a segment that a settle plan wrote: the number of the plan. With the values it makes the etag."""
 
     @property
     def is_slice(self) -> bool:
@@ -38,28 +40,34 @@ class Log(NamedTuple):
     owner: int
     next: int
     tail: tuple[Entry, ...]
-    manifest: tuple[Values, ...]
+    manifest: tuple[Entry, ...]
 
     @property
     def settled_end(self) -> int:
         """The offset at which the tail begins."""
-        return sum(map(len, self.manifest))
+        return sum(len(entry.values) for entry in self.manifest)
 
     def placed(self) -> Iterator[tuple[int, Entry]]:
         """The tail, each entry with its base offset."""
-        base = self.settled_end
-        for entry in self.tail:
-            yield base, entry
-            base += len(entry.values)
+        return with_bases(self.tail, self.settled_end)
+
+    def segments(self) -> Iterator[tuple[int, Entry]]:
+        """The segments of the manifests and of the tail, each with its base offset."""
+        yield from with_bases(self.manifest, 0)
+        yield from ((base, entry) for base, entry in self.placed() if not entry.is_slice)
 
     def records(self) -> Iterator[int]:
-        for values in self.manifest:
-            yield from values
-        for entry in self.tail:
+        for entry in (*self.manifest, *self.tail):
             yield from entry.values
 
     def names(self, bundle: int) -> bool:
         return any(entry.bundle == bundle for entry in self.tail)
+
+
+def with_bases(entries: Iterable[Entry], base: int) -> Iterator[tuple[int, Entry]]:
+    for entry in entries:
+        yield base, entry
+        base += len(entry.values)
 
 
 class Head(NamedTuple):
@@ -87,13 +95,21 @@ class Bundle(NamedTuple):
     put_pending: bool = True
 
 
+class Etag(NamedTuple):
+    """A hash of the content. A settled segment has random bits of its plan in its header, so that no two plans write
+    equal bytes; a direct segment has none."""
+
+    values: Values
+    plan: int = 0
+
+
 class Segment(NamedTuple):
     """An object under a segment's name."""
 
     partition: int
     base: int
     epoch: int
-    values: Values
+    etag: Etag
 
 
 class Flight(NamedTuple):
@@ -131,13 +147,13 @@ class Plan(NamedTuple):
     stored: bool
     epoch: int
     base: int
-    values: Values
+    etag: Etag
     seen: Log | None = None
     """The log as it was when the plan was made; only SETTLE_BLIND looks at it."""
 
     @property
     def end(self) -> int:
-        return self.base + len(self.values)
+        return self.base + len(self.etag.values)
 
 
 class Writer(NamedTuple):
@@ -160,13 +176,13 @@ class Condition(Enum):
 
 
 class SegmentPut(NamedTuple):
-    """A PUT of a segment on its way; `condition` may be the values that must be there, for an If-Match."""
+    """A PUT of a segment on its way; `condition` may be the etag that must be there, for an If-Match."""
 
     partition: int
     base: int
-    condition: Condition | Values
+    condition: Condition | Etag
     epoch: int
-    values: Values
+    etag: Etag
     settles: bool
 
 
@@ -193,11 +209,11 @@ class BundleDeletion(NamedTuple):
 
 
 class SegmentDeletion(NamedTuple):
-    """A DELETE of a segment on its way, with the If-Match of these values."""
+    """A DELETE of a segment on its way, with an If-Match."""
 
     partition: int
     base: int
-    values: Values
+    etag: Etag
 
 
 class Counts(NamedTuple):
@@ -217,7 +233,7 @@ class View(NamedTuple):
 
     partition: int
     bundles: tuple[int, ...]
-    segments: tuple[tuple[int, Values], ...]
+    segments: tuple[tuple[int, Etag], ...]
 
 
 class State(NamedTuple):
@@ -294,6 +310,7 @@ class Mutation(Enum):
     NO_GRACE = "a bundle is deleted while a reader has a view that names it"
     NO_BUMP = "the sweep does not end the epoch of a dead owner, so nothing ends what that owner left"
     SETTLE_BLIND = "the swap writes the tail as it was when the plan was made"
+    EQUAL_PLANS = "two settle plans of the same records write equal bytes, which have equal etags"
     SETTLE_UNCOND = "the settled segment is PUT without a condition"
     SETTLE_ANY = "any object at the name is replaced, also that of a newer epoch"
     ORPHANS_TO_NEXT = "the collector of orphans goes up to next, not to the first slice of the tail"

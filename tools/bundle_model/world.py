@@ -11,6 +11,7 @@ from tools.bundle_model.state import (
     PARTITIONS,
     BundleDeletion,
     Condition,
+    Etag,
     Head,
     Kind,
     Limits,
@@ -121,7 +122,7 @@ class World(NamedTuple):
         landed = state
         if is_met(put.condition, there):
             kept = state.segments - {there} if there else state.segments
-            landed = state._replace(segments=kept | {Segment(put.partition, put.base, put.epoch, put.values)})
+            landed = state._replace(segments=kept | {Segment(put.partition, put.base, put.epoch, put.etag)})
         rest = state.puts - {put}
         name = f"the PUT of segment p{put.partition}/{put.base}"
         found = waiting(state, put)
@@ -136,10 +137,10 @@ class World(NamedTuple):
         elif there is None:
             again = put._replace(condition=Condition.ABSENT)
             yield f"{name} finds nothing to match", state._replace(puts=rest | {again})
-        elif (there.values, there.epoch) == (put.values, put.epoch):
+        elif (there.etag, there.epoch) == (put.etag, put.epoch):
             yield f"{name} finds itself there", done
         elif self._replaces(put, there):
-            again = put._replace(condition=there.values)
+            again = put._replace(condition=there.etag)
             yield f"{name} finds an older object", state._replace(puts=rest | {again})
         elif not writer.sent:
             down = state.failing(writer.flights).with_writer(instance, put.partition, None)
@@ -152,16 +153,12 @@ class World(NamedTuple):
     def _collects_orphans(self, state: State, partition: int) -> Moves:
         """Objects that no head and no manifest names, below the first slice of the tail."""
         log = state.heads[partition].log
-        named, base = set(), 0
-        for values in log.manifest:
-            named.add(base)
-            base += len(values)
-        named |= {base for base, entry in log.placed() if not entry.is_slice}
+        named = {base for base, _ in log.segments()}
         bound = min((base for base, entry in log.placed() if entry.is_slice), default=log.next)
         if self.mutation is Mutation.ORPHANS_TO_NEXT:
             bound = log.next
         for each in state.segments:
-            deletion = SegmentDeletion(partition, each.base, each.values)
+            deletion = SegmentDeletion(partition, each.base, each.etag)
             unnamed = each.partition == partition and each.base < bound and each.base not in named
             if unnamed and deletion not in state.deletions:
                 text = f"the DELETE of orphan segment p{partition}/{each.base} is sent"
@@ -226,22 +223,18 @@ class World(NamedTuple):
         log = state.heads[partition].log
         if state.reader or state.counts.views == self.limits.views or not (log.tail or log.manifest):
             return
-        segments, base = [], 0
-        for values in log.manifest:
-            segments.append((base, values))
-            base += len(values)
-        segments += [(base, entry.values) for base, entry in log.placed() if not entry.is_slice]
+        segments = tuple((base, Etag(entry.values, entry.plan)) for base, entry in log.segments())
         bundles = tuple(entry.bundle for entry in log.tail if entry.is_slice)
-        after = state._replace(reader=View(partition, bundles, tuple(segments)))
+        after = state._replace(reader=View(partition, bundles, segments))
         yield f"a reader looks at p{partition}", after.counting(views=state.counts.views + 1)
 
 
-def is_met(condition: Condition | tuple[int, ...], there: Segment | None) -> bool:
+def is_met(condition: Condition | Etag, there: Segment | None) -> bool:
     if condition is Condition.ANY:
         return True
     if condition is Condition.ABSENT:
         return there is None
-    return there is not None and there.values == condition
+    return there is not None and there.etag == condition
 
 
 def segment_at(state: State, partition: int, base: int) -> Segment | None:
@@ -256,7 +249,7 @@ def waiting(state: State, put: SegmentPut) -> tuple[int, Writer] | None:
         if writer is None or writer.head.log.epoch != put.epoch:
             continue
         plan = writer.plan
-        if put.settles and plan and not plan.stored and (plan.base, plan.values) == (put.base, put.values):
+        if put.settles and plan and not plan.stored and (plan.base, plan.etag) == (put.base, put.etag):
             return instance, writer
         if not put.settles and any(
             is_flight_of(put, flight.bundle, flight.base) and not flight.stored for flight in writer.flights
@@ -287,7 +280,7 @@ def is_planned(writer: Writer, number: int) -> bool:
     if plan is None or not plan.stored:
         return False
     tail = writer.head.log.tail
-    return any(entry.bundle == number and entry.values[0] in plan.values for entry in tail)
+    return any(entry.bundle == number and entry.values[0] in plan.etag.values for entry in tail)
 
 
 def gives_up(state: State, instance: int) -> State:
@@ -305,10 +298,8 @@ def deletes(state: State, deletion: BundleDeletion | SegmentDeletion) -> Iterato
         gone = state.bundles[deletion.bundle]._replace(present=False)
         yield f"the DELETE of bundle {deletion.bundle} lands", rest.with_bundle(deletion.bundle, gone)
         return
-    partition, base, values = deletion
+    partition, base, etag = deletion
     segments = frozenset(
-        each
-        for each in state.segments
-        if (each.partition, each.base, each.values) != (partition, base, values)
+        each for each in state.segments if (each.partition, each.base, each.etag) != (partition, base, etag)
     )
     yield f"the DELETE of segment p{partition}/{base} lands", rest._replace(segments=segments)
