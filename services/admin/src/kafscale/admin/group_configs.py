@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from kafscale.admin.config_table import ConfigKey, ConfigTable, Effect, by_name
+from kafscale.admin.config_table import ConfigKey, ConfigTable, Effect, by_name, config_key
 from kafscale.admin.config_values import (
     INT32_MAX,
     ConfigSource,
@@ -90,25 +90,13 @@ def _of_share_groups() -> Iterator[ConfigKey]:
     yield _number("share.delivery.count.limit", 5, 2, 10, _NO_SHARE)
     yield _number("share.partition.max.record.locks", 2_000, 100, 4_000, _NO_SHARE)
     yield _number("share.record.lock.duration.ms", 30_000, 15_000, 60_000, _NO_SHARE)
-    words = {
-        "share.auto.offset.reset": (ConfigType.STRING, "latest", reset_strategy),
-        "share.isolation.level": (
-            ConfigType.STRING,
-            "read_uncommitted",
-            one_of("read_committed", "read_uncommitted"),
-        ),
-        "share.renew.acknowledge.enable": (ConfigType.BOOLEAN, "true", boolean),
-    }
-    for name, (kind, default, check) in words.items():
-        yield ConfigKey(
-            name=name,
-            type=kind,
-            default=default,
-            doc=_NO_SHARE,
-            broker_name=name,
-            check=check,
-            effect=Effect.WITHOUT_EFFECT,
-        )
+    levels = one_of("read_committed", "read_uncommitted")
+    for name, kind, default, check in (
+        ("share.auto.offset.reset", ConfigType.STRING, "latest", reset_strategy),
+        ("share.isolation.level", ConfigType.STRING, "read_uncommitted", levels),
+        ("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", boolean),
+    ):
+        yield config_key(Effect.WITHOUT_EFFECT, name, kind, default, check, _NO_SHARE, name)
 
 
 def _of_streams_groups() -> Iterator[ConfigKey]:
@@ -117,12 +105,5 @@ def _of_streams_groups() -> Iterator[ConfigKey]:
 
 
 def _number(name: str, default: int, low: int, high: int, doc: str) -> ConfigKey:
-    return ConfigKey(
-        name=name,
-        type=ConfigType.INT,
-        default=str(default),
-        doc=doc,
-        broker_name=f"group.{name}",
-        check=whole_number(low, high),
-        effect=Effect.WITHOUT_EFFECT,
-    )
+    check = whole_number(low, high)
+    return config_key(Effect.WITHOUT_EFFECT, name, ConfigType.INT, default, check, doc, f"group.{name}")

@@ -30,6 +30,24 @@ class Codec(Protocol[Q, A]):
     def encode_response(self, msg: A, version: int) -> Sequence[Buffer]: ...
 
 
+@dataclass(slots=True)
+class StreamStats:
+    """What happened on a service's streams of one kind, as plain integers: counting costs nothing on the hot path."""
+
+    requests: int = 0
+    replies: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    refused: int = 0
+    failed: int = 0
+    too_large: int = 0
+    pauses: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiStats:
     """The counters of one API, looked up once."""
