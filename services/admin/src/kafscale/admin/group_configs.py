@@ -31,7 +31,7 @@ _NOT_SERVED = {"share": _NO_SHARE, "streams": _NO_STREAMS}
 
 
 def group_table(settings: AdminSettings) -> ConfigTable:
-    rows = by_name(*_obeyed(settings), *_intervals(), *_of_share_groups(), *_of_streams_groups())
+    rows = by_name(*_obeyed(settings), *_without_effect())
     return ConfigTable(kind="group", keys=rows, source=ConfigSource.GROUP, clash=partial(_clash, rows))
 
 
@@ -77,29 +77,23 @@ def _obeyed(settings: AdminSettings) -> Iterator[ConfigKey]:
         )
 
 
-def _intervals() -> Iterator[ConfigKey]:
+def _without_effect() -> Iterator[ConfigKey]:
     for kind in KINDS:
         doc = _NOT_SERVED.get(kind, "A new assignment is computed with the next heartbeat, without a delay.")
         yield _number(f"{kind}.assignment.interval.ms", 1_000, 0, 15_000, doc)
     for kind, doc in _NOT_SERVED.items():
         yield _number(f"{kind}.session.timeout.ms", 45_000, 45_000, 60_000, doc)
         yield _number(f"{kind}.heartbeat.interval.ms", 5_000, 5_000, 15_000, doc)
-
-
-def _of_share_groups() -> Iterator[ConfigKey]:
     yield _number("share.delivery.count.limit", 5, 2, 10, _NO_SHARE)
     yield _number("share.partition.max.record.locks", 2_000, 100, 4_000, _NO_SHARE)
     yield _number("share.record.lock.duration.ms", 30_000, 15_000, 60_000, _NO_SHARE)
     levels = one_of("read_committed", "read_uncommitted")
-    for name, kind, default, check in (
+    for name, type_, default, check in (
         ("share.auto.offset.reset", ConfigType.STRING, "latest", reset_strategy),
         ("share.isolation.level", ConfigType.STRING, "read_uncommitted", levels),
         ("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", boolean),
     ):
-        yield config_key(Effect.WITHOUT_EFFECT, name, kind, default, check, _NO_SHARE, name)
-
-
-def _of_streams_groups() -> Iterator[ConfigKey]:
+        yield config_key(Effect.WITHOUT_EFFECT, name, type_, default, check, _NO_SHARE, name)
     yield _number("streams.initial.rebalance.delay.ms", 3_000, 0, INT32_MAX, _NO_STREAMS)
     yield _number("streams.num.standby.replicas", 0, 0, 2, _NO_STREAMS)
 

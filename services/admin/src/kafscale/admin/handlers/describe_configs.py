@@ -20,7 +20,6 @@ from kafscale.admin.group_config_store import invalid_name
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import ResourceType, damaged_topic, unknown_topic, unknown_type
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.group_configs import GroupConfigs
@@ -38,9 +37,7 @@ Configs = list[api.DescribeConfigsResponseResourceResult]
 
 
 @answering(api)
-async def handler(
-    context: AdminContext, request: api.DescribeConfigsRequest, _: RequestMeta
-) -> api.DescribeConfigsResponse:
+async def handler(context: AdminContext, request: api.DescribeConfigsRequest) -> api.DescribeConfigsResponse:
     return api.DescribeConfigsResponse(results=await _results(context, request))
 
 
