@@ -151,27 +151,21 @@ class Metrics:
     def counters(self, name: str) -> Family[Tally]:
         """A family with the row's labels."""
         row = self._row(name, "counter")
-        family: Family[Tally] = Family(row.labels, Tally)
-        self._add(row, lambda: ((v, tally.value) for v, tally in family.rows()))
-        return family
+        return self._family(row, Tally, lambda tally: tally.value)
 
     def gauge(self, name: str) -> Level:
         return self.gauges(name).labels()
 
     def gauges(self, name: str) -> Family[Level]:
         row = self._row(name, "gauge")
-        family: Family[Level] = Family(row.labels, Level)
-        self._add(row, lambda: ((v, level.value) for v, level in family.rows()))
-        return family
+        return self._family(row, Level, lambda level: level.value)
 
     def histogram(self, name: str) -> Distribution:
         return self.histograms(name).labels()
 
     def histograms(self, name: str) -> Family[Distribution]:
         row = self._row(name, "histogram")
-        family: Family[Distribution] = Family(row.labels, lambda: Distribution(row.bounds))
-        self._add(row, lambda: ((v, distribution.copy()) for v, distribution in family.rows()))
-        return family
+        return self._family(row, lambda: Distribution(row.bounds), Distribution.copy)
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
         """A counter or gauge without labels. Each scrape calls `read`."""
@@ -196,6 +190,13 @@ class Metrics:
         assert row is not None, f"{name!r} is not in the table of metrics"
         assert row.kind in kinds, f"{name} is a {row.kind}"
         return row
+
+    def _family(
+        self, row: MetricRow, make: Callable[[], Child], value: Callable[[Child], Value]
+    ) -> Family[Child]:
+        family: Family[Child] = Family(row.labels, make)
+        self._add(row, lambda: ((labels, value(child)) for labels, child in family.rows()))
+        return family
 
     def _add(self, row: MetricRow, rows: Callable[[], Iterable[Row]]) -> None:
         name = row.exposed(self.service)

@@ -20,9 +20,7 @@ USAGE_EXIT_CODE = 2
 
 
 class BadSettings(Exception):
-    def __init__(self, sentences: Sequence[str]) -> None:
-        super().__init__("\n".join(sentences))
-        self.sentences = tuple(sentences)
+    """The text has a line for each mistake."""
 
 
 def load_settings(kind: type[S], argv: Sequence[str] | None = None) -> S:
@@ -30,8 +28,7 @@ def load_settings(kind: type[S], argv: Sequence[str] | None = None) -> S:
     try:
         return read_settings(kind, parse_flags(kind, sys.argv[1:] if argv is None else argv))
     except BadSettings as bad:
-        for sentence in bad.sentences:
-            sys.stderr.write(sentence + "\n")
+        sys.stderr.write(f"{bad}\n")
         raise SystemExit(USAGE_EXIT_CODE) from None
 
 
@@ -40,9 +37,9 @@ def read_settings(kind: type[S], given: Mapping[str, Any] | None = None) -> S:
     try:
         return kind(**(given or {}))
     except ValidationError as error:
-        raise BadSettings([sentence(kind, detail) for detail in error.errors()]) from None
+        raise BadSettings("\n".join(sentence(kind, detail) for detail in error.errors())) from None
     except SettingsError as error:
-        raise BadSettings([str(error)]) from None
+        raise BadSettings(str(error)) from None
 
 
 def variable(kind: type[ServiceSettings], field: str) -> str:

@@ -41,11 +41,7 @@ GOOD_AFTER_MS: Final = 1_000
 
 
 class _Lost(Exception):
-    """The stream is over."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """The stream is over. The text says why."""
 
 
 class _State(enum.Enum):
@@ -110,7 +106,7 @@ class Link:
         self._outbox = Outbox()
         self._inbox = Inbox("frontdoor", admits=self._admits)
         self._last_id = 0
-        self._write_wanted: asyncio.Future[None] | None = None
+        self._waits_to_write = asyncio.Event()
         self.up = asyncio.Event()
         self.writable = asyncio.Event()
         self.writable.set()
@@ -118,12 +114,9 @@ class Link:
 
     def send(self, meta: RequestMeta, body: Sequence[Buffer], lane: int) -> PendingReply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        if body_size(body) > BODY_BYTES_MAX:
-            future.set_result(Reply(ReplyStatus.TOO_LARGE))
-            return PendingReply(self, 0, None, 0, future)
-        refusal = self._refusal(body)
-        if refusal:
-            future.set_result(Reply(ReplyStatus.REFUSED, reason=refusal))
+        refusal = self._refusal(body_size(body))
+        if refusal is not None:
+            future.set_result(refusal)
             return PendingReply(self, 0, None, 0, future)
         self._last_id = request_id = self._last_id + 1
         expires_ms = self._clock.now_ms() + (meta.age_budget_ms or self._limits.default_budget_ms)
@@ -132,7 +125,7 @@ class Link:
         pending = self.pending[request_id] = PendingReply(self, request_id, waiting, expires_ms, future)
         if outbox.waiting_bytes > self._limits.queue_bytes_max // 2:
             self.writable.clear()
-        self._wake_writer()
+        self._waits_to_write.set()
         return pending
 
     def withdraw(self, request_id: int) -> PendingReply | None:
@@ -145,7 +138,7 @@ class Link:
         self._outbox.drop(waiting)
         if waiting.taken and self._state is _State.UP:
             self._outbox.put_cancel(request_id)
-            self._wake_writer()
+            self._waits_to_write.set()
         self._after_write()
         return pending
 
@@ -202,7 +195,7 @@ class Link:
                 if self._clock.now_ms() - up_ms >= GOOD_AFTER_MS:
                     backoff.reset()
         except _Lost as error:
-            return error.reason
+            return str(error)
         finally:
             await channel.close()
 
@@ -244,8 +237,8 @@ class Link:
         while True:
             message = outbox.take(self._clock.now_ms())
             if message is None:
-                wanted = self._write_wanted = asyncio.get_running_loop().create_future()
-                await wanted
+                self._waits_to_write.clear()
+                await self._waits_to_write.wait()
                 continue
             try:
                 await call.write(message)
@@ -267,7 +260,7 @@ class Link:
             except grpc.aio.BaseError as error:
                 raise _Lost(f"gRPC: {error}") from error
             except FrameError as error:
-                raise _Lost(f"bad frame: {error.reason}") from error
+                raise _Lost(f"bad frame: {error}") from error
             for frame in frames:
                 assert type(frame) is ReplyFrame, "the inbox of a front door lets only replies through"
                 self._reply(frame)
@@ -291,23 +284,18 @@ class Link:
             pending.future.set_result(Reply(ReplyStatus.FAILED, reason="no memory for the answer"))
         return False
 
-    def _refusal(self, body: Sequence[Buffer]) -> str:
-        if self._state is _State.DOWN:
-            return f"unreachable: {self._why_down}"
-        if self._state is _State.CLOSED:
-            return "the client was closed"
+    def _refusal(self, size: int) -> Reply | None:
         waiting_bytes = self._outbox.waiting_bytes
+        if size > BODY_BYTES_MAX:
+            return Reply(ReplyStatus.TOO_LARGE)
+        if self._state is _State.DOWN:
+            return Reply(ReplyStatus.REFUSED, reason=f"unreachable: {self._why_down}")
+        if self._state is _State.CLOSED:
+            return Reply(ReplyStatus.REFUSED, reason="the client was closed")
         # A body larger than the whole queue passes when it is alone.
-        if waiting_bytes and waiting_bytes + body_size(body) > self._limits.queue_bytes_max:
-            return f"{waiting_bytes} bytes wait already"
-        return ""
-
-    def _wake_writer(self) -> None:
-        wanted = self._write_wanted
-        if wanted is not None:
-            self._write_wanted = None
-            if not wanted.done():
-                wanted.set_result(None)
+        if waiting_bytes and waiting_bytes + size > self._limits.queue_bytes_max:
+            return Reply(ReplyStatus.REFUSED, reason=f"{waiting_bytes} bytes wait already")
+        return None
 
     def _after_write(self) -> None:
         if not self.writable.is_set() and self._outbox.waiting_bytes <= self._limits.queue_bytes_max // 2:

@@ -77,7 +77,9 @@ class Outbox:
     ) -> Waiting:
         """Raises FrameError, and queues nothing, when a text does not fit."""
         extra, size = self._encode_texts(meta), body_size(body)
-        waiting = Waiting(_REQUEST, request_id, body, size, 0, 0, meta, extra, lane, expires_ms)
+        waiting = Waiting(
+            _REQUEST, request_id, body, size, meta=meta, extra=extra, lane=lane, expires_ms=expires_ms
+        )
         self._enqueue(waiting)
         return waiting
 
