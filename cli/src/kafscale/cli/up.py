@@ -13,7 +13,7 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -95,8 +95,12 @@ class Up:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self._stop.set)
-            async with self._etcd_server() as endpoint, self._client(endpoint) as etcd:
-                await self._run_services(endpoint, etcd)
+            async with self._etcd_server() as endpoint:
+                etcd = EtcdClient.connect([endpoint])
+                try:
+                    await self._run_services(endpoint, etcd)
+                finally:
+                    await etcd.close()
         finally:
             self._data.release()
 
@@ -129,14 +133,6 @@ class Up:
             self._report(f"{trouble}\nstarting it again")
             return False
         return True
-
-    @asynccontextmanager
-    async def _client(self, endpoint: str) -> AsyncIterator[EtcdClient]:
-        client = EtcdClient.connect([endpoint])
-        try:
-            yield client
-        finally:
-            await client.close()
 
     async def _run_services(self, endpoint: str, etcd: EtcdClient) -> None:
         await self._forget(etcd, self._keys.live_prefix(), *(self._keys.nodes_prefix(role) for role in ROLES))
@@ -205,18 +201,23 @@ class Up:
         for view in views.values():
             view.subscribe(changed.set)
             await view.loaded()
-        while not await self._in_time(self._serving(supervisor, views, changed)):
-            self._report(self._not_ready(supervisor))
-        self._data.publish(self._endpoints(endpoint))
+        while True:
+            try:
+                async with asyncio.timeout(READY_TIMEOUT_S):
+                    await self._serving(supervisor, views, changed)
+                break
+            except TimeoutError:
+                self._report(self._not_ready(supervisor))
+        self._data.publish(
+            Endpoints(
+                bootstrap_servers=self._plan.bootstrap,
+                etcd=endpoint,
+                namespace=self._plan.namespace,
+                object_dir=str(self._data.objects),
+                pid=os.getpid(),
+            )
+        )
         self._report(f"KafScale is ready: bootstrap.servers={self._plan.bootstrap}")
-
-    async def _in_time(self, serving: Awaitable[None]) -> bool:
-        try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
-                await serving
-        except TimeoutError:
-            return False
-        return True
 
     async def _serving(
         self, supervisor: Supervisor, views: Mapping[str, LiveView], changed: asyncio.Event
@@ -245,12 +246,3 @@ class Up:
             f"{c.spec.name}: {c.state.value}; {c.spec.log}:\n{log_tail(c.spec.log, 4)}" for c in late
         )
         return f"not ready after {READY_TIMEOUT_S:.0f} s and still trying; waiting for:\n{logs}"
-
-    def _endpoints(self, etcd: str) -> Endpoints:
-        return Endpoints(
-            bootstrap_servers=self._plan.bootstrap,
-            etcd=etcd,
-            namespace=self._plan.namespace,
-            object_dir=str(self._data.objects),
-            pid=os.getpid(),
-        )

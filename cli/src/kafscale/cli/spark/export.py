@@ -46,6 +46,8 @@ def export(
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Export topics to Parquet files, one folder per partition. If run again, it writes only new records."""
+    from kafscale.lake.export.run import Done
+
     target = Target(data_dir, namespace, store)
     match engine:
         case Engine.LOCAL:
@@ -53,17 +55,11 @@ def export(
         case Engine.SPARK:
             if where is not None:
                 raise fail("--where is for the local engine")
-            done = _by_spark(topics, to, target)
+            answer = run_job("export", [*topics, "--to", str(to.absolute())], target)
+            done = [Done(**row) for row in json.loads(answer)]
     show_rows(COLUMNS, [{name: getattr(each, name) for name in COLUMNS} for each in done], output)
     rows, size = sum(each.rows for each in done), sum(each.bytes for each in done)
     notice(f"{rows:,} records in {sum(each.files for each in done):,} new files of {size:,} bytes")
-
-
-def _by_spark(topics: list[str], to: Path, target: Target) -> list[Done]:
-    from kafscale.lake.export.run import Done
-
-    answer = run_job("export", [*topics, "--to", str(to.absolute())], target)
-    return [Done(**row) for row in json.loads(answer)]
 
 
 async def _export(topics: list[str], to: Path, where: str | None, lake: Lake) -> list[Done]:

@@ -56,14 +56,10 @@ def sql(
         case Engine.LOCAL:
             on_lake(partial(_query, query, output), target)
         case Engine.SPARK:
-            found = _by_spark(query, target)
+            import pyarrow as pa
+
+            found = pa.ipc.open_file(run_job("sql", ["--", query], target)).read_all()
             show_rows(found.column_names, found.to_pylist(), output)
-
-
-def _by_spark(query: str, target: Target) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.ipc.open_file(run_job("sql", ["--", query], target)).read_all()
 
 
 async def _query(text: str, output: Output, lake: Lake) -> None:
