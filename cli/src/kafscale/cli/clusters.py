@@ -46,16 +46,17 @@ def opened(target: Target, report: Callable[[str], None]) -> AbstractAsyncContex
     `store` says where the records of that directory are: in it, or in the S3 bucket that KAFSCALE_S3_* names.
     Raises NoCluster and BadSettings; NoCluster also if etcd stops answering while the cluster is open.
     """
-    data_dir, namespace = target.data_dir, target.namespace
-    if (
-        data_dir is None
-        and ETCD_VARIABLE not in os.environ
-        and DataDir(DEFAULT_DATA_DIR).running() is not None
-    ):
-        data_dir = DEFAULT_DATA_DIR
+    data_dir, namespace = chosen_dir(target.data_dir), target.namespace
     if data_dir is None:
         return _open(read_settings(ServiceSettings, named(namespace)))
     return _data_dir_cluster(data_dir, namespace, target.store, report)
+
+
+def chosen_dir(given: Path | None) -> Path | None:
+    """Without one, DEFAULT_DATA_DIR if a cluster runs on it and the environment names no etcd."""
+    if given is None and ETCD_VARIABLE not in os.environ and DataDir(DEFAULT_DATA_DIR).running() is not None:
+        return DEFAULT_DATA_DIR
+    return given
 
 
 @asynccontextmanager

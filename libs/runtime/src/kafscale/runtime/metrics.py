@@ -116,10 +116,9 @@ Row = tuple[Sequence[str], Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One metric: its row, its name on /metrics, and a function that reads its values by label values."""
+    """One metric: its row, and a function that reads its values by label values."""
 
     row: MetricRow
-    name: str
     rows: Callable[[], Iterable[Row]]
 
 
@@ -143,7 +142,7 @@ class Metrics:
         self._table: Mapping[str, MetricRow] = {
             row.name: row for row in (rows_of(service) if table is None else table)
         }
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, Source] = {}  # by their names on /metrics
 
     def counter(self, name: str) -> Tally:
         return self.counters(name).labels()
@@ -181,8 +180,8 @@ class Metrics:
     def read(self) -> list[Reading]:
         """All current values. Call it on the loop, so that no value changes meanwhile."""
         return [
-            Reading(row=source.row, name=source.name, values=list(source.rows()))
-            for source in self.sources.values()
+            Reading(row=source.row, name=name, values=list(source.rows()))
+            for name, source in self.sources.items()
         ]
 
     def _row(self, name: str, *kinds: MetricKind) -> MetricRow:
@@ -201,4 +200,4 @@ class Metrics:
     def _add(self, row: MetricRow, rows: Callable[[], Iterable[Row]]) -> None:
         name = row.exposed(self.service)
         assert name not in self.sources, f"{name} exists already"
-        self.sources[name] = Source(row=row, name=name, rows=rows)
+        self.sources[name] = Source(row=row, rows=rows)

@@ -1,5 +1,4 @@
-"""What a service counts of each Kafka request (how many, how long, which errors its answers hold), and the way of a
-request through its codec."""
+"""What a service counts of each Kafka request (how many, how long, which errors), and the request's codec."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
