@@ -149,21 +149,17 @@ class _TableRows:
         self._rows += rows
 
     def end(self) -> None:
-        _show_table(self._columns, self._rows)
+        from rich.table import Table
+        from rich.text import Text
 
-
-def _show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold")
-    for name in columns:
-        values = [row[name] for row in rows if row[name] is not None]
-        numbers = bool(values) and all(isinstance(value, int | float | Decimal) for value in values)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(harmless(_cell(row[name]))) for name in columns))
-    screen().print(table)
+        table = Table(box=None, header_style="bold")
+        for name in self._columns:
+            values = [row[name] for row in self._rows if row[name] is not None]
+            numbers = bool(values) and all(isinstance(value, int | float | Decimal) for value in values)
+            table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        for row in self._rows:
+            table.add_row(*(Text(harmless(_cell(row[name]))) for name in self._columns))
+        screen().print(table)
 
 
 def record_line(line: bytes) -> bytes:

@@ -13,17 +13,17 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from kafscale.cli.datadir import DataDir, Endpoints
+from kafscale.cli.datadir import DataDir, Endpoints, started_etcd
 from kafscale.cli.kafka.request import wait_for_brokers
 from kafscale.cli.options import ROLES, SERVICES, UPKEEP, StoreKind
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
-from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess, find_etcd, socket_folder
+from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess
 from kafscale.runtime.memory_tuning import MALLOC_ENV
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, prefix_end
@@ -95,23 +95,18 @@ class Up:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self._stop.set)
-            async with self._etcd_server() as endpoint, self._client(endpoint) as etcd:
-                await self._run_services(endpoint, etcd)
+            async with self._etcd_server() as endpoint:
+                etcd = EtcdClient.connect([endpoint])
+                try:
+                    await self._run_services(endpoint, etcd)
+                finally:
+                    await etcd.close()
         finally:
             self._data.release()
 
     @asynccontextmanager
     async def _etcd_server(self) -> AsyncIterator[str]:
-        binary = await asyncio.to_thread(find_etcd, self._data.tools, self._report)
-        with socket_folder(self._data.sockets) as sockets:
-            server = EtcdProcess(
-                binary,
-                self._data.etcd,
-                log_path=self._data.logs / "etcd.log",
-                quota_bytes=self._plan.etcd_quota_bytes,
-                sockets=sockets,
-            )
-            await server.start()
+        async with started_etcd(self._data, self._report, self._plan.etcd_quota_bytes) as server:
             self._report(f"etcd serves on {server.endpoint}")
             watcher = asyncio.create_task(self._keep_etcd(server), name="etcd")
             try:
@@ -119,7 +114,6 @@ class Up:
             finally:
                 watcher.cancel()
                 await asyncio.wait({watcher})
-                await server.stop()
 
     async def _keep_etcd(self, server: EtcdProcess) -> None:
         """Restarts etcd when it dies, on the same port, because the services have no other address."""
@@ -139,14 +133,6 @@ class Up:
             self._report(f"{trouble}\nstarting it again")
             return False
         return True
-
-    @asynccontextmanager
-    async def _client(self, endpoint: str) -> AsyncIterator[EtcdClient]:
-        client = EtcdClient.connect([endpoint])
-        try:
-            yield client
-        finally:
-            await client.close()
 
     async def _run_services(self, endpoint: str, etcd: EtcdClient) -> None:
         await self._forget(etcd, self._keys.live_prefix(), *(self._keys.nodes_prefix(role) for role in ROLES))
@@ -215,18 +201,23 @@ class Up:
         for view in views.values():
             view.subscribe(changed.set)
             await view.loaded()
-        while not await self._in_time(self._serving(supervisor, views, changed)):
-            self._report(self._not_ready(supervisor))
-        self._data.publish(self._endpoints(endpoint))
+        while True:
+            try:
+                async with asyncio.timeout(READY_TIMEOUT_S):
+                    await self._serving(supervisor, views, changed)
+                break
+            except TimeoutError:
+                self._report(self._not_ready(supervisor))
+        self._data.publish(
+            Endpoints(
+                bootstrap_servers=self._plan.bootstrap,
+                etcd=endpoint,
+                namespace=self._plan.namespace,
+                object_dir=str(self._data.objects),
+                pid=os.getpid(),
+            )
+        )
         self._report(f"KafScale is ready: bootstrap.servers={self._plan.bootstrap}")
-
-    async def _in_time(self, serving: Awaitable[None]) -> bool:
-        try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
-                await serving
-        except TimeoutError:
-            return False
-        return True
 
     async def _serving(
         self, supervisor: Supervisor, views: Mapping[str, LiveView], changed: asyncio.Event
@@ -255,12 +246,3 @@ class Up:
             f"{c.spec.name}: {c.state.value}; {c.spec.log}:\n{log_tail(c.spec.log, 4)}" for c in late
         )
         return f"not ready after {READY_TIMEOUT_S:.0f} s and still trying; waiting for:\n{logs}"
-
-    def _endpoints(self, etcd: str) -> Endpoints:
-        return Endpoints(
-            bootstrap_servers=self._plan.bootstrap,
-            etcd=etcd,
-            namespace=self._plan.namespace,
-            object_dir=str(self._data.objects),
-            pid=os.getpid(),
-        )

@@ -45,7 +45,7 @@ def dump(
     from kafscale.runtime.settings_load import BadSettings
 
     try:
-        source = read_source(what)
+        data, index = read_source(what)
     except NoSource as trouble:
         raise fail(str(trouble)) from trouble
     except BadSettings as bad:
@@ -53,9 +53,9 @@ def dump(
     if what.endswith(INDEX):
         if records:
             raise fail_usage("an index has no records; dump its *.kfs file")
-        problems = _index_alone(what, source.data, output)
+        problems = _index_alone(what, data, output)
     else:
-        problems = _segment(what, source.data, source.index, records=records, output=output)
+        problems = _segment(what, data, index, records=records, output=output)
     if problems:
         raise fail(f"{what} is damaged: {len(problems)} problem{'s' * (len(problems) > 1)}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -24,16 +23,11 @@ class NoSource(Exception):
     """The object cannot be read. The text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """The object, and the index of a segment if it exists."""
+def read_source(name: str) -> tuple[bytes, bytes | None]:
+    """The object at a path or s3://bucket/key, and the index of a segment if it exists.
 
-    data: bytes
-    index: bytes | None
-
-
-def read_source(name: str) -> Source:
-    """A path or s3://bucket/key. Raises NoSource, and BadSettings of an S3."""
+    Raises NoSource, and BadSettings of an S3.
+    """
     if not name.endswith((SEGMENT, INDEX)):
         raise NoSource(f"'{name}' is neither a segment (*{SEGMENT}) nor an index (*{INDEX})")
     beside = index_beside(name) if name.endswith(SEGMENT) else None
@@ -41,7 +35,7 @@ def read_source(name: str) -> Source:
     if parts.scheme == S3:
         key = parts.path.removeprefix("/")
         return asyncio.run(_from_s3(parts.netloc, key, index_beside(key) if beside else None))
-    return Source(data=_file(Path(name)), index=_file_beside(beside))
+    return _file(Path(name)), _file(Path(beside)) if beside and Path(beside).exists() else None
 
 
 def _file(path: Path) -> bytes:
@@ -53,11 +47,7 @@ def _file(path: Path) -> bytes:
         raise NoSource(f"{path}: {trouble.strerror}") from trouble
 
 
-def _file_beside(name: str | None) -> bytes | None:
-    return _file(Path(name)) if name is not None and Path(name).exists() else None
-
-
-async def _from_s3(bucket: str, key: str, index_key: str | None) -> Source:
+async def _from_s3(bucket: str, key: str, index_key: str | None) -> tuple[bytes, bytes | None]:
     settings = read_settings(ServiceSettings, {"object_store": S3, "s3_bucket": bucket})
     store = open_object_store(settings)
     try:
@@ -71,7 +61,7 @@ async def _from_s3(bucket: str, key: str, index_key: str | None) -> Source:
             index = await store.get(index_key) if index_key is not None else None
         except ObjectNotFound:
             index = None
-        return Source(data=data, index=index)
+        return data, index
     except StoreError as trouble:
         where = settings.s3_endpoint or f"AWS {settings.s3_region}"
         raise NoSource(f"S3 at {where}: {trouble}; look at the KAFSCALE_S3_* settings") from trouble

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
-from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
     OutputOption,
@@ -31,7 +32,6 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-@targeted
 def export(
     topics: Annotated[list[str], typer.Argument(help="Names of topics.")],
     to: Annotated[Path, typer.Option(help="A new folder, or the folder of an earlier export to continue.")],
@@ -39,28 +39,27 @@ def export(
     where: Annotated[
         str | None, typer.Option(help="SQL condition that selects records, over the columns of `records`.")
     ] = None,
-    target: Target = FROM_OPTIONS,
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = None,
+    store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Export topics to Parquet files, one folder per partition. If run again, it writes only new records."""
+    from kafscale.lake.export.run import Done
+
+    target = Target(data_dir, namespace, store)
     match engine:
         case Engine.LOCAL:
             done = on_lake(partial(_export, topics, to, where), target)
         case Engine.SPARK:
             if where is not None:
                 raise fail("--where is for the local engine")
-            done = _by_spark(topics, to, target)
+            answer = run_job("export", [*topics, "--to", str(to.absolute())], target)
+            done = [Done(**row) for row in json.loads(answer)]
     show_rows(COLUMNS, [{name: getattr(each, name) for name in COLUMNS} for each in done], output)
     rows, size = sum(each.rows for each in done), sum(each.bytes for each in done)
     notice(f"{rows:,} records in {sum(each.files for each in done):,} new files of {size:,} bytes")
-
-
-def _by_spark(topics: list[str], to: Path, target: Target) -> list[Done]:
-    from kafscale.lake.export.run import Done
-
-    answer = run_job("export", [*topics, "--to", str(to.absolute())], target)
-    return [Done(**row) for row in json.loads(answer)]
 
 
 async def _export(topics: list[str], to: Path, where: str | None, lake: Lake) -> list[Done]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir
+from kafscale.cli.datadir import DataDir
 from kafscale.cli.targets import DataDirOption, NamespaceOption, Trouble, finished
 from kafscale.cli.terminal import (
     FAILED_EXIT_CODE,
@@ -83,20 +82,21 @@ async def _look(
 
 def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | None) -> ServiceSettings:
     """Raises Trouble, or BadSettings."""
-    from kafscale.cli.clusters import ETCD_VARIABLE, named
+    from kafscale.cli.clusters import chosen_dir, named
     from kafscale.runtime.settings import ServiceSettings
     from kafscale.runtime.settings_load import read_settings
 
     given = named(namespace)
     if endpoints is not None:
         return read_settings(ServiceSettings, given | {"etcd_endpoints": endpoints})
-    running = DataDir(data_dir or DEFAULT_DATA_DIR).running()
-    if running is not None and (data_dir is not None or ETCD_VARIABLE not in os.environ):
-        given = {"namespace": running.namespace} | given
-        return read_settings(ServiceSettings, given | {"etcd_endpoints": running.etcd})
-    if data_dir is not None:
+    data_dir = chosen_dir(data_dir)
+    if data_dir is None:
+        return read_settings(ServiceSettings, given)
+    running = DataDir(data_dir).running()
+    if running is None:
         raise Trouble(f"no cluster runs on {data_dir}; start it with `kafscale up --data-dir {data_dir}`")
-    return read_settings(ServiceSettings, given)
+    given = {"namespace": running.namespace} | given
+    return read_settings(ServiceSettings, given | {"etcd_endpoints": running.etcd})
 
 
 @contextmanager

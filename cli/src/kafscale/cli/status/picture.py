@@ -24,8 +24,6 @@ _WITHOUT: Final = {
     "admin": "clients get no metadata",
 }
 
-_ORDER: Final = (*WHAT_THEY_DO,)
-
 Totals = Mapping[str, float]
 """Metric name -> the sum over its labels."""
 
@@ -119,7 +117,8 @@ def newest(instances: Iterable[Instance]) -> list[Instance]:
     found: dict[tuple[str, int], Instance] = {}
     for each in sorted(instances, key=lambda instance: instance.create_revision):
         found[each.role, each.node_id] = each
-    return [found[key] for key in sorted(found, key=lambda key: (_ORDER.index(key[0]), key))]
+    order = list(WHAT_THEY_DO)
+    return [found[key] for key in sorted(found, key=lambda key: (order.index(key[0]), key))]
 
 
 def _row(

@@ -31,13 +31,6 @@ CLIENT_ID_SHOWN: Final = 256
 WRITER: Final = LogWriter()
 """The process has one standard error, and so one writer."""
 
-_LEVELS: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
-
 
 def request_ids(meta: RequestMeta) -> dict[str, str | int]:
     """The fields that identify a request in the logs of every process."""
@@ -72,7 +65,7 @@ def leave_out_secrets(_logger: WrappedLogger, _method: str, event: EventDict) ->
 class LineLogger:
     """Receives finished lines from structlog. `name` is the logger's module."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str = "", *_: object) -> None:
         self.name = name
 
     def msg(self, line: str | bytes) -> None:
@@ -90,7 +83,7 @@ def configure_logs(*, level: str, form: Literal["json", "plain"] | None, **ids: 
     """
     if form is None:
         form = "plain" if sys.stderr.isatty() else "json"
-    threshold = _LEVELS[level]
+    threshold = logging.getLevelNamesMapping()[level.upper()]
     atexit.register(WRITER.flush)  # runs last, so that lines logged at exit are written too
     WRITER.say_dropped = _say_dropped
 
@@ -108,10 +101,11 @@ def configure_logs(*, level: str, form: Literal["json", "plain"] | None, **ids: 
         structlog.processors.format_exc_info,
         leave_out_secrets,
     ]
+    as_json: Processor = structlog.processors.JSONRenderer(serializer=orjson.dumps, default=str)
     structlog.configure(
-        processors=[*shared, _json() if form == "json" else _plain()],
+        processors=[*shared, as_json if form == "json" else _plain()],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=_line_logger,
+        logger_factory=LineLogger,
         cache_logger_on_first_use=False,
     )
     _adopt_stdlib(threshold)
@@ -124,16 +118,8 @@ def say_why_it_ends(sentence: str) -> None:
     sys.stderr.write(f"{sentence}\n")
 
 
-def _line_logger(name: str = "", *_: object) -> LineLogger:
-    return LineLogger(name)
-
-
 def _say_dropped(lines: int) -> None:
     log.warning("log lines dropped", lines=lines)
-
-
-def _json() -> Processor:
-    return structlog.processors.JSONRenderer(serializer=orjson.dumps, default=str)
 
 
 def _plain() -> Processor:

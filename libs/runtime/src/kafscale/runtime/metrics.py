@@ -116,10 +116,9 @@ Row = tuple[Sequence[str], Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One metric: its row, its name on /metrics, and a function that reads its values by label values."""
+    """One metric: its row, and a function that reads its values by label values."""
 
     row: MetricRow
-    name: str
     rows: Callable[[], Iterable[Row]]
 
 
@@ -143,7 +142,7 @@ class Metrics:
         self._table: Mapping[str, MetricRow] = {
             row.name: row for row in (rows_of(service) if table is None else table)
         }
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, Source] = {}  # by their names on /metrics
 
     def counter(self, name: str) -> Tally:
         return self.counters(name).labels()
@@ -151,27 +150,21 @@ class Metrics:
     def counters(self, name: str) -> Family[Tally]:
         """A family with the row's labels."""
         row = self._row(name, "counter")
-        family: Family[Tally] = Family(row.labels, Tally)
-        self._add(row, lambda: ((v, tally.value) for v, tally in family.rows()))
-        return family
+        return self._family(row, Tally, lambda tally: tally.value)
 
     def gauge(self, name: str) -> Level:
         return self.gauges(name).labels()
 
     def gauges(self, name: str) -> Family[Level]:
         row = self._row(name, "gauge")
-        family: Family[Level] = Family(row.labels, Level)
-        self._add(row, lambda: ((v, level.value) for v, level in family.rows()))
-        return family
+        return self._family(row, Level, lambda level: level.value)
 
     def histogram(self, name: str) -> Distribution:
         return self.histograms(name).labels()
 
     def histograms(self, name: str) -> Family[Distribution]:
         row = self._row(name, "histogram")
-        family: Family[Distribution] = Family(row.labels, lambda: Distribution(row.bounds))
-        self._add(row, lambda: ((v, distribution.copy()) for v, distribution in family.rows()))
-        return family
+        return self._family(row, lambda: Distribution(row.bounds), Distribution.copy)
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
         """A counter or gauge without labels. Each scrape calls `read`."""
@@ -187,8 +180,8 @@ class Metrics:
     def read(self) -> list[Reading]:
         """All current values. Call it on the loop, so that no value changes meanwhile."""
         return [
-            Reading(row=source.row, name=source.name, values=list(source.rows()))
-            for source in self.sources.values()
+            Reading(row=source.row, name=name, values=list(source.rows()))
+            for name, source in self.sources.items()
         ]
 
     def _row(self, name: str, *kinds: MetricKind) -> MetricRow:
@@ -197,7 +190,14 @@ class Metrics:
         assert row.kind in kinds, f"{name} is a {row.kind}"
         return row
 
+    def _family(
+        self, row: MetricRow, make: Callable[[], Child], value: Callable[[Child], Value]
+    ) -> Family[Child]:
+        family: Family[Child] = Family(row.labels, make)
+        self._add(row, lambda: ((labels, value(child)) for labels, child in family.rows()))
+        return family
+
     def _add(self, row: MetricRow, rows: Callable[[], Iterable[Row]]) -> None:
         name = row.exposed(self.service)
         assert name not in self.sources, f"{name} exists already"
-        self.sources[name] = Source(row=row, name=name, rows=rows)
+        self.sources[name] = Source(row=row, rows=rows)

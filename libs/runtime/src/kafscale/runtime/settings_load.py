@@ -6,13 +6,12 @@ is opened. An error never contains a secret.
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 from kafscale.runtime.redaction import HIDDEN, redact_field, redact_text
 from kafscale.runtime.settings import ServiceSettings
 from pydantic import SecretStr, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -21,9 +20,7 @@ USAGE_EXIT_CODE = 2
 
 
 class BadSettings(Exception):
-    def __init__(self, sentences: Sequence[str]) -> None:
-        super().__init__("\n".join(sentences))
-        self.sentences = tuple(sentences)
+    """The text has a line for each mistake."""
 
 
 def load_settings(kind: type[S], argv: Sequence[str] | None = None) -> S:
@@ -31,8 +28,7 @@ def load_settings(kind: type[S], argv: Sequence[str] | None = None) -> S:
     try:
         return read_settings(kind, parse_flags(kind, sys.argv[1:] if argv is None else argv))
     except BadSettings as bad:
-        for sentence in bad.sentences:
-            sys.stderr.write(sentence + "\n")
+        sys.stderr.write(f"{bad}\n")
         raise SystemExit(USAGE_EXIT_CODE) from None
 
 
@@ -41,9 +37,9 @@ def read_settings(kind: type[S], given: Mapping[str, Any] | None = None) -> S:
     try:
         return kind(**(given or {}))
     except ValidationError as error:
-        raise BadSettings([sentence(kind, detail) for detail in error.errors()]) from None
+        raise BadSettings("\n".join(sentence(kind, detail) for detail in error.errors())) from None
     except SettingsError as error:
-        raise BadSettings([str(error)]) from None
+        raise BadSettings(str(error)) from None
 
 
 def variable(kind: type[ServiceSettings], field: str) -> str:
@@ -67,7 +63,7 @@ def sentence(kind: type[ServiceSettings], detail: object) -> str:
 def parse_flags(kind: type[ServiceSettings], argv: Sequence[str]) -> dict[str, str]:
     program = f"python -m {kind.__module__.rpartition('.')[0]}"
     parser = argparse.ArgumentParser(prog=program, description=kind.__doc__, allow_abbrev=False)
-    for name, info in fields_of(kind):
+    for name, info in kind.model_fields.items():
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             dest=name,
@@ -75,7 +71,3 @@ def parse_flags(kind: type[ServiceSettings], argv: Sequence[str]) -> dict[str, s
             help=f"{info.description or ''} [{variable(kind, name)}]".replace("%", "%%"),
         )
     return {name: value for name, value in vars(parser.parse_args(argv)).items() if value is not None}
-
-
-def fields_of(kind: type[ServiceSettings]) -> Iterator[tuple[str, FieldInfo]]:
-    yield from kind.model_fields.items()

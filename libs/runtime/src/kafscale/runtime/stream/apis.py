@@ -1,18 +1,51 @@
-"""What a service counts of each Kafka request: how many, how long, and which errors its answers hold."""
+"""What a service counts of each Kafka request (how many, how long, which errors), and the request's codec."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 import msgspec
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
+from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.stream.tasks import AsyncHandler
 from kafscale.wire.apis import api_label
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.error_codes import error_codes
 from kafscale.wire.error_names import error_name
 
+C = TypeVar("C")
+Q = TypeVar("Q")
 R = TypeVar("R", bound=msgspec.Struct)
+Read = TypeVar("Read", covariant=True)
+Written = TypeVar("Written", contravariant=True)
+
+
+class Codec(Protocol[Read, Written]):
+    """A module of `kafscale.wire.schema`, as a service uses it."""
+
+    def decode_request(self, buf: Buffer, version: int) -> Read: ...
+
+    def encode_response(self, msg: Written, version: int) -> Sequence[Buffer]: ...
+
+
+@dataclass(slots=True)
+class StreamStats:
+    """What happened on a service's streams of one kind, as plain integers: counting costs nothing on the hot path."""
+
+    requests: int = 0
+    replies: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    refused: int = 0
+    failed: int = 0
+    too_large: int = 0
+    pauses: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +84,25 @@ def answered(
     for code in error_codes(answer):
         request.failed(code)
     return encode(answer, request.meta.api_version)
+
+
+def answering_with_meta(
+    codec: Codec[Q, R],
+) -> Callable[[Callable[[C, Q, RequestMeta], Awaitable[R]]], Callable[[C], AsyncHandler]]:
+    """Decorates a coroutine function from the service's context, a request and its meta to the answer."""
+
+    def decorated(answer: Callable[[C, Q, RequestMeta], Awaitable[R]]) -> Callable[[C], AsyncHandler]:
+        async def handle(context: C, inbound: InboundRequest) -> Sequence[Buffer]:
+            request = codec.decode_request(inbound.body, inbound.meta.api_version)
+            return answered(inbound, await answer(context, request, inbound.meta), codec.encode_response)
+
+        return lambda context: partial(handle, context)
+
+    return decorated
+
+
+def answering(
+    codec: Codec[Q, R],
+) -> Callable[[Callable[[C, Q], Awaitable[R]]], Callable[[C], AsyncHandler]]:
+    """The same for a handler that needs the request only."""
+    return lambda answer: answering_with_meta(codec)(lambda context, request, _: answer(context, request))

@@ -81,11 +81,7 @@ class ReplyStatus(enum.IntEnum):
 
 
 class FrameError(Exception):
-    """The bytes do not follow the layout, or a value does not fit in it."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """The bytes do not follow the layout, or a value does not fit in it. The text says why."""
 
 
 class Reply(msgspec.Struct, frozen=True):

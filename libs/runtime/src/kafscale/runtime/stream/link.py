@@ -21,7 +21,15 @@ from kafscale.runtime.stream.frame import (
     RequestMeta,
     body_size,
 )
-from kafscale.runtime.stream.options import ACCEPTED, CHANNEL_OPTIONS, METHODS, Stream, keepalive
+from kafscale.runtime.stream.options import (
+    ACCEPTED,
+    CHANNEL_OPTIONS,
+    KEEPALIVE_TIME_MS,
+    KEEPALIVE_TIMEOUT_MS,
+    METHODS,
+    Stream,
+    keepalive,
+)
 from kafscale.runtime.stream.outbox import Outbox, Waiting
 from kafscale.storage.backoff import Backoff
 
@@ -33,11 +41,7 @@ GOOD_AFTER_MS: Final = 1_000
 
 
 class _Lost(Exception):
-    """The stream is over."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """The stream is over. The text says why."""
 
 
 class _State(enum.Enum):
@@ -49,13 +53,14 @@ class _State(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLimits:
-    queue_bytes_max: int
-    default_budget_ms: int
-    connect_timeout_ms: int
-    keepalive_time_ms: int
-    keepalive_timeout_ms: int
+    queue_bytes_max: int = 32 << 20
+    default_budget_ms: int = 60_000
+    connect_timeout_ms: int = 2_000
+    keepalive_time_ms: int = KEEPALIVE_TIME_MS
+    keepalive_timeout_ms: int = KEEPALIVE_TIMEOUT_MS
 
 
+@dataclass(slots=True, eq=False)
 class PendingReply:
     """A request under way. The future may be awaited or given callbacks.
 
@@ -63,32 +68,22 @@ class PendingReply:
     it. After a no the answer is dropped, and the reply is FAILED.
     """
 
-    __slots__ = ("_link", "_request_id", "_waiting", "admits", "expires_ms", "future")
-
-    def __init__(
-        self,
-        link: "Link",
-        request_id: int,
-        waiting: Waiting | None,
-        expires_ms: int,
-        future: asyncio.Future[Reply],
-    ) -> None:
-        self.future = future
-        self.expires_ms = expires_ms
-        self.admits: Callable[[int], bool] | None = None
-        self._link = link
-        self._request_id = request_id
-        self._waiting = waiting
+    link: "Link"
+    request_id: int
+    waiting: Waiting | None
+    expires_ms: int
+    future: asyncio.Future[Reply]
+    admits: Callable[[int], bool] | None = None
 
     def cancel(self) -> None:
         """The reply is not needed any more: cancels the future, and the request at its service. Idempotent."""
-        self._link.withdraw(self._request_id)
+        self.link.withdraw(self.request_id)
         self.admits = None
         self.future.cancel()
 
     def end(self, reason: str) -> None:
         """No reply will come. Only a request of which no byte was handed to gRPC was certainly not executed."""
-        sent = self._waiting is not None and self._waiting.taken
+        sent = self.waiting is not None and self.waiting.taken
         self.future.set_result(Reply(ReplyStatus.LOST if sent else ReplyStatus.REFUSED, reason=reason))
 
 
@@ -111,30 +106,17 @@ class Link:
         self._outbox = Outbox()
         self._inbox = Inbox("frontdoor", admits=self._admits)
         self._last_id = 0
-        self._write_wanted: asyncio.Future[None] | None = None
-        self._up = asyncio.Event()
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self._waits_to_write = asyncio.Event()
+        self.up = asyncio.Event()
+        self.writable = asyncio.Event()
+        self.writable.set()
         self.pending: dict[int, PendingReply] = {}
-
-    @property
-    def is_writable(self) -> bool:
-        return self._writable.is_set()
-
-    async def until_up(self) -> None:
-        await self._up.wait()
-
-    async def until_writable(self) -> None:
-        await self._writable.wait()
 
     def send(self, meta: RequestMeta, body: Sequence[Buffer], lane: int) -> PendingReply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        if body_size(body) > BODY_BYTES_MAX:
-            future.set_result(Reply(ReplyStatus.TOO_LARGE))
-            return PendingReply(self, 0, None, 0, future)
-        refusal = self._refusal(body)
-        if refusal:
-            future.set_result(Reply(ReplyStatus.REFUSED, reason=refusal))
+        refusal = self._refusal(body_size(body))
+        if refusal is not None:
+            future.set_result(refusal)
             return PendingReply(self, 0, None, 0, future)
         self._last_id = request_id = self._last_id + 1
         expires_ms = self._clock.now_ms() + (meta.age_budget_ms or self._limits.default_budget_ms)
@@ -142,8 +124,8 @@ class Link:
         waiting = outbox.put_request(request_id, meta, body, lane=lane, expires_ms=expires_ms)
         pending = self.pending[request_id] = PendingReply(self, request_id, waiting, expires_ms, future)
         if outbox.waiting_bytes > self._limits.queue_bytes_max // 2:
-            self._writable.clear()
-        self._wake_writer()
+            self.writable.clear()
+        self._waits_to_write.set()
         return pending
 
     def withdraw(self, request_id: int) -> PendingReply | None:
@@ -151,12 +133,12 @@ class Link:
         pending = self.pending.pop(request_id, None)
         if pending is None:
             return None
-        waiting = pending._waiting
+        waiting = pending.waiting
         assert waiting is not None, "a request that is pending was queued"
         self._outbox.drop(waiting)
         if waiting.taken and self._state is _State.UP:
             self._outbox.put_cancel(request_id)
-            self._wake_writer()
+            self._waits_to_write.set()
         self._after_write()
         return pending
 
@@ -175,7 +157,7 @@ class Link:
     def close(self) -> None:
         self._state = _State.CLOSED
         self._fail_all("the client was closed")
-        self._writable.set()
+        self.writable.set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -185,7 +167,7 @@ class Link:
             if self._state is _State.UP:
                 self._log.warning("stream lost", reason=reason, unanswered=len(self.pending))
                 self._state = _State.CONNECTING
-                self._up.clear()
+                self.up.clear()
             elif self._state is _State.CONNECTING:
                 self._log.warning("backend unreachable", reason=reason)
                 self._state = _State.DOWN
@@ -205,7 +187,7 @@ class Link:
             call = await self._open(channel)
             up_ms = self._clock.now_ms()
             self._state = _State.UP
-            self._up.set()
+            self.up.set()
             self._log.info("stream up")
             try:
                 return await self._use(call)
@@ -213,7 +195,7 @@ class Link:
                 if self._clock.now_ms() - up_ms >= GOOD_AFTER_MS:
                     backoff.reset()
         except _Lost as error:
-            return error.reason
+            return str(error)
         finally:
             await channel.close()
 
@@ -255,8 +237,8 @@ class Link:
         while True:
             message = outbox.take(self._clock.now_ms())
             if message is None:
-                wanted = self._write_wanted = asyncio.get_running_loop().create_future()
-                await wanted
+                self._waits_to_write.clear()
+                await self._waits_to_write.wait()
                 continue
             try:
                 await call.write(message)
@@ -278,7 +260,7 @@ class Link:
             except grpc.aio.BaseError as error:
                 raise _Lost(f"gRPC: {error}") from error
             except FrameError as error:
-                raise _Lost(f"bad frame: {error.reason}") from error
+                raise _Lost(f"bad frame: {error}") from error
             for frame in frames:
                 assert type(frame) is ReplyFrame, "the inbox of a front door lets only replies through"
                 self._reply(frame)
@@ -302,27 +284,22 @@ class Link:
             pending.future.set_result(Reply(ReplyStatus.FAILED, reason="no memory for the answer"))
         return False
 
-    def _refusal(self, body: Sequence[Buffer]) -> str:
-        if self._state is _State.DOWN:
-            return f"unreachable: {self._why_down}"
-        if self._state is _State.CLOSED:
-            return "the client was closed"
+    def _refusal(self, size: int) -> Reply | None:
         waiting_bytes = self._outbox.waiting_bytes
+        if size > BODY_BYTES_MAX:
+            return Reply(ReplyStatus.TOO_LARGE)
+        if self._state is _State.DOWN:
+            return Reply(ReplyStatus.REFUSED, reason=f"unreachable: {self._why_down}")
+        if self._state is _State.CLOSED:
+            return Reply(ReplyStatus.REFUSED, reason="the client was closed")
         # A body larger than the whole queue passes when it is alone.
-        if waiting_bytes and waiting_bytes + body_size(body) > self._limits.queue_bytes_max:
-            return f"{waiting_bytes} bytes wait already"
-        return ""
-
-    def _wake_writer(self) -> None:
-        wanted = self._write_wanted
-        if wanted is not None:
-            self._write_wanted = None
-            if not wanted.done():
-                wanted.set_result(None)
+        if waiting_bytes and waiting_bytes + size > self._limits.queue_bytes_max:
+            return Reply(ReplyStatus.REFUSED, reason=f"{waiting_bytes} bytes wait already")
+        return None
 
     def _after_write(self) -> None:
-        if not self._writable.is_set() and self._outbox.waiting_bytes <= self._limits.queue_bytes_max // 2:
-            self._writable.set()
+        if not self.writable.is_set() and self._outbox.waiting_bytes <= self._limits.queue_bytes_max // 2:
+            self.writable.set()
 
     def _fail_all(self, reason: str) -> None:
         pending, self.pending = self.pending, {}

@@ -17,7 +17,7 @@ import grpc.aio
 import structlog
 from kafscale.runtime.clock import Clock, LoopWatch, SystemClock
 from kafscale.runtime.logs import CURRENT_REQUEST
-from kafscale.runtime.stream.apis import ApiMetrics, ApiStats
+from kafscale.runtime.stream.apis import ApiMetrics, ApiStats, StreamStats
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
     Buffer,
@@ -33,7 +33,6 @@ from kafscale.runtime.stream.frame import (
 from kafscale.runtime.stream.inbound import CountError, Handler, InboundRequest
 from kafscale.runtime.stream.options import ACCEPTED, SERVICE, Stream
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
-from kafscale.runtime.stream.stats import StreamStats
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
 from kafscale.runtime.tracing import Tracer
 
@@ -152,8 +151,8 @@ class StreamServer:
             stream.end()
             self.wake_paused()
         if error is not None:
-            log.error("stream closed: bad frame", kind=kind, peer=context.peer(), reason=error.reason)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.reason)
+            log.error("stream closed: bad frame", kind=kind, peer=context.peer(), reason=str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
 
 class _ServerStream:
@@ -173,11 +172,10 @@ class _ServerStream:
         self._writing = False
         self._behind_since_ms: int | None = None
         self._behind_bytes = 0
-        self._loop = asyncio.get_running_loop()
         self._reader: asyncio.Task[FrameError | None] | None = None
-        self._write_wanted: asyncio.Future[None] | None = None
-        self._room_wanted: asyncio.Future[None] | None = None
-        self._idle_wanted: asyncio.Future[None] | None = None
+        self._waits_to_write = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._is_idle = asyncio.Event()
         self.open: dict[int, InboundRequest] = {}
 
     async def run(self) -> FrameError | None:
@@ -196,12 +194,12 @@ class _ServerStream:
 
     async def until_idle(self) -> None:
         while not self._ended and (self.open or self._outbox or self._writing):
-            self._idle_wanted = self._idle_wanted or self._loop.create_future()
-            await self._idle_wanted
+            self._is_idle.clear()
+            await self._is_idle.wait()
 
     def end(self) -> None:
         self._ended = True
-        self._wake_idle()
+        self._is_idle.set()
         for request in tuple(self.open.values()):
             self._cancel(request)
         self.open.clear()
@@ -228,11 +226,7 @@ class _ServerStream:
 
     def _reply(self, request_id: int, status: int, revision: int, body: Sequence[Buffer]) -> None:
         self._outbox.put_reply(request_id, status, revision, body)
-        wanted = self._write_wanted
-        if wanted is not None:
-            self._write_wanted = None
-            if not wanted.done():  # cancelled: the client has gone, and the stream is about to end
-                wanted.set_result(None)
+        self._waits_to_write.set()
 
     def _count(self, request: InboundRequest) -> None:
         stats = self._server.apis.get(request.meta.api_key)
@@ -273,9 +267,9 @@ class _ServerStream:
             self._behind_since_ms = self._clock.now_ms()
             self._behind_bytes = WINDOW_BYTES
         while self.is_full():
-            self._room_wanted = self._loop.create_future()
+            self._has_room.clear()
             self._server.pause(self)
-            await self._room_wanted
+            await self._has_room.wait()
 
     def is_full(self) -> bool:
         limits = self._limits
@@ -286,8 +280,7 @@ class _ServerStream:
         )
 
     def resume(self) -> None:
-        if self._room_wanted is not None and not self._room_wanted.done():
-            self._room_wanted.set_result(None)
+        self._has_room.set()
 
     def _arrival_ms(self, called_ms: int, now_ms: int) -> int:
         """The earliest arrival of a message that is read now: one that waited unread is as old as the pause."""
@@ -366,9 +359,9 @@ class _ServerStream:
             message = outbox.take(self._clock.now_ms())
             if message is None:
                 self._writing = False
+                self._waits_to_write.clear()
                 self._after_write()
-                wanted = self._write_wanted = self._loop.create_future()
-                await wanted
+                await self._waits_to_write.wait()
                 continue
             self._writing = True
             self._stats.messages_out += 1
@@ -383,10 +376,4 @@ class _ServerStream:
     def _after_write(self) -> None:
         self._server.wake_paused()
         if not self.open and not self._writing:
-            self._wake_idle()
-
-    def _wake_idle(self) -> None:
-        if self._idle_wanted is not None:
-            if not self._idle_wanted.done():
-                self._idle_wanted.set_result(None)
-            self._idle_wanted = None
+            self._is_idle.set()
