@@ -16,7 +16,7 @@ from kafscale.lake.batches import scan_batches
 from kafscale.lake.catalog import Lake, Log, by_place, read_lake
 from kafscale.lake.columns import FIELDS, Wanted
 from kafscale.lake.pruning import prune
-from kafscale.lake.scan import Question, placed, scan_segments
+from kafscale.lake.scan import placed, scan_segments
 from kafscale.storage.heads import Seg
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
 
@@ -53,7 +53,7 @@ async def read(lake: Lake, split: Split, ask: Ask) -> AsyncIterator[pa.RecordBat
     for left in reversed(range(LOOKS_MAX)):
         wanted = Wanted(columns=ask.decoded, first=first, end=split.end)
         try:
-            async for batch in scan_segments(lake, log, segments, Question(wanted=wanted)):
+            async for batch in scan_segments(lake, log, segments, wanted):
                 if batch.num_rows:
                     first = batch["offset"][-1].as_py() + 1
                     rows = placed(batch, log)

@@ -7,17 +7,15 @@ as run at once, so the grace passes once, and executors list and delete in paral
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-import pyarrow as pa
 from kafscale.lake.catalog import Lake, read_topics
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import OWN, Limits
-from kafscale.lake.retention.planned import PLAN, Planned, merge_plans, plan_lake
+from kafscale.lake.retention.planned import Planned, merge_plans, plan_lake
 from kafscale.lake.retention.summary import (
     OrphanSummary,
     merge_orphan_summaries,
@@ -25,7 +23,7 @@ from kafscale.lake.retention.summary import (
     summarize_orphans,
 )
 from kafscale.runtime.settings import ServiceSettings
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from kafscale_spark.clusters import opened
 from kafscale_spark.shares import in_tasks, shares
@@ -55,15 +53,8 @@ class Job:
         return asyncio.run(self._shared_out(self.spark.sparkContext.defaultParallelism))
 
     async def _shared_out(self, count: int) -> list[list[str]]:
-        chosen = None if self.topics is None else frozenset(self.topics)
         async with opened(self.settings) as lake:
-            topics = await read_topics(lake)
-        return shares((topic for topic in topics if chosen is None or topic.name in chosen), count)
-
-
-def plan_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Columns topic, partition, segment, rule, age_ms, bytes: a row for each segment that would be deleted."""
-    return spark.createDataFrame(pa.Table.from_pylist(rows, PLAN))
+            return shares(await read_topics(lake, self.topics), count)
 
 
 async def _plan(now_ms: int, limits: Limits, lake: Lake, names: list[str]) -> Planned:
