@@ -14,6 +14,7 @@ import pyarrow as pa
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.lag.commits import Commit, read_commits
 from kafscale.lake.retention.plan import OWN, Limits, PlannedDeletion, plan, start_after
+from kafscale.lake.retention.summary import merged
 
 PLAN: Final = pa.schema(
     {
@@ -73,16 +74,11 @@ async def plan_lake(lake: Lake, names: Iterable[str] | None, now_ms: int, limits
 
 def merge_plans(plans: Sequence[Planned]) -> Planned:
     """The plan of all of them, which are of different topics."""
-    return Planned(
-        logs=sum(each.logs for each in plans),
-        bytes=sum(each.bytes for each in plans),
-        bytes_own=sum(each.bytes_own for each in plans),
-        rows=sorted((row for each in plans for row in each.rows), key=_of_place),
-        losses=sorted(
-            (row for each in plans for row in each.losses), key=lambda row: (row["group"], *_of_place(row))
-        ),
-        partitions=sorted((row for each in plans for row in each.partitions), key=_of_place),
-    )
+    whole = merged(Planned(), plans)
+    whole.rows.sort(key=_of_place)
+    whole.losses.sort(key=lambda row: (row["group"], *_of_place(row)))
+    whole.partitions.sort(key=_of_place)
+    return whole
 
 
 def bytes_of(doomed: Iterable[PlannedDeletion]) -> int:
