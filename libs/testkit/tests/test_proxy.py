@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest_asyncio
@@ -78,17 +77,6 @@ async def ask_big(pair: Pair, line: bytes) -> bytes:
     return await pair[0].readexactly(len(line))
 
 
-async def test_a_delay_makes_bytes_late_without_making_them_few(proxy: FaultProxy, connect: Connect) -> None:
-    pair = await connect(proxy)
-    proxy.delay(up_ms=50, down_ms=50)
-    started_s = time.monotonic()
-    for n in range(10):
-        pair[1].write(b"%d\n" % n)
-        await pair[1].drain()
-    assert await pair[0].readexactly(20) == b"".join(b"%d\n" % n for n in range(10))
-    assert 0.1 <= time.monotonic() - started_s < 0.6, "ten messages share one delay"
-
-
 async def test_silence_holds_bytes_back_and_gives_them_out_later(proxy: FaultProxy, connect: Connect) -> None:
     pair = await connect(proxy)
     await ask(pair, b"a\n")
@@ -131,22 +119,6 @@ async def test_refused_connections_are_reset_and_open_ones_live_on(
     proxy.refuse()
     assert await is_reset(await connect(proxy))
     assert await ask(before, b"b\n") == b"B\n"
-
-
-async def test_a_half_close_ends_one_direction_only(proxy: FaultProxy, connect: Connect) -> None:
-    pair = await connect(proxy)
-    await ask(pair, b"a\n")
-    proxy.half_close(Way.UP)
-    async with asyncio.timeout(5):
-        assert await pair[0].read() == b"BYE\n", "the server saw the end of input and could still answer"
-
-
-async def test_a_throttled_line_takes_its_time(proxy: FaultProxy, connect: Connect) -> None:
-    pair = await connect(proxy)
-    proxy.throttle(1_000_000)
-    started_s = time.monotonic()
-    assert len(await asyncio.wait_for(ask_big(pair, b"x" * 60_000 + b"\n"), 5)) == 60_001
-    assert time.monotonic() - started_s > 0.05
 
 
 async def test_a_server_that_is_away_is_a_reset(proxy: FaultProxy, connect: Connect) -> None:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from kafscale.lake.catalog import read_lake
-from kafscale.lake.scan import Question, scan
+from kafscale.lake.columns import Wanted
+from kafscale.lake.scan import scan
 from kafscale.wire.records import Codec, Record, build_batch
 from lakes import World
 from pyspark.errors import AnalysisException, PySparkException
@@ -55,7 +56,7 @@ async def test_rows_are_what_the_lake_and_kafka_python_read(
     assert {field.name: field.dataType.simpleString() for field in found.schema.fields} == CONNECTOR
     rows = [row.asDict(recursive=True) for row in found.orderBy("offset").collect()]
     (read,) = await read_lake(world.lake)
-    lake = pa.Table.from_batches([batch async for batch in scan(world.lake, read, Question())]).to_pylist()
+    lake = pa.Table.from_batches([batch async for batch in scan(world.lake, read, Wanted())]).to_pylist()
     assert [{**row, "timestamp": row["timestamp"].astimezone(UTC)} for row in rows] == [
         {**row, "topic": "orders", "partition": 0, "headers": row["headers"] or None} for row in lake
     ]

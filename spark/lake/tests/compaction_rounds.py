@@ -8,9 +8,10 @@ from typing import Any
 
 from kafscale.cli.fsck.run import Fsck
 from kafscale.lake.catalog import Lake, Log, read_lake
+from kafscale.lake.columns import Wanted
 from kafscale.lake.compaction.report import Report
 from kafscale.lake.compaction.run import Bounds, Round
-from kafscale.lake.scan import Question, scan
+from kafscale.lake.scan import scan
 from kafscale.storage.heads import Meta, decode_head, decode_meta
 from kafscale.storage.keys import index_beside
 from kafscale.testkit.logbuilder import LogBuilder
@@ -75,7 +76,7 @@ def kept(log: LogBuilder, *, tail: int = 2) -> list[Row]:
 async def read(lake: Lake, name: str = "t") -> list[Row]:
     (log,) = await read_lake(lake, [name])
     found: list[Row] = []
-    async for batch in scan(lake, log, Question()):
+    async for batch in scan(lake, log, Wanted()):
         found += zip(*(batch[column].to_pylist() for column in ("offset", "key", "value")), strict=True)
     return found
 

@@ -16,8 +16,7 @@ from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.counting import count_records
 from kafscale.lake.heads import CorruptSegment, check_offsets, scan_heads, without_aborted
-from kafscale.lake.scan import Question, scan
-from kafscale.lake.sql import query
+from kafscale.lake.scan import scan
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Aborted, encode_head
 from kafscale.storage.keys import Keyspace
@@ -25,6 +24,8 @@ from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.wire.batches import crc32c
 from kafscale.wire.records import Codec, Record, build_batch
+
+from .queries import query
 
 MARKER = (Record(timestamp=1, key=b"\0\0\0\0", value=b"\0\0\0\0\0\0"),)
 
@@ -58,7 +59,7 @@ async def built(lake: Lake) -> LogBuilder:
 
 
 async def offsets(lake: Lake, log: Log) -> list[int]:
-    return [offset async for batch in scan(lake, log, Question()) for offset in batch["offset"].to_pylist()]
+    return [offset async for batch in scan(lake, log, Wanted()) for offset in batch["offset"].to_pylist()]
 
 
 async def test_only_what_is_committed_is_read_and_counted(lake: Lake) -> None:

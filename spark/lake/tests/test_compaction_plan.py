@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -14,10 +15,11 @@ from kafscale.lake.compaction.plan import (
     OUTPUT_SEGMENTS_MAX,
     SPAN_MAX,
     Candidate,
+    Group,
+    Grouping,
     Part,
     Reason,
     Survey,
-    groups,
 )
 from kafscale.storage.heads import Meta, Seg
 from kafscale.storage.keys import TopicId
@@ -151,7 +153,7 @@ def test_groups_are_neighbours_of_one_epoch_and_as_large_as_they_may_be(
         replace(SEG, base=10 * number, size=size, epoch=epoch, records=records)
         for number, ((size, _, records), epoch) in enumerate(zip(shapes, epochs, strict=True))
     ]
-    found = list(groups(segments, bytes_max))
+    found = groups(segments, bytes_max)
     assert [seg for group in found for seg in group] == segments
     for group in found:
         assert len({seg.epoch for seg in group}) == 1
@@ -169,7 +171,7 @@ def test_groups_are_neighbours_of_one_epoch_and_as_large_as_they_may_be(
 
 def test_a_group_never_passes_what_fetch_reads_at_once_nor_what_32_bits_count() -> None:
     large = [replace(SEG, base=10 * n, size=OUTPUT_BYTES_MAX // 2 + 1) for n in range(2)]
-    assert len(list(groups(large, 1 << 30))) == 2
+    assert len(groups(large, 1 << 30)) == 2
     far = [
         replace(SEG, base=0),
         replace(SEG, base=10, last_delta=SPAN_MAX - 10),
@@ -178,3 +180,8 @@ def test_a_group_never_passes_what_fetch_reads_at_once_nor_what_32_bits_count() 
     assert [len(group) for group in groups(far, 1 << 30)] == [2, 1]
     many = [replace(SEG, base=10 * n, size=1, records=1) for n in range(OUTPUT_SEGMENTS_MAX + 1)]
     assert [len(group) for group in groups(many, 1 << 30)] == [OUTPUT_SEGMENTS_MAX, 1]
+
+
+def groups(segments: Iterable[Seg], bytes_max: int) -> list[Group]:
+    grouping = Grouping(bytes_max)
+    return [group for group in (*(grouping.add(seg) for seg in segments), grouping.rest()) if group]

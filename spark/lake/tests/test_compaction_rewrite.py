@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kafscale.lake.compaction.latest_offsets import LatestOffsets, LatestOffsetsBuilder, no_later_offsets
+from kafscale.lake.compaction.latest_offsets import LatestOffsets, LatestOffsetsBuilder
 from kafscale.lake.compaction.record_filter import LoadedSegment, filter_records, keys_of
 from kafscale.lake.compaction.rewrite import Rewritten, rewrite
 from kafscale.storage.heads import Aborted
@@ -193,9 +193,9 @@ def test_tombstones_stay_until_their_horizon_and_then_go(segments: list[list[Bat
     assert bool(tombstones) == (rewritten.delete_horizon_ms > 0)
     if tombstones:
         assert rewritten.delete_horizon_ms == NOW + RETENTION
-    early = compact([first], no_later_offsets(first.seg.end), now_ms=NOW + RETENTION - 1)
+    early = compact([first], LatestOffsetsBuilder(first.seg.end).done(), now_ms=NOW + RETENTION - 1)
     assert not early.changed
-    late = as_source(compact([first], no_later_offsets(first.seg.end), now_ms=NOW + RETENTION))
+    late = as_source(compact([first], LatestOffsetsBuilder(first.seg.end).done(), now_ms=NOW + RETENTION))
     assert rows(body(late)) == [row for row in rows(body(first)) if row[3] is not None]
 
 

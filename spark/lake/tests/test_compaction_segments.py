@@ -10,7 +10,7 @@ import pytest
 from kafscale.lake.catalog import NEVER, Lake, Outline, read_outlines
 from kafscale.lake.compaction import due
 from kafscale.lake.compaction.due import candidates, look
-from kafscale.lake.compaction.plan import Group, groups
+from kafscale.lake.compaction.plan import Group
 from kafscale.lake.compaction.publish import publish, read_existing
 from kafscale.lake.compaction.segments import Groups, follow, is_listed
 from kafscale.storage.heads import Seg
@@ -20,6 +20,7 @@ from kafscale.testkit.logbuilder import LogBuilder, records
 
 from .replaced import Hooked, rename_manifest
 from .shop import Shop
+from .test_compaction_plan import groups
 
 NOW = 1_000_000
 COMPACT = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.sources import TABLES
-from kafscale.lake.sql import query
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace
@@ -17,6 +16,8 @@ from kafscale.storage.objects import MemoryStore
 from kafscale.storage.slots import slot_of
 from kafscale.testkit.logbuilder import LogBuilder, create_topic
 from kafscale.wire.records import Codec, Record
+
+from .queries import query
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
 EXAMPLES = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)

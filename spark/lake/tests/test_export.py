@@ -12,10 +12,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.columns import Wanted
 from kafscale.lake.export import files
 from kafscale.lake.export.plan import STATE_NAME, ExportRefused, file_name, next_offset
 from kafscale.lake.export.run import Done, export, locked
-from kafscale.lake.scan import Question, placed, scan
+from kafscale.lake.scan import placed, scan
 from kafscale.lake.sql import QueryFailed
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -55,7 +56,7 @@ def exported(folder: Path) -> pa.Table:
 
 async def scanned(lake: Lake) -> pa.Table:
     batches = [
-        placed(batch, log) for log in await read_lake(lake) async for batch in scan(lake, log, Question())
+        placed(batch, log) for log in await read_lake(lake) async for batch in scan(lake, log, Wanted())
     ]
     return pa.Table.from_batches(batches)
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.sql import query
 from kafscale.storage.consumer_groups import (
     Part,
     PartKind,
@@ -33,6 +32,8 @@ from kafscale.storage.slots import slot_of
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import CountingStore
 from kafscale.testkit.old_groups import encode_old_group
+
+from .queries import query
 
 T0 = 1_700_000_000_000
 

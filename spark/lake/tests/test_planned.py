@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafscale.lake.lag.commits import Commit
 from kafscale.lake.retention.plan import Limits, plan
-from kafscale.lake.retention.planned import Loss, bytes_of, losses
+from kafscale.lake.retention.planned import by_partition, bytes_of, losses
 from kafscale.storage.groups import CommittedOffset
 
 from .test_retention import NOW, log_of
@@ -27,13 +27,14 @@ def test_groups_that_are_behind_the_would_be_start_lose_what_lies_between() -> N
     doomed = plan([log], NOW, SHORT)
     assert bytes_of(doomed) == 2 * (100 + 1)
     commits = [commit("behind", 4), commit("at", 20), commit("ahead", 29), commit("elsewhere", 0, "other")]
-    assert losses([log], doomed, commits) == [
-        Loss(group="behind", topic="t", partition=0, committed=4, start=20, records=16)
+    assert losses(by_partition(doomed), commits) == [
+        {"group": "behind", "topic": "t", "partition": 0, "committed": 4, "start": 20, "records": 16}
     ]
 
 
 def test_what_is_lost_already_is_not_lost_again() -> None:
     log = log_of([(100, NOW - 500), (100, NOW - 400), (100, NOW - 5)], NONE, below=1)
-    (loss,) = losses([log], plan([log], NOW, SHORT), [commit("late", 3)])
-    assert loss.records == 10
-    assert losses([log], plan([log], NOW), [commit("late", 3)]) == [], "deleted segments move no start"
+    (loss,) = losses(by_partition(plan([log], NOW, SHORT)), [commit("late", 3)])
+    assert loss["records"] == 10
+    deleted = by_partition(plan([log], NOW))
+    assert losses(deleted, [commit("late", 3)]) == [], "deleted segments move no start"

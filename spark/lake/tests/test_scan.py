@@ -7,7 +7,7 @@ import pytest
 from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.columns import Wanted
 from kafscale.lake.heads import CorruptSegment
-from kafscale.lake.scan import Question, placed, scan
+from kafscale.lake.scan import placed, scan
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore, ObjectNotFound, PreconditionFailed
@@ -41,8 +41,8 @@ async def only(lake: Lake) -> Log:
     return log
 
 
-async def offsets(lake: Lake, log: Log, question: Question | None = None) -> list[int]:
-    batches = [batch async for batch in scan(lake, log, question or Question())]
+async def offsets(lake: Lake, log: Log, wanted: Wanted | None = None) -> list[int]:
+    batches = [batch async for batch in scan(lake, log, wanted or Wanted())]
     return [offset for batch in batches for offset in batch["offset"].to_pylist()]
 
 
@@ -80,17 +80,8 @@ async def test_ten_offsets_cost_the_segments_that_hold_them(lake: Lake, store: C
     await built(lake, segments=30)
     log = await only(lake)
     store.read.clear()
-    assert await offsets(lake, log, Question(wanted=Wanted(first=155, end=165))) == list(range(155, 165))
+    assert await offsets(lake, log, Wanted(first=155, end=165)) == list(range(155, 165))
     assert len(store.read) == 2
-
-
-async def test_segments_and_batches_that_are_all_older_are_left_out(lake: Lake, store: CountingStore) -> None:
-    await built(lake)
-    log = await only(lake)
-    store.read.clear()
-    found = await offsets(lake, log, Question(since_ms=35_000))
-    assert len(store.read) == 2
-    assert found == list(range(34, 50)), "whole batches; the caller picks the rows"
 
 
 async def test_a_reader_that_was_overtaken_by_deletion_is_told(lake: Lake, store: CountingStore) -> None:
@@ -129,7 +120,7 @@ async def test_damage_is_refused_where_it_is(lake: Lake, store: CountingStore) -
 async def test_rows_know_their_place(lake: Lake) -> None:
     await built(lake, segments=1)
     log = await only(lake)
-    batches = [placed(batch, log) async for batch in scan(lake, log, Question())]
+    batches = [placed(batch, log) async for batch in scan(lake, log, Wanted())]
     table = pa.Table.from_batches(batches)
     assert set(table["topic"].to_pylist()) == {"orders"}
     assert set(table["partition"].to_pylist()) == {0}
@@ -149,6 +140,5 @@ async def test_batches_that_stand_elsewhere_than_their_segment_are_refused(
         async def get(self, key: str, **how: object) -> bytes:
             return bytes(body)
 
-    question = Question(wanted=Wanted(first=10, end=20))
     with pytest.raises(CorruptSegment, match="its place"):
-        await offsets(Lake(lake.etcd, lake.keys, Displaced()), log, question)
+        await offsets(Lake(lake.etcd, lake.keys, Displaced()), log, Wanted(first=10, end=20))

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.sql import QueryFailed, query, stream
+from kafscale.lake.sql import QueryFailed, stream
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import CountingStore
 from kafscale.wire.records import Codec
+
+from .queries import query
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from kafscale.lake.retention.apply import Retention
+from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import Limits
 from kafscale.lake.retention.planned import LOSSES, PLAN, Planned, merge_plans, plan_lake
 from kafscale.lake.retention.summary import (
     OrphanSummary,
     merge_orphan_summaries,
-    merge_reports,
+    merged,
     report_from_json,
     report_to_json,
     summarize_orphans,
@@ -67,7 +67,7 @@ async def test_runs_of_topics_add_up_to_the_run_of_all() -> None:
     assert (whole.logs, whole.moved, whole.segments) == (3, 3, 6)
     shop.put_back(before)
     parts = [await Retention(shop.lake(), grace_s=0, now_ms=lambda: NOW).run([name]) for name in NAMES]
-    assert merge_reports(parts) == whole
+    assert merged(Report(), parts) == whole
     assert report_from_json(json.loads(json.dumps(report_to_json(whole)))) == whole
 
 

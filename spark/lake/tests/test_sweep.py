@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from kafscale.lake.catalog import read_outline
 from kafscale.lake.listing import Manifests
 from kafscale.lake.retention import sweep
 from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.log_starts import Cut
-from kafscale.lake.retention.sweep import known_epochs, swept_end
-from kafscale.storage.heads import EpochStart, Meta, decode_meta
+from kafscale.lake.retention.sweep import Gone, first_gone, known_epochs
+from kafscale.storage.heads import EpochStart, Seg, decode_meta
 from kafscale.storage.manifests import decode_manifest
 from kafscale.testkit.logbuilder import LogBuilder, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
@@ -35,15 +37,24 @@ SEGMENTS = tuple(replace(SEG, base=10 * number, etag=str(number)) for number in 
         (0, {0, 1, 2, 3}, 40, 40),
     ],
 )
-def test_a_log_is_swept_up_to_the_first_object_that_may_stand(
+async def test_a_log_is_swept_up_to_the_first_object_that_may_stand(
     swept: int, gone: set[int], start: int, end: int
 ) -> None:
     named = {(10 * number, str(number)) for number in gone}
-    assert swept_end(Meta(swept=swept), SEGMENTS, named, start) == end
+    assert await swept_end(swept, named, start) == end
 
 
-def test_another_object_of_the_same_offsets_is_not_the_one_that_is_gone() -> None:
-    assert swept_end(Meta(), SEGMENTS, {(0, "another")}, 40) == 0
+async def swept_end(swept: int, gone: Gone, start: int) -> int:
+    async def listed() -> AsyncIterator[Seg]:
+        for seg in SEGMENTS[swept // 10 :]:
+            yield seg
+
+    found = await first_gone(listed(), gone, start)
+    return found[-1].end if found else swept
+
+
+async def test_another_object_of_the_same_offsets_is_not_the_one_that_is_gone() -> None:
+    assert await swept_end(0, {(0, "another")}, 40) == 0
 
 
 def test_an_epoch_starts_where_it_was_first_seen() -> None:
@@ -63,13 +74,19 @@ async def test_a_deletion_that_failed_keeps_nothing_of_what_follows_it_in_memory
     for _ in range(20):
         await log.append(records(5))
     await log.checkpoint()
-    cut = Cut(topic=log.topic, partition=0, start=80, moved=False)
+    outline = await read_outline(shop.lake(), log.topic, 0)
     gone = {(seg.base, seg.etag) for seg in log.segments[:16]}
     for stands, held in ((None, 16), (10, 10), (0, 0)):
         rest = gone - {(log.segments[stands].base, log.segments[stands].etag)} if stands is not None else gone
-        books = await sweep._read(shop.lake(), Manifests(shop.store), cut, rest)
-        assert books is not None
-        assert books.listed == tuple(log.segments[:held])
+        looked: list[Seg] = []
+
+        async def read(looked: list[Seg] = looked) -> AsyncIterator[Seg]:
+            async for seg in Manifests(shop.store).segments(outline, 0):
+                looked.append(seg)
+                yield seg
+
+        assert await sweep.first_gone(read(), rest, 80) == log.segments[:held]
+        assert len(looked) == held + 1, "it reads no farther"
 
 
 async def test_the_epochs_of_all_chunks_that_go_are_kept() -> None:

@@ -20,7 +20,7 @@ from kafscale.storage.objects import StoreUnavailable
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.testkit.clock import ManualClock
 from kafscale.upkeep import schedule
-from kafscale.upkeep.schedule import Job, LowestNode, Schedule, ScheduleMetrics
+from kafscale.upkeep.schedule import Job, LowestNode, Schedule
 
 DONE_S = 20.0
 SOON_MS = 20
@@ -80,7 +80,7 @@ Running = Callable[..., Awaitable[None]]
 
 @asynccontextmanager
 async def running(
-    etcd: EtcdClient, keys: Keyspace, metrics: Metrics, *jobs: Job, turn: schedule.Turn | None = None
+    etcd: EtcdClient, keys: Keyspace, metrics: Metrics, *jobs: Job, turn: Told | None = None
 ) -> AsyncIterator[None]:
     table = Schedule(
         jobs,
@@ -88,7 +88,7 @@ async def running(
         etcd=etcd,
         keys=keys,
         clock=SystemClock(),
-        metrics=ScheduleMetrics(metrics),
+        metrics=metrics,
     )
     task = asyncio.create_task(table.run())
     try:
@@ -142,7 +142,7 @@ async def test_a_clock_that_went_back_puts_no_job_off_for_longer_than_its_interv
             etcd=etcd,
             keys=keyspace,
             clock=ManualClock(),
-            metrics=ScheduleMetrics(Metrics("upkeep")),
+            metrics=Metrics("upkeep"),
         )
         job = Job(name="j", every_ms=SOON_MS, run=work)
         assert await table._due_in_ms(job) == SOON_MS

@@ -16,10 +16,11 @@ from typing import Any
 from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.due import candidates
 from kafscale.lake.compaction.plan import Candidate
-from kafscale.lake.compaction.report import Summary, due_rows, merge_summaries, summarize
+from kafscale.lake.compaction.report import Summary, due_rows, summarize
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.retention.apply import wall_ms
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
+from kafscale.lake.retention.summary import merged
 from kafscale.runtime.settings import ServiceSettings
 from pyspark import SparkContext
 
@@ -74,7 +75,7 @@ def compact(
     done = in_tasks(context, settings, take_turn, given)
     replaced = [condemned for each in done for condemned in each.replaced]
     left = asyncio.run(_delete(settings, replaced, grace_s)) if replaced else 0
-    return replace(merge_summaries([each.summary for each in done]), objects_left=left)
+    return replace(merged(Summary(), [each.summary for each in done]), objects_left=left)
 
 
 async def take_turn(lake: Lake, turn: Turn) -> Done:

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from kafscale.lake.catalog import Log
 from kafscale.lake.export.files import SCHEMA, PartitionFiles, sync
 from kafscale.lake.export.plan import TEMPORARY, folder_of
-from kafscale.lake.export.run import Done, resumed
+from kafscale.lake.export.run import FILE_ROWS, Done, resumed
 from kafscale.runtime.settings import ServiceSettings
 
 from kafscale_spark.batch import read_split
@@ -26,8 +25,6 @@ from kafscale_spark.reading import Ask
 from kafscale_spark.schemas import selected
 from kafscale_spark.spans import Span, place_of
 from kafscale_spark.splits import Split
-
-FILE_ROWS: Final = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,10 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from kafscale.lake.batches import scan_batches
 from kafscale.lake.catalog import Lake, Log, by_place, read_lake
 from kafscale.lake.columns import FIELDS, Wanted
 from kafscale.lake.pruning import prune
-from kafscale.lake.scan import Question, placed, scan_segments
+from kafscale.lake.scan import placed, scan_segments
 from kafscale.storage.heads import Seg
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
 
@@ -53,7 +52,7 @@ async def read(lake: Lake, split: Split, ask: Ask) -> AsyncIterator[pa.RecordBat
     for left in reversed(range(LOOKS_MAX)):
         wanted = Wanted(columns=ask.decoded, first=first, end=split.end)
         try:
-            async for batch in scan_segments(lake, log, segments, Question(wanted=wanted)):
+            async for batch in scan_segments(lake, log, segments, wanted):
                 if batch.num_rows:
                     first = batch["offset"][-1].as_py() + 1
                     rows = placed(batch, log)
@@ -79,9 +78,3 @@ async def _look_again(lake: Lake, split: Split, first: int, ask: Ask) -> tuple[L
         raise DataLoss(f"records {first} to {end} of {text_of(place)} were deleted while they were read")
     chosen = {seg.base for _, segments in prune([log], ask.condition) for seg in segments}
     return log, tuple(seg for seg in log.between(first, split.end) if seg.base in chosen)
-
-
-async def read_batches(lake: Lake, split: Split, schema: pa.Schema) -> AsyncIterator[pa.RecordBatch]:
-    """The batches in the split's segments, by their headers. Raises StoreError and CorruptSegment."""
-    async for batch in scan_batches(lake, split.log, split.segments):
-        yield shaped(batch, schema)

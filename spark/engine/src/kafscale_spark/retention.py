@@ -7,28 +7,26 @@ as run at once, so the grace passes once, and executors list and delete in paral
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-import pyarrow as pa
 from kafscale.lake.catalog import Lake, read_topics
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import OWN, Limits
-from kafscale.lake.retention.planned import PLAN, Planned, merge_plans, plan_lake
+from kafscale.lake.retention.planned import Planned, merge_plans, plan_lake
 from kafscale.lake.retention.summary import (
     OrphanSummary,
     merge_orphan_summaries,
-    merge_reports,
+    merged,
     summarize_orphans,
 )
 from kafscale.runtime.settings import ServiceSettings
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from kafscale_spark.clusters import opened
-from kafscale_spark.shares import in_tasks, shares
+from kafscale_spark.shares import Found, Work, in_tasks, shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,30 +38,22 @@ class Job:
     topics: Iterable[str] | None = None
 
     def plan(self, now_ms: int, limits: Limits = OWN) -> Planned:
-        work = partial(_plan, now_ms, limits)
-        return merge_plans(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
+        return merge_plans(self._run(partial(_plan, now_ms, limits)))
 
     def retain(self, now_ms: int, grace_s: float) -> Report:
-        work = partial(_retain, now_ms, grace_s)
-        return merge_reports(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
+        return merged(Report(), self._run(partial(_retain, now_ms, grace_s)))
 
     def collect(self, grace_s: float, *, dry: bool) -> OrphanSummary:
-        work = partial(_collect, grace_s, dry)
-        return merge_orphan_summaries(in_tasks(self.spark.sparkContext, self.settings, work, self._shares()))
+        return merge_orphan_summaries(self._run(partial(_collect, grace_s, dry)))
 
-    def _shares(self) -> list[list[str]]:
-        return asyncio.run(self._shared_out(self.spark.sparkContext.defaultParallelism))
+    def _run(self, work: Work[list[str], Found]) -> list[Found]:
+        context = self.spark.sparkContext
+        given = asyncio.run(self._shares(context.defaultParallelism))
+        return in_tasks(context, self.settings, work, given)
 
-    async def _shared_out(self, count: int) -> list[list[str]]:
-        chosen = None if self.topics is None else frozenset(self.topics)
+    async def _shares(self, count: int) -> list[list[str]]:
         async with opened(self.settings) as lake:
-            topics = await read_topics(lake)
-        return shares((topic for topic in topics if chosen is None or topic.name in chosen), count)
-
-
-def plan_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Columns topic, partition, segment, rule, age_ms, bytes: a row for each segment that would be deleted."""
-    return spark.createDataFrame(pa.Table.from_pylist(rows, PLAN))
+            return shares(await read_topics(lake, self.topics), count)
 
 
 async def _plan(now_ms: int, limits: Limits, lake: Lake, names: list[str]) -> Planned:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pyarrow as pa
+from kafscale.lake.batches import scan_batches
 from kafscale.lake.datasets import Asked
 from kafscale.lake.pruning import HEADERS
 from kafscale.lake.sources import TABLES, TableSource
@@ -18,7 +19,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafscale_spark.clusters import opened, pulled
 from kafscale_spark.options import BadOption, Request
-from kafscale_spark.reading import read_batches
 from kafscale_spark.schemas import shaped
 from kafscale_spark.spans import Span, read_logs
 from kafscale_spark.splits import Split, split
@@ -51,13 +51,8 @@ class TableReader(DataSourceReader):
         return (shaped(batch, self._schema) for batch in partition.value)
 
 
-class BatchesReader(DataSourceReader):
+class BatchesReader(TableReader):
     """Record batches, from the headers in segments. If a segment was deleted since the plan, the query fails."""
-
-    def __init__(self, settings: ServiceSettings, request: Request, schema: pa.Schema) -> None:
-        self._settings = settings
-        self._request = request
-        self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(each) for each in asyncio.run(self._plan())]
@@ -74,5 +69,5 @@ class BatchesReader(DataSourceReader):
 
     async def _batches(self, wanted: Split) -> AsyncIterator[pa.RecordBatch]:
         async with opened(self._settings) as lake:
-            async for batch in read_batches(lake, wanted, self._schema):
-                yield batch
+            async for batch in scan_batches(lake, wanted.log, wanted.segments):
+                yield shaped(batch, self._schema)

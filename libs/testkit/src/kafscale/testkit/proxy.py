@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves on demand: delay, jitter, bandwidth, silence, resets, lost answers.
+"""A TCP proxy that misbehaves on demand: silence, resets, lost answers.
 
 "Up" is from client to server, "down" the way back. Silence holds bytes back and delivers them when it
 ends, as a network does after a time of packet loss. Swallowing loses bytes permanently, so a
@@ -9,7 +9,6 @@ for what happened instead of sleeping.
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 import struct
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import Self
 
 CHUNK_BYTES = 64 << 10
 QUEUED_CHUNKS_MAX = 64
-"""Chunks between reading and writing, per direction: 4 MiB in flight on a slow line."""
+"""Chunks between reading and writing, per direction: 4 MiB in flight on a silent line."""
 
 
 class Way(Enum):
@@ -31,9 +30,6 @@ class Way(Enum):
 class Line:
     """The state of one direction, for all connections."""
 
-    delay_ms: float = 0.0
-    jitter_ms: float = 0.0
-    bytes_per_s: float | None = None
     silent: bool = False
     swallow: bool = False
     passed_bytes: int = 0
@@ -54,9 +50,8 @@ class _Link:
 class FaultProxy:
     """`async with FaultProxy("127.0.0.1", port) as proxy:` then connect to `proxy.port`."""
 
-    def __init__(self, host: str, port: int, *, seed: int = 0) -> None:
+    def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
-        self._random = random.Random(seed)
         self._server: asyncio.Server | None = None
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,14 +85,6 @@ class FaultProxy:
 
     # -- faults ----------------------------------------------------------------------------------
 
-    def delay(self, *, up_ms: float = 0.0, down_ms: float = 0.0, jitter_ms: float = 0.0) -> None:
-        """Delays each byte; throughput does not change. Adds a random jitter of up to its value."""
-        self.up.delay_ms, self.down.delay_ms = up_ms, down_ms
-        self.up.jitter_ms = self.down.jitter_ms = jitter_ms
-
-    def throttle(self, bytes_per_s: float | None) -> None:
-        self.up.bytes_per_s = self.down.bytes_per_s = bytes_per_s
-
     def silence(self, *ways: Way) -> None:
         """No bytes pass in these directions (default: both) until `heal`, without an error."""
         for way in ways or (Way.UP, Way.DOWN):
@@ -116,19 +103,10 @@ class FaultProxy:
         for link in tuple(self._links):
             self._reset(link)
 
-    def half_close(self, way: Way) -> None:
-        """Sends FIN in one direction of every open connection; the other direction stays open."""
-        for link in self._links:
-            writer = link.writer(way)
-            if writer.can_write_eof():
-                writer.write_eof()
-
     def heal(self) -> None:
         """Ends all faults. Connections that lost bytes are reset."""
-        for way in Way:
-            line = self.line(way)
-            line.delay_ms = line.jitter_ms = 0.0
-            line.bytes_per_s, line.silent, line.swallow = None, False, False
+        for line in (self.up, self.down):
+            line.silent = line.swallow = False
         self.refusing = False
         for link in tuple(self._links):
             if link.has_hole:
@@ -181,31 +159,25 @@ class FaultProxy:
             server_writer.close()
 
     async def _pump(self, link: _Link, way: Way, reader: asyncio.StreamReader) -> None:
-        """Reads without waiting for the delay, so that a slow line still has its throughput."""
-        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(QUEUED_CHUNKS_MAX)
+        """Reads while the line is silent, so that a reset passes."""
+        queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUED_CHUNKS_MAX)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._write(link, way, queue))
             chunk = b"first"
             while chunk:
                 chunk = await reader.read(CHUNK_BYTES)
-                line = self.line(way)
-                late_ms = line.delay_ms + self._random.uniform(0, line.jitter_ms)
-                await queue.put((asyncio.get_running_loop().time() + late_ms / 1000, chunk))
+                await queue.put(chunk)
 
-    async def _write(self, link: _Link, way: Way, queue: asyncio.Queue[tuple[float, bytes]]) -> None:
-        loop, line, writer = asyncio.get_running_loop(), self.line(way), link.writer(way)
+    async def _write(self, link: _Link, way: Way, queue: asyncio.Queue[bytes]) -> None:
+        line, writer = self.line(way), link.writer(way)
         while True:
-            due_s, chunk = await queue.get()
-            if due_s > loop.time():
-                await asyncio.sleep(due_s - loop.time())
+            chunk = await queue.get()
             await self._heard(line)
             if line.swallow:
                 link.has_hole = True
                 line.swallowed_bytes += len(chunk)
                 self._notify()
             elif chunk:
-                if line.bytes_per_s:
-                    await asyncio.sleep(len(chunk) / line.bytes_per_s)
                 writer.write(chunk)
                 await writer.drain()
                 line.passed_bytes += len(chunk)

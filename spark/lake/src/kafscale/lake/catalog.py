@@ -6,11 +6,11 @@ contains no later commit and nothing after the committed end.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kafscale.lake.concurrency import gather_bounded
 from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
 from kafscale.storage.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace
@@ -119,9 +119,10 @@ class Lake:
         return await self.place_of(log, seg).read(self.store)
 
 
-async def read_topics(lake: Lake) -> list[Topic]:
-    """The topics that are not being deleted, by name. A topic with an unreadable record is skipped and logged, so
-    its objects are not touched."""
+async def read_topics(lake: Lake, names: Iterable[str] | None = None) -> list[Topic]:
+    """Of these topics, or of all, those that are not being deleted, by name. A topic with an unreadable record is
+    skipped and logged, so its objects are not touched."""
+    chosen = None if names is None else frozenset(names)
     found = await lake.etcd.prefix(lake.keys.topics_prefix())
     topics = []
     for kv in found.kvs:
@@ -129,7 +130,8 @@ async def read_topics(lake: Lake) -> list[Topic]:
             topics.append(decode_topic(lake.keys.parse_topic(kv.key), kv.value, kv.mod_revision))
         except UnreadableValue as error:
             logger.error("topic skipped: %s", error)
-    return sorted((t for t in topics if t.state is TopicState.ACTIVE), key=lambda topic: topic.name)
+    active = (t for t in topics if t.state is TopicState.ACTIVE and (chosen is None or t.name in chosen))
+    return sorted(active, key=lambda topic: topic.name)
 
 
 async def read_topic(lake: Lake, name: str) -> Topic | None:
@@ -142,16 +144,20 @@ async def read_topic(lake: Lake, name: str) -> Topic | None:
 
 
 async def read_logs(lake: Lake, topics: Iterable[Topic]) -> list[Log]:
-    """Every partition of these topics, including empty ones, sorted by topic and partition."""
-    return await read_places(lake, [(topic, part) for topic in topics for part in range(topic.partitions)])
+    """Every partition of these topics, including empty ones, in their order.
 
-
-async def read_places(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[Log]:
-    """These partitions, in this order. Raises ObjectNotFound if a manifest is deleted during the read."""
+    Raises ObjectNotFound if a manifest is deleted during the read.
+    """
+    places = partitions_of(topics)
     logs: list[Log] = []
-    for at in range(0, len(wanted), LOGS_PER_READ):
-        logs += await _read_some(lake, wanted[at : at + LOGS_PER_READ])
+    for at in range(0, len(places), LOGS_PER_READ):
+        outlines = await _outline_some(lake, places[at : at + LOGS_PER_READ])
+        logs += [outline.log(await _listed(lake, outline.meta.chunks)) for outline in outlines]
     return logs
+
+
+def partitions_of(topics: Iterable[Topic]) -> list[tuple[Topic, int]]:
+    return [(topic, part) for topic in topics for part in range(topic.partitions)]
 
 
 async def read_outlines(
@@ -168,11 +174,6 @@ async def read_outline(lake: Lake, topic: Topic, partition: int) -> Outline:
     """Raises EtcdError, UnreadableValue."""
     (outline,) = await read_outlines(lake, [(topic, partition)])
     return outline
-
-
-async def _read_some(lake: Lake, wanted: Sequence[tuple[Topic, int]]) -> list[Log]:
-    outlines = await _outline_some(lake, wanted)
-    return [outline.log(await _listed(lake, outline.meta.chunks)) for outline in outlines]
 
 
 async def _outline_some(
@@ -213,23 +214,16 @@ def _outline(topic: Topic, partition: int, heads: Sequence[KeyValue], metas: Seq
 
 async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:
     """A checkpoint may merge and delete a manifest during the read. The read then starts again."""
-    slots = asyncio.Semaphore(MANIFESTS_AT_ONCE)
-
-    async def one(ref: ManifestRef) -> tuple[Seg, ...]:
-        async with slots:
-            return decode_manifest(await lake.store.get(ref.key)).segments
-
-    found = await asyncio.gather(*(one(ref) for ref in chunks))
-    return [seg for segments in found for seg in segments]
+    found = await gather_bounded((lake.store.get(ref.key) for ref in chunks), MANIFESTS_AT_ONCE)
+    return [seg for body in found for seg in decode_manifest(body).segments]
 
 
 async def read_lake(lake: Lake, names: Iterable[str] | None = None, tries: int = 5) -> list[Log]:
     """The logs of these topics, or of all. Raises ObjectNotFound if manifests are deleted during every attempt."""
     chosen = None if names is None else frozenset(names)
     for left in reversed(range(tries)):
-        topics = [topic for topic in await read_topics(lake) if chosen is None or topic.name in chosen]
         try:
-            return await read_logs(lake, topics)
+            return await read_logs(lake, await read_topics(lake, chosen))
         except ObjectNotFound:
             if not left:
                 raise

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Final
 
+from kafscale.lake.catalog import NEVER, Outline
 from kafscale.storage.heads import ManifestRef, Seg
 from kafscale.storage.manifests import Digest, Line, ManifestPart, ManifestParts, seg_of
 from kafscale.storage.objects import ObjectStore
@@ -70,6 +71,14 @@ class Manifests:
         async with aclosing(self.lines(chunks, first, end)) as lines:
             async for line in lines:
                 yield seg_of(line)
+
+    async def segments(self, outline: Outline, first: int) -> AsyncGenerator[Seg, None]:
+        """The log's segments that end after `first`, in its order. The caller closes it."""
+        async for seg in self.listed(outline.meta.chunks, first, NEVER):
+            yield seg
+        for seg in outline.tail:
+            if seg.end > first:
+                yield seg
 
     async def lines(self, chunks: Sequence[ManifestRef], first: int, end: int) -> AsyncGenerator[Line, None]:
         """The same without building the segments. The caller closes it."""

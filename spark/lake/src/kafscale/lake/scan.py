@@ -1,7 +1,6 @@
 """Records of logs as Arrow batches. The next segments are read ahead while one is parsed.
 
-Data that cannot match is not read: segments are skipped by offset and newest timestamp, then batches, then rows.
-A segment's oldest timestamp covers only first records (see `heads.Seg`), so nothing is skipped by it.
+Data that cannot match is not read: segments are skipped by offset, then batches, then rows.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -21,26 +20,6 @@ from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, SegmentError, par
 
 READ_AHEAD: Final = 4
 PLACE: Final = {"topic": pa.string(), "partition": pa.int32()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """The records to read: offsets [first, end) that are not older than `since_ms`; and the columns of them."""
-
-    wanted: Wanted = field(default_factory=Wanted)
-    since_ms: int | None = None
-
-    def segments(self, log: Log) -> tuple[Seg, ...]:
-        between = log.between(self.wanted.first, self.wanted.end)
-        return tuple(seg for seg in between if self.since_ms is None or seg.max_ts >= self.since_ms)
-
-    def heads(self, heads: Heads) -> Heads:
-        return heads if self.since_ms is None else heads[heads["max_timestamp"] >= self.since_ms]
-
-    def clipped(self, log: Log) -> Wanted:
-        """Limited to the log start offset and the committed end."""
-        wanted = self.wanted
-        return replace(wanted, first=max(wanted.first, log.start), end=min(wanted.end, log.stable_end))
 
 
 def parse(segment: bytes, where: str, seg: Seg) -> Heads:
@@ -56,20 +35,20 @@ def parse(segment: bytes, where: str, seg: Seg) -> Heads:
     return heads
 
 
-async def scan(lake: Lake, log: Log, question: Question) -> AsyncIterator[pa.RecordBatch]:
+async def scan(lake: Lake, log: Log, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
     """The committed records of one log, in its order. Raises StoreError and CorruptSegment."""
-    async for batch in scan_segments(lake, log, question.segments(log), question):
+    async for batch in scan_segments(lake, log, log.between(wanted.first, wanted.end), wanted):
         yield batch
 
 
 async def scan_segments(
-    lake: Lake, log: Log, segments: Iterable[Seg], question: Question
+    lake: Lake, log: Log, segments: Iterable[Seg], wanted: Wanted
 ) -> AsyncIterator[pa.RecordBatch]:
-    """`scan` of these segments, which the caller has chosen."""
-    wanted = question.clipped(log)
+    """`scan` of these segments, which the caller has chosen. Stops at the last stable offset."""
+    wanted = replace(wanted, first=max(wanted.first, log.start), end=min(wanted.end, log.stable_end))
     aborted = log.aborted
     async for seg, body in bodies(lake, log, segments):
-        heads = question.heads(parse(body, lake.place_of(log, seg).name, seg))
+        heads = parse(body, lake.place_of(log, seg).name, seg)
         for batch in read_columns(body, without_aborted(heads, aborted), wanted):
             yield batch
 

@@ -31,7 +31,7 @@ from kafscale.lake.lag.measure import measure
 from kafscale.lake.lag.report import Facts, make_report
 from kafscale.lake.lag.sampler import with_history
 from kafscale.lake.pruning import HEADERS, SCHEMA, at, possible, prune
-from kafscale.lake.scan import Question, placed, scan_segments
+from kafscale.lake.scan import placed, scan_segments
 from kafscale.lake.tables import PARTITIONS, SEGMENTS, TOPICS, partitions_table, segments_table, topics_table
 
 TABLES: Final[Mapping[str, pa.Schema]] = {
@@ -56,10 +56,10 @@ class TableSource:
 
     async def records(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
         own = tuple(name for name in asked.columns if name in FIELDS)
-        question = Question(wanted=Wanted(columns=own))
+        wanted = Wanted(columns=own)
         for log, segments in prune(self._logs, asked.condition):
             if own:
-                async for batch in scan_segments(self._lake, log, segments, question):
+                async for batch in scan_segments(self._lake, log, segments, wanted):
                     yield placed(batch, log).select(asked.columns)
             else:
                 async for batch in scan_places(self._lake, log, segments):

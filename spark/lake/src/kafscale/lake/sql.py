@@ -37,22 +37,13 @@ class QueryFailed(Exception):
     """DuckDB's message about a query that it cannot run, with the tables or columns that exist."""
 
 
-async def query(lake: Lake, logs: Sequence[Log], text: str) -> pa.Table:
-    """The answer to one query over the tables of TABLES.
-
-    Raises QueryFailed, and what reading raises: StoreError, EtcdError, CorruptSegment.
-    """
-    async with _asked(lake, logs, text) as relation:
-        found: pa.Table = await asyncio.to_thread(relation.to_arrow_table)
-        return found
-
-
 async def stream(
     lake: Lake, logs: Sequence[Log], text: str, counted: Counted = lambda _: None
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """Runs the query and returns the result in parts, so that a long result is never whole in memory.
+    """Runs a query over the tables of TABLES. The result comes in parts, so that a long one is never whole in memory.
 
-    There is at least one part, which has the columns. `counted` is called with the number of rows read.
+    There is at least one part, which has the columns. `counted` is called with the number of rows read. Raises
+    QueryFailed, and what reading raises: StoreError, EtcdError, CorruptSegment.
     """
     async with _asked(lake, logs, text, counted) as relation:
         reader = await asyncio.to_thread(relation.to_arrow_reader, ROWS_AT_ONCE)

@@ -9,9 +9,10 @@ failed, however it ended.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from kafscale.runtime.clock import Clock
@@ -51,18 +52,8 @@ class Job:
         return max(self.every_ms, DEADLINE_MIN_MS)
 
 
-class Turn(Protocol):
-    """Whether this instance is the active one."""
-
-    @property
-    def mine(self) -> bool: ...
-
-    async def changed(self, timeout_s: float | None = None) -> None:
-        """Returns when it may have changed, or after the time."""
-
-
 class LowestNode:
-    """The turn of the ready instance with the lowest node id."""
+    """The turn of the ready instance with the lowest node id. `mine`: whether this instance is the active one."""
 
     def __init__(self, live: LiveView, registration: Registration) -> None:
         self._live = live
@@ -76,6 +67,7 @@ class LowestNode:
         return bool(ready) and ready[0].id == self._registration.instance.id
 
     async def changed(self, timeout_s: float | None = None) -> None:
+        """Returns when it may have changed, or after the time."""
         changed = self._changed
         try:
             async with asyncio.timeout(timeout_s):
@@ -88,34 +80,6 @@ class LowestNode:
         self._changed = asyncio.Event()
 
 
-class ScheduleMetrics:
-    def __init__(self, metrics: Metrics) -> None:
-        self._runs = metrics.counters("runs_total")
-        self._failures = metrics.counters("failures_total")
-        self._last = metrics.gauges("last_run_timestamp_seconds")
-        self._seconds = metrics.histograms("run_seconds")
-        self._stalled = metrics.gauges("stalled_runs")
-        self._in_a_row: dict[str, int] = {}
-
-    def begin(self, *tasks: str) -> None:
-        """Starts their counters at 0."""
-        self._runs.begin(*tasks)
-        self._failures.begin(*tasks)
-
-    def ended(self, task: str, took_ms: int, at_ms: int) -> None:
-        self._runs.labels(task).inc()
-        self._seconds.labels(task).observe(took_ms / 1000)
-        self._last.labels(task).set(at_ms / 1000)
-
-    def failed(self, task: str) -> None:
-        self._failures.labels(task).inc()
-
-    def stands_still(self, task: str, does: bool) -> None:
-        """Whether its last run found work and made no progress."""
-        self._in_a_row[task] = self._in_a_row.get(task, 0) + 1 if does else 0
-        self._stalled.labels(task).set(self._in_a_row[task])
-
-
 class Schedule:
     """See the module's law. `run` it for as long as the process lives."""
 
@@ -123,19 +87,25 @@ class Schedule:
         self,
         jobs: Sequence[Job],
         *,
-        turn: Turn,
+        turn: LowestNode,
         etcd: EtcdClient,
         keys: Keyspace,
         clock: Clock,
-        metrics: ScheduleMetrics,
+        metrics: Metrics,
     ) -> None:
         self._jobs = jobs
         self._turn = turn
         self._etcd = etcd
         self._keys = keys
         self._clock = clock
-        self._metrics = metrics
-        metrics.begin(*(job.name for job in jobs))
+        self._runs = metrics.counters("runs_total")
+        self._failures = metrics.counters("failures_total")
+        self._last = metrics.gauges("last_run_timestamp_seconds")
+        self._seconds = metrics.histograms("run_seconds")
+        self._stalled = metrics.gauges("stalled_runs")
+        self._stalled_runs: Counter[str] = Counter()  # in a row
+        for counters in (self._runs, self._failures):
+            counters.begin(*(job.name for job in jobs))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -177,13 +147,16 @@ class Schedule:
         began_ms = self._clock.now_ms()
         ended = await self._tried(job)
         stands_still = job.stands_still()
-        self._metrics.stands_still(job.name, stands_still)
+        self._stalled_runs[job.name] = self._stalled_runs[job.name] + 1 if stands_still else 0
+        self._stalled.labels(job.name).set(self._stalled_runs[job.name])
         if stands_still:
             log.warning("job stalled", job=job.name)
         if ended and not stands_still:
-            self._metrics.ended(job.name, self._clock.now_ms() - began_ms, self._clock.wall_ms())
+            self._runs.labels(job.name).inc()
+            self._seconds.labels(job.name).observe((self._clock.now_ms() - began_ms) / 1000)
+            self._last.labels(job.name).set(self._clock.wall_ms() / 1000)
             return True
-        self._metrics.failed(job.name)
+        self._failures.labels(job.name).inc()
         return False
 
     async def _tried(self, job: Job) -> bool:

@@ -19,7 +19,7 @@ from kafscale.upkeep.compaction import CompactionJob
 from kafscale.upkeep.lag import LagJob
 from kafscale.upkeep.orphans import OrphansJob
 from kafscale.upkeep.retention import RetentionJob
-from kafscale.upkeep.schedule import DEADLINE_MIN_MS, Job, LowestNode, Schedule, ScheduleMetrics
+from kafscale.upkeep.schedule import DEADLINE_MIN_MS, Job, LowestNode, Schedule
 from kafscale.upkeep.settings import DAY_MS, UpkeepSettings
 
 ROLE: Final = "upkeep"
@@ -37,7 +37,7 @@ async def build(runtime: Runtime[UpkeepSettings]) -> AsyncIterator[ServiceParts]
         etcd=runtime.etcd,
         keys=runtime.keyspace,
         clock=runtime.clock,
-        metrics=ScheduleMetrics(runtime.metrics),
+        metrics=runtime.metrics,
     )
     tasks = [runtime.task_group.create_task(run) for run in (live.run(), schedule.run())]
     try:

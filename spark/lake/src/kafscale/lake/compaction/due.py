@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.lake.catalog import NEVER, Lake, read_outline, read_topic, read_topics
+from kafscale.lake.catalog import NEVER, Lake, partitions_of, read_outline, read_topic, read_topics
 from kafscale.lake.compaction.passes import read_pass
 from kafscale.lake.compaction.plan import Candidate, Survey
 from kafscale.lake.compaction.segments import follow
@@ -68,9 +68,8 @@ async def look(lake: Lake, place: TopicPartition, now_ms: int) -> Candidate | No
 
 async def compacted_places(lake: Lake, names: Iterable[str] | None) -> list[TopicPartition]:
     """Of these topics, or of all. Raises EtcdError."""
-    chosen = None if names is None else frozenset(names)
-    topics = [topic for topic in await read_topics(lake) if chosen is None or topic.name in chosen]
-    return [(topic.name, part) for topic in topics if topic.is_compacted for part in range(topic.partitions)]
+    topics = [topic for topic in await read_topics(lake, names) if topic.is_compacted]
+    return [(topic.name, part) for topic, part in partitions_of(topics)]
 
 
 async def candidates(lake: Lake, names: Iterable[str] | None, now_ms: int) -> list[Candidate]:

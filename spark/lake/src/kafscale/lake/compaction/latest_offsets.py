@@ -40,11 +40,6 @@ class LatestOffsets:
         return found
 
 
-def no_later_offsets(end: int) -> LatestOffsets:
-    """For a pass over what is clean already."""
-    return LatestOffsets(keys=pa.array([], pa.binary()), offsets=np.empty(0, np.int64), end=end)
-
-
 class LatestOffsetsBuilder:
     """Takes a range segment by segment. A first segment is taken whatever its size, so every pass gets on."""
 

@@ -9,7 +9,6 @@ removed, so that they are removed although no producer writes to the log any mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -162,15 +161,6 @@ class Grouping:
             and len(self._group) < OUTPUT_SEGMENTS_MAX
             and seg.last - self._group[0].base <= SPAN_MAX
         )
-
-
-def groups(segments: Iterable[Seg], bytes_max: int) -> Iterator[Group]:
-    grouping = Grouping(bytes_max)
-    for seg in segments:
-        if whole := grouping.add(seg):
-            yield whole
-    if rest := grouping.rest():
-        yield rest
 
 
 def _may_go(log: Log, seg: Seg, now_ms: int) -> bool:

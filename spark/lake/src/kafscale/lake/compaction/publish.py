@@ -21,7 +21,7 @@ from typing import Final
 from kafscale.lake.catalog import NEVER, Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.rewrite import Rewritten
 from kafscale.lake.listing import Manifests
-from kafscale.lake.retention.deletes import Condemned
+from kafscale.lake.retention.deletes import Condemned, condemned
 from kafscale.storage.heads import ManifestRef, Meta, Seg
 from kafscale.storage.keys import META_TOPIC_ID, index_beside
 from kafscale.storage.manifests import ManifestDraft, seg_of
@@ -88,15 +88,6 @@ async def publish(lake: Lake, log: Log, before: Outline, group: Sequence[Seg], s
         return await _prepare(lake, log, now, listing, group, seg)
 
     return await swap(lake.etcd, log.name, prepare)
-
-
-def _condemned(lake: Lake, log: Log, group: Sequence[Seg], manifests: Sequence[str]) -> list[Condemned]:
-    objects: list[tuple[str, str | None]] = []
-    for seg in group:
-        key = lake.place_of(log, seg).key
-        objects += [(key, seg.etag), (index_beside(key), seg.index_etag)]
-    objects += [(key, None) for key in manifests]
-    return [Condemned(topic=log.topic, key=key, etag=etag) for key, etag in objects]
 
 
 async def discard(lake: Lake, keys: Sequence[str]) -> None:
@@ -182,8 +173,9 @@ async def _prepare(
     freed = here.meta.freed + sum(each.size for each in group) - seg.size
     meta = replace(here.meta, chunks=tuple(chunks), freed=freed, gc_seq=here.meta.gc_seq + 1)
     txn = build_swap(lake.keys, log.topic.topic_id, log.partition, here, meta)
-    condemned = _condemned(lake, log, group, [ref.key for ref in listing.refs])
-    return _Publication(txn, condemned, lake, log, seg, tuple(ref.key for ref in refs))
+    replaced = condemned(lake, log.topic, log.partition, group)
+    replaced += [Condemned(topic=log.topic, key=ref.key, etag=None) for ref in listing.refs]
+    return _Publication(txn, replaced, lake, log, seg, tuple(ref.key for ref in refs))
 
 
 async def _put_manifest(lake: Lake, log: Log, draft: ManifestDraft, level: int) -> ManifestRef:

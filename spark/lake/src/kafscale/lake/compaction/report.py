@@ -163,31 +163,22 @@ def summarize(report: Report) -> Summary:
     )
 
 
-def merge_summaries(some: Sequence[Summary]) -> Summary:
-    return Summary(
-        rows=[row for each in some for row in each.rows],
-        uncleanable=sum(each.uncleanable for each in some),
-        objects_left=sum(each.objects_left for each in some),
-    )
-
-
 def due_rows(candidates: Iterable[Candidate]) -> list[dict[str, Any]]:
     """With the columns of DUE."""
-    return [_due_row(each) for each in candidates]
-
-
-def _due_row(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "topic": candidate.log.topic.name,
-        "partition": candidate.log.partition,
-        "reason": candidate.reason,
-        "dirty_ratio": round(candidate.ratio, 3),
-        "delay_ms": candidate.delay_ms,
-        "clean_segments": candidate.clean.segments,
-        "clean_bytes": candidate.clean.bytes,
-        "dirty_segments": candidate.dirty.segments,
-        "dirty_bytes": candidate.dirty.bytes,
-    }
+    return [
+        {
+            "topic": candidate.log.topic.name,
+            "partition": candidate.log.partition,
+            "reason": candidate.reason,
+            "dirty_ratio": round(candidate.ratio, 3),
+            "delay_ms": candidate.delay_ms,
+            "clean_segments": candidate.clean.segments,
+            "clean_bytes": candidate.clean.bytes,
+            "dirty_segments": candidate.dirty.segments,
+            "dirty_bytes": candidate.dirty.bytes,
+        }
+        for candidate in candidates
+    ]
 
 
 def _done_row(outcome: Outcome) -> dict[str, Any]:

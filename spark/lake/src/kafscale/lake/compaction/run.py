@@ -23,12 +23,7 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.due import TopicPartition, compacted_places, find_due, in_turn, look
-from kafscale.lake.compaction.latest_offsets import (
-    KEYS_MAX,
-    LatestOffsets,
-    LatestOffsetsBuilder,
-    no_later_offsets,
-)
+from kafscale.lake.compaction.latest_offsets import KEYS_MAX, LatestOffsets, LatestOffsetsBuilder
 from kafscale.lake.compaction.pace import Pace
 from kafscale.lake.compaction.passes import Position, read_pass
 from kafscale.lake.compaction.plan import Candidate, Group, Reason, is_clean, is_due
@@ -209,7 +204,7 @@ class Round:
     ) -> LatestOffsets:
         """The newest offsets of the dirty part, up to the end of an unfinished pass, and of at least one segment."""
         if candidate.reason is Reason.TOMBSTONES:
-            return no_later_offsets(candidate.clean.end)
+            return LatestOffsetsBuilder(candidate.clean.end).done()
         log, dirty = candidate.log, candidate.dirty
         end = dirty.end if left is None else min(dirty.end, left.end)
         builder = LatestOffsetsBuilder(dirty.first, keys_max=self._bounds.keys_max)

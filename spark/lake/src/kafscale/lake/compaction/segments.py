@@ -30,7 +30,7 @@ async def follow(lake: Lake, outline: Outline, first: int, end: int) -> AsyncGen
     tries = TRIES_MAX
     while True:
         try:
-            async with aclosing(_listed(lake, outline, first)) as segments:
+            async with aclosing(Manifests(lake.store).segments(outline, first)) as segments:
                 async for seg in segments:
                     if last is not None and seg.base != last.end:
                         raise Overtaken(
@@ -46,14 +46,6 @@ async def follow(lake: Lake, outline: Outline, first: int, end: int) -> AsyncGen
             if not tries:
                 raise
         outline = await read_outline(lake, outline.topic, outline.partition)
-
-
-async def _listed(lake: Lake, outline: Outline, first: int) -> AsyncGenerator[Seg, None]:
-    async for seg in Manifests(lake.store).listed(outline.meta.chunks, first, outline.next):
-        yield seg
-    for seg in outline.tail:
-        if seg.end > first:
-            yield seg
 
 
 async def is_listed(lake: Lake, log: Log, seg: Seg) -> bool:

@@ -29,7 +29,7 @@ from kafscale.lake.export.plan import (
     joined,
     next_offset,
 )
-from kafscale.lake.scan import Question, scan
+from kafscale.lake.scan import scan
 from kafscale.lake.sql import stream
 
 FILE_ROWS: Final = 2_000_000
@@ -106,7 +106,7 @@ async def _export_log(
 async def _rows(lake: Lake, log: Log, first: int, where: str | None) -> AsyncGenerator[pa.RecordBatch, None]:
     wanted = Wanted(first=first)
     if where is None:
-        async for batch in scan(lake, log, Question(wanted=wanted)):
+        async for batch in scan(lake, log, wanted):
             yield batch
         return
     columns = ", ".join(f'"{name}"' for name in wanted.columns)

@@ -6,7 +6,6 @@ reader that meets such a deletion continues without the file.
 
 from __future__ import annotations
 
-import asyncio
 import io
 import logging
 import uuid
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from kafscale.lake.catalog import Lake
+from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.samples import PLACE, SAMPLES, Kind, Sample
 from kafscale.lake.tables import TIME
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
@@ -58,26 +58,19 @@ async def read_samples(
             break  # folders of days and hours are listed in their order
         if name.kind in wanted and name.at_ms >= first:
             keys.append(info.key)
-    slots = asyncio.Semaphore(READS_AT_ONCE)
-
-    async def one(key: str) -> pa.Table:
-        async with slots:
-            try:
-                body = await lake.store.get(key)
-            except ObjectNotFound:
-                return SAMPLES.empty_table()
-        return _rows(key, body)
-
-    found = pa.concat_tables([SAMPLES.empty_table(), *await asyncio.gather(*map(one, keys))])
+    tables = await gather_bounded((_read(lake, key) for key in keys), READS_AT_ONCE)
+    found = pa.concat_tables([SAMPLES.empty_table(), *tables])
     since, until = pa.scalar(since_ms, TIME), pa.scalar(until_ms, TIME)
     found = found.filter((pc.field("ts") >= since) & (pc.field("ts") <= until))
     return found.sort_by([("ts", "ascending"), *((name, "ascending") for name in PLACE)])
 
 
-def _rows(key: str, body: bytes) -> pa.Table:
+async def _read(lake: Lake, key: str) -> pa.Table:
     """A damaged file is a gap in the history, as one that has expired."""
     try:
-        return pq.read_table(io.BytesIO(body), schema=SAMPLES)
+        return pq.read_table(io.BytesIO(await lake.store.get(key)), schema=SAMPLES)
+    except ObjectNotFound:
+        return SAMPLES.empty_table()
     except (pa.ArrowException, OSError) as error:
         log.error("lag history file skipped: %s: %s", key, error)
         return SAMPLES.empty_table()

@@ -6,13 +6,13 @@ in the object store, two small reads away. So it is right for a group first seen
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, by_place
+from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.first_unread import FirstUnread, first_unread
@@ -69,18 +69,10 @@ async def measure(
     Raises StoreError. A segment that went away meanwhile, or that is corrupt, only leaves the time unknown.
     """
     places = by_place(logs)
-    slots = asyncio.Semaphore(READS_AT_ONCE)
     remembered = Known() if known is None else known
-
-    async def one(commit: Commit) -> Lag | None:
-        log = places.get((commit.topic, commit.partition))
-        if log is None:
-            return None
-        async with slots:
-            return await _measure_one(lake, log, commit, now_ms, remembered)
-
-    found = await asyncio.gather(*(one(commit) for commit in commits))
-    return [lag for lag in found if lag is not None]
+    placed = [(places.get((commit.topic, commit.partition)), commit) for commit in commits]
+    works = (_measure_one(lake, log, commit, now_ms, remembered) for log, commit in placed if log is not None)
+    return await gather_bounded(works, READS_AT_ONCE)
 
 
 async def _measure_one(lake: Lake, log: Log, commit: Commit, now_ms: int, known: Known) -> Lag:
@@ -126,13 +118,3 @@ def _room(log: Log, behind: int) -> int | None:
     if not log.topic.deletes_records or log.topic.retention_bytes < 0:
         return None
     return max(0, log.topic.retention_bytes - behind)
-
-
-def worst(lags: Iterable[Lag]) -> Mapping[str, Lag]:
-    """group -> the partition on which it is farthest behind in time, else in records."""
-    found: dict[str, Lag] = {}
-    for lag in lags:
-        known = found.get(lag.group)
-        if known is None or (lag.time_ms or 0, lag.records) > (known.time_ms or 0, known.records):
-            found[lag.group] = lag
-    return found

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, Outline, read_outline, read_outlines, read_topics
+from kafscale.lake.catalog import Lake, Log, Outline, partitions_of, read_outline, read_outlines, read_topics
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.first_unread import SEGMENTS_MAX
 from kafscale.lake.listing import Manifests
@@ -35,9 +35,7 @@ STRETCHES_MAX: Final = 10_000
 async def read_all(lake: Lake) -> list[Outline]:
     """Of all topics, by topic and partition. One that cannot be read is left out and named in the log of this process:
     a report of all others must not fail for it. Raises EtcdError."""
-    topics = await read_topics(lake)
-    places = [(topic, part) for topic in topics for part in range(topic.partitions)]
-    return await read_outlines(lake, places, _pass_over)
+    return await read_outlines(lake, partitions_of(await read_topics(lake)), _pass_over)
 
 
 Offsets = Mapping[tuple[str, int], Collection[int]]

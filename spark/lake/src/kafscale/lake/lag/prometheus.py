@@ -24,6 +24,7 @@ _MEMBER: Final = ("cluster_name", "group", "topic", "partition", "member_host", 
 _GROUP: Final = ("cluster_name", "group")
 _GROUP_TOPIC: Final = ("cluster_name", "group", "topic")
 _MS: Final = 1_000
+_PREFIX: Final = "kafka_consumergroup_group"
 
 Values = list[tuple[tuple[str, ...], float]]
 
@@ -65,6 +66,28 @@ class _Fixed(Collector):
         return self._families
 
 
+_OF_MEMBERS: Final[Sequence[tuple[str, str, Callable[[PartitionRow], float | None]]]] = (
+    ("offset", "Last group consumed offset of a partition", lambda row: row.committed),
+    ("lag", "Group offset lag of a partition", lambda row: row.records),
+    ("lag_seconds", "Group time lag of a partition", lambda row: _seconds(row.time_ms if row.records else 0)),
+    (
+        "eta_seconds",
+        "Time until the group has read all of a partition, at the present rates",
+        lambda row: _seconds(row.eta_ms),
+    ),
+    (
+        "expires_seconds",
+        "Time until retention deletes the group's next record of a partition",
+        lambda row: _seconds(soonest(row.expires_in_ms, row.expires_by_size_ms)),
+    ),
+    (
+        "status",
+        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND",
+        lambda row: NUMBERS[row.status],
+    ),
+)
+
+
 def _of_logs(cluster: str, logs: Iterable[Log]) -> Iterable[Gauge]:
     latest: Values = []
     earliest: Values = []
@@ -77,37 +100,10 @@ def _of_logs(cluster: str, logs: Iterable[Log]) -> Iterable[Gauge]:
 
 
 def _of_members(report: Report) -> Iterable[Gauge]:
-    def values(of: Callable[[PartitionRow], float | None]) -> Values:
-        found = (((report.cluster, *_labels(row)), of(row)) for row in report.partitions)
-        return [(labels, value) for labels, value in found if value is not None]
-
-    prefix = "kafka_consumergroup_group"
-    yield Gauge(
-        f"{prefix}_offset",
-        "Last group consumed offset of a partition",
-        _MEMBER,
-        values(lambda row: row.committed),
-    )
-    yield Gauge(f"{prefix}_lag", "Group offset lag of a partition", _MEMBER, values(lambda row: row.records))
-    yield Gauge(f"{prefix}_lag_seconds", "Group time lag of a partition", _MEMBER, values(_lag_seconds))
-    yield Gauge(
-        f"{prefix}_eta_seconds",
-        "Time until the group has read all of a partition, at the present rates",
-        _MEMBER,
-        values(lambda row: _seconds(row.eta_ms)),
-    )
-    yield Gauge(
-        f"{prefix}_expires_seconds",
-        "Time until retention deletes the group's next record of a partition",
-        _MEMBER,
-        values(lambda row: _seconds(soonest(row.expires_in_ms, row.expires_by_size_ms))),
-    )
-    yield Gauge(
-        f"{prefix}_status",
-        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND",
-        _MEMBER,
-        values(lambda row: NUMBERS[row.status]),
-    )
+    for name, text, value_of in _OF_MEMBERS:
+        found = (((report.cluster, *_labels(row)), value_of(row)) for row in report.partitions)
+        values = [(labels, value) for labels, value in found if value is not None]
+        yield Gauge(f"{_PREFIX}_{name}", text, _MEMBER, values)
 
 
 def _of_groups(report: Report) -> Iterable[Gauge]:
@@ -118,26 +114,21 @@ def _of_groups(report: Report) -> Iterable[Gauge]:
         labels = (report.cluster, group.group)
         largest.append((labels, group.records_max))
         total.append((labels, group.records))
-        seconds = 0.0 if not group.records else _seconds(group.time_ms)
+        seconds = _seconds(group.time_ms if group.records else 0)
         if seconds is not None:
             slowest.append((labels, seconds))
     by_topic: dict[tuple[str, ...], int] = defaultdict(int)
     for row in report.partitions:
         by_topic[report.cluster, row.group, row.topic] += row.records
-    prefix = "kafka_consumergroup_group"
-    yield Gauge(f"{prefix}_max_lag", "Max group offset lag", _GROUP, largest)
-    yield Gauge(f"{prefix}_max_lag_seconds", "Max group time lag", _GROUP, slowest)
-    yield Gauge(f"{prefix}_sum_lag", "Sum of group offset lag", _GROUP, total)
+    yield Gauge(f"{_PREFIX}_max_lag", "Max group offset lag", _GROUP, largest)
+    yield Gauge(f"{_PREFIX}_max_lag_seconds", "Max group time lag", _GROUP, slowest)
+    yield Gauge(f"{_PREFIX}_sum_lag", "Sum of group offset lag", _GROUP, total)
     text = "Sum of group offset lag across topic partitions"
-    yield Gauge(f"{prefix}_topic_sum_lag", text, _GROUP_TOPIC, list(by_topic.items()))
+    yield Gauge(f"{_PREFIX}_topic_sum_lag", text, _GROUP_TOPIC, list(by_topic.items()))
 
 
 def _labels(row: PartitionRow) -> tuple[str, ...]:
     return row.group, row.topic, str(row.partition), row.host or "", row.member or "", row.client or ""
-
-
-def _lag_seconds(row: PartitionRow) -> float | None:
-    return 0.0 if not row.records else _seconds(row.time_ms)
 
 
 def _seconds(time_ms: int | None) -> float | None:

@@ -15,7 +15,6 @@ from kafscale.lake.catalog import Log
 from kafscale.lake.lag.measure import Lag
 from kafscale.lake.lag.owners import GroupPartition
 from kafscale.lake.lag.query import ask
-from kafscale.lake.lag.samples import PLACE
 
 WINDOW_MS: Final = 600_000
 SPAN_MIN_MS: Final = 10_000
@@ -60,11 +59,7 @@ def rates(
     samples: pa.Table, lags: Iterable[Lag], now_ms: int, window_ms: int = WINDOW_MS
 ) -> Mapping[GroupPartition, Rates]:
     """Between the window's begin and `lags`, which are of now."""
-    if not samples.num_rows:
-        return {(lag.group, lag.topic, lag.partition): Rates() for lag in lags}
-    plain = samples.select([*PLACE, "committed", "log_end"])
-    plain = plain.append_column("ts", samples["ts"].cast(pa.int64()))
-    rows = ask(EARLIER, plain, {"since_ms": now_ms - window_ms})
+    rows = ask(EARLIER, samples, {"since_ms": now_ms - window_ms})
     earlier = {(row[0], row[1], row[2]): row[3:] for row in rows}
     found = {}
     for lag in lags:

@@ -10,14 +10,13 @@ The text keeps to what DuckDB's and Spark's SQL have in common; `ts` and `commit
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final
 
 import pyarrow as pa
 from kafscale.lake.lag.owners import GroupPartition
 from kafscale.lake.lag.query import ask
-from kafscale.lake.lag.samples import PLACE
 
 
 class Status(StrEnum):
@@ -118,21 +117,10 @@ left join rewound on windows.group_id = rewound.group_id and windows.topic = rew
 
 def judge(samples: pa.Table, now_ms: int, rules: Rules | None = None) -> Mapping[GroupPartition, Judged]:
     """The status of every place in the samples. Those of at least twice the window should be among them."""
-    chosen = rules or Rules()
-    times = {name: samples[name].cast(pa.int64()) for name in ("ts", "commit_ts")}
-    plain = samples.select([*PLACE, "committed", "log_end", "lag"])
-    for name, column in times.items():
-        plain = plain.append_column(name, column)
-    row = {
-        "now_ms": now_ms,
-        "intervals": chosen.intervals,
-        "interval_ms": chosen.interval_ms,
-        "minimum_complete": chosen.minimum_complete,
-        "allowed_lag": chosen.allowed_lag,
-    }
+    row = {"now_ms": now_ms, **asdict(rules or Rules())}
     return {
         (group, topic, partition): Judged(Status(status), complete)
-        for group, topic, partition, status, complete in ask(SQL, plain, row)
+        for group, topic, partition, status, complete in ask(SQL, samples, row)
     }
 
 

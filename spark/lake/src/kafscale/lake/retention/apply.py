@@ -12,24 +12,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, read_outline, read_topics
+from kafscale.lake.catalog import Lake, partitions_of, read_outline, read_topics
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.listing import Manifests
-from kafscale.lake.resume import behind, read_place, through, write_place
-from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
-from kafscale.lake.retention.log_starts import Cut, Partition, move_starts, segments_of
+from kafscale.lake.resume import Partition, behind, read_place, through, write_place
+from kafscale.lake.retention.deletes import Condemned, Fate, condemned, delete_all
+from kafscale.lake.retention.log_starts import Cut, move_starts
 from kafscale.lake.retention.sweep import sweep
 from kafscale.storage.heads import Seg
-from kafscale.storage.keys import index_beside
 from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.topics import Topic
 
 GRACE_S: Final = 300.0
 """Longer than any fetch may hold on to a segment that it has chosen."""
@@ -111,13 +109,11 @@ class Retention:
 
     async def run(self, names: Iterable[str] | None = None) -> Report:
         """Over these topics, or all. Raises EtcdError and StoreError."""
-        chosen = None if names is None else frozenset(names)
-        topics = [t for t in await read_topics(self._lake) if chosen is None or t.name in chosen]
-        places = [(topic, part) for topic in topics for part in range(topic.partitions)]
+        places = partitions_of(await read_topics(self._lake, names))
         if self._remembers:
             places = behind(places, await read_place(self._lake, JOB))
-        for some in _batches(places):
-            await self._cut(some, len(places))
+        for at in range(0, len(places), LOGS_PER_BATCH):
+            await self._cut(places[at : at + LOGS_PER_BATCH], len(places))
             while self._waiting and self._is_due(self._waiting[0]):
                 await self._finish_batch(self._waiting.popleft())
         while self._waiting:
@@ -149,7 +145,7 @@ class Retention:
         try:
             outline = await read_outline(self._lake, cut.topic, cut.partition)
             portion: list[Seg] = []
-            async with aclosing(segments_of(self._manifests, outline, outline.meta.swept)) as segments:
+            async with aclosing(self._manifests.segments(outline, outline.meta.swept)) as segments:
                 async for seg in segments:
                     if seg.end > cut.start or seg.is_slice:  # a slice goes with its bundle
                         break
@@ -164,7 +160,7 @@ class Retention:
             self.report.missed[cut.name] = str(trouble)
 
     async def _delete(self, cut: Cut, portion: Sequence[Seg]) -> None:
-        fates = await delete_all(self._lake, condemned(self._lake, cut, portion))
+        fates = await delete_all(self._lake, condemned(self._lake, cut.topic, cut.partition, portion))
         self.report.fates.update(fates)
         pairs = zip(portion, fates[::2], fates[1::2], strict=True)
         gone = [seg for seg, *both in pairs if all(fate.is_over for fate in both)]
@@ -175,19 +171,3 @@ class Retention:
         left = await sweep(self._lake, self._manifests, upto, {(seg.base, seg.etag) for seg in gone})
         manifests = [Condemned(topic=cut.topic, key=key, etag=None) for key in left]
         self.report.fates.update(await delete_all(self._lake, manifests))
-
-
-def condemned(lake: Lake, cut: Cut, segments: Sequence[Seg]) -> list[Condemned]:
-    """For each segment its object, then its index."""
-    log = Log(topic=cut.topic, partition=cut.partition)
-    found = []
-    for seg in segments:
-        key = lake.place_of(log, seg).key
-        objects = ((key, seg.etag, seg.size), (index_beside(key), seg.index_etag, seg.index_size))
-        found += [Condemned(topic=cut.topic, key=key, etag=etag, size=size) for key, etag, size in objects]
-    return found
-
-
-def _batches(places: Sequence[tuple[Topic, int]]) -> Iterator[Sequence[tuple[Topic, int]]]:
-    for at in range(0, len(places), LOGS_PER_BATCH):
-        yield places[at : at + LOGS_PER_BATCH]

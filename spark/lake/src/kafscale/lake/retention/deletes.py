@@ -9,14 +9,17 @@ run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from kafscale.lake.catalog import Lake
 from kafscale.storage.etcd.client import Range
+from kafscale.storage.heads import Seg
+from kafscale.storage.keys import index_beside
 from kafscale.storage.objects import DELETES_MAX, Doomed, Outcome, PreconditionFailed, StoreError
+from kafscale.storage.places import place_of
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 
 TOPICS_PER_READ: Final = 100
@@ -33,6 +36,17 @@ class Condemned:
     key: str
     etag: str | None
     size: int = 0
+
+
+def condemned(lake: Lake, topic: Topic, partition: int, segments: Iterable[Seg]) -> list[Condemned]:
+    """For each segment its object, then its index."""
+    found = []
+    for seg in segments:
+        key = place_of(lake.keys, topic.name, partition, seg).key
+        found.append(Condemned(topic=topic, key=key, etag=seg.etag, size=seg.size))
+        key = index_beside(key)
+        found.append(Condemned(topic=topic, key=key, etag=seg.index_etag, size=seg.index_size))
+    return found
 
 
 class Fate(StrEnum):

@@ -8,18 +8,18 @@ processed one by one, and none is kept in memory.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Outline, read_outlines, read_topics
+from kafscale.lake.catalog import NEVER, Lake, Outline, read_outlines, read_topics
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.listing import Manifests
+from kafscale.lake.resume import Partition
 from kafscale.lake.retention.plan import ExpiryRules, Whole
 from kafscale.storage.etcd.client import Txn, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
-from kafscale.storage.heads import Seg
 from kafscale.storage.log_starts import LogBounds, build_move
 from kafscale.storage.meta_swap import Overtaken, send
 from kafscale.storage.objects import ObjectNotFound
@@ -29,9 +29,6 @@ from kafscale.storage.topics import Topic
 MOVES_PER_REQUEST: Final = 50
 """Nested transactions in one request of etcd's, whose metas may have some kilobytes each."""
 LOGS_AT_ONCE: Final = 4
-NEVER: Final = 1 << 62
-
-Partition = tuple[Topic, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +113,13 @@ async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tup
     walk = None
     if topic.deletes_records:
         walk = ExpiryRules(topic, await _whole(manifests, outline), now_ms)
-    async with aclosing(segments_of(manifests, outline, meta.swept)) as segments:
+    async with aclosing(manifests.segments(outline, meta.swept)) as segments:
         async for seg in segments:
             if seg.end <= meta.log_start:
                 below = below or not seg.is_slice
                 if walk is None:
                     break
-            elif walk is not None and walk.goes(seg):
+            elif walk is not None and walk.rule_of(seg):
                 start = seg.end
             else:
                 break
@@ -146,15 +143,6 @@ async def _whole(manifests: Manifests, outline: Outline) -> Whole:
         async for seg in manifests.listed([ref], meta.log_start, NEVER):
             size, committed_ms = size + seg.size, max(committed_ms, seg.created_ms)
     return Whole(bytes=size, committed_ms=committed_ms)
-
-
-async def segments_of(manifests: Manifests, outline: Outline, first: int) -> AsyncGenerator[Seg, None]:
-    """The listed segments that end after `first`, in the order of the log."""
-    async for seg in manifests.listed(outline.meta.chunks, first, NEVER):
-        yield seg
-    for seg in outline.tail:
-        if seg.end > first:
-            yield seg
 
 
 async def _move(lake: Lake, moving: Sequence[tuple[Outline, int]]) -> list[bool]:

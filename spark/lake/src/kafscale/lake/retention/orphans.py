@@ -22,7 +22,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafscale.lake.catalog import Lake, read_topics
+from kafscale.lake.catalog import Lake, partitions_of, read_topics
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Partition, Reached, behind, read_place, write_place
@@ -120,10 +120,8 @@ class Orphans:
 
     async def collect(self, names: Iterable[str] | None = None, *, dry: bool = False) -> OrphanReport:
         """Of these topics, or all; `dry` changes nothing, not even `gc_seq`. Raises EtcdError and StoreError."""
-        chosen = None if names is None else frozenset(names)
-        topics = [t for t in await read_topics(self._lake) if chosen is None or t.name in chosen]
         last = await read_place(self._lake, JOB) if self._remembers else None
-        places = behind([(topic, part) for topic in topics for part in range(topic.partitions)], last)
+        places = behind(partitions_of(await read_topics(self._lake, names)), last)
         self._reached = Reached(places)
         for at in range(0, len(places), LOGS_PER_BATCH):
             some = places[at : at + LOGS_PER_BATCH]

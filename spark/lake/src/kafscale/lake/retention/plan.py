@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import takewhile
 from typing import Final
 
 from kafscale.lake.catalog import Log
@@ -69,20 +68,25 @@ class Whole:
 
 
 class ExpiryRules:
-    """The same rules for segments that come one by one, oldest first, from the log start on."""
+    """The rules, for segments that come one by one, oldest first, from the log start on."""
 
     def __init__(self, topic: Topic, whole: Whole, now_ms: int, limits: Limits = OWN) -> None:
         self._retention_ms, retention_bytes = limits.or_of(topic)
         self._spare = whole.bytes - retention_bytes if retention_bytes >= 0 else -1
-        self._now_ms = _at_least(now_ms, whole.committed_ms or now_ms)
+        self._now_ms = max(now_ms, min(whole.committed_ms, now_ms + CLOCKS_APART_MAX_MS))
         self._by_size = True
 
-    def goes(self, seg: Seg) -> bool:
-        """Whether this segment expires too. After the first that stays, the caller does not ask again."""
+    def rule_of(self, seg: Seg) -> Rule | None:
+        """By which rule this segment expires too. After the first that stays, the caller does not ask again."""
         if self._by_size:
             self._spare -= seg.size
             self._by_size = self._spare >= 0
-        return self._by_size or (self._retention_ms >= 0 and _age(seg, self._now_ms) > self._retention_ms)
+        if 0 <= self._retention_ms < self.age_ms(seg):
+            return Rule.TIME
+        return Rule.SIZE if self._by_size else None
+
+    def age_ms(self, seg: Seg) -> int:
+        return self._now_ms - (seg.max_ts if seg.max_ts >= 0 else seg.created_ms)
 
 
 def start_after(log: Log, doomed: Sequence[PlannedDeletion]) -> int:
@@ -91,45 +95,15 @@ def start_after(log: Log, doomed: Sequence[PlannedDeletion]) -> int:
 
 
 def _plan_log(log: Log, now_ms: int, limits: Limits) -> Iterator[PlannedDeletion]:
-    now_ms = _latest(log, now_ms)
+    whole = Whole(
+        bytes=sum(seg.size for seg in log.segments),
+        committed_ms=max((seg.created_ms for seg in log.segments), default=0),
+    )
+    rules = ExpiryRules(log.topic, whole, now_ms, limits)
     for seg in log.below:
-        yield PlannedDeletion(log=log, segment=seg, rule=Rule.DELETED, age_ms=_age(seg, now_ms))
-    if not log.topic.deletes_records:
-        return
-    retention_ms, retention_bytes = limits.or_of(log.topic)
-    count = _too_much(log.segments, retention_bytes)
-    count += _expired(log.segments[count:], now_ms, retention_ms)
-    for seg in log.segments[:count]:
-        rule = Rule.TIME if _expired([seg], now_ms, retention_ms) else Rule.SIZE
-        yield PlannedDeletion(log=log, segment=seg, rule=rule, age_ms=_age(seg, now_ms))
-
-
-def _expired(segments: Sequence[Seg], now_ms: int, retention_ms: int) -> int:
-    """How many of the oldest segments are too old."""
-    if retention_ms < 0:
-        return 0
-    return sum(1 for _ in takewhile(lambda seg: _age(seg, now_ms) > retention_ms, segments))
-
-
-def _too_much(segments: Sequence[Seg], retention_bytes: int) -> int:
-    """How many of the oldest segments the log can do without."""
-    if retention_bytes < 0:
-        return 0
-    spare = sum(seg.size for seg in segments) - retention_bytes
-    for number, seg in enumerate(segments):
-        spare -= seg.size
-        if spare < 0:
-            return number
-    return len(segments)
-
-
-def _latest(log: Log, now_ms: int) -> int:
-    return _at_least(now_ms, max((seg.created_ms for seg in log.segments), default=now_ms))
-
-
-def _at_least(now_ms: int, committed_ms: int) -> int:
-    return max(now_ms, min(committed_ms, now_ms + CLOCKS_APART_MAX_MS))
-
-
-def _age(seg: Seg, now_ms: int) -> int:
-    return now_ms - (seg.max_ts if seg.max_ts >= 0 else seg.created_ms)
+        yield PlannedDeletion(log=log, segment=seg, rule=Rule.DELETED, age_ms=rules.age_ms(seg))
+    for seg in log.segments if log.topic.deletes_records else ():
+        rule = rules.rule_of(seg)
+        if rule is None:
+            return
+        yield PlannedDeletion(log=log, segment=seg, rule=rule, age_ms=rules.age_ms(seg))

@@ -5,15 +5,16 @@ Plain values, so that they can travel: plans of different topics can be merged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
-from kafscale.lake.catalog import Lake, Log, by_place, read_lake
+from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.lag.commits import Commit, read_commits
 from kafscale.lake.retention.plan import OWN, Limits, PlannedDeletion, plan, start_after
+from kafscale.lake.retention.summary import merged
 
 PLAN: Final = pa.schema(
     {
@@ -56,43 +57,28 @@ async def plan_lake(lake: Lake, names: Iterable[str] | None, now_ms: int, limits
     """Of these topics, or of all. Raises EtcdError and StoreError."""
     logs = await read_lake(lake, names)
     doomed = plan(logs, now_ms, limits)
+    partitions = by_partition(doomed)
     lost: list[dict[str, Any]] = []
     if limits != OWN:
-        lost = await _losses(lake, logs, doomed)
+        commits = await read_commits(lake, {log.topic.name: log.topic for log in logs}.values())
+        lost = losses(partitions, commits)
     return Planned(
         logs=len(logs),
         bytes=bytes_of(doomed),
         bytes_own=bytes_of(plan(logs, now_ms)),
         rows=[_row(each) for each in doomed],
         losses=lost,
-        partitions=_by_partition(doomed),
+        partitions=partitions,
     )
 
 
 def merge_plans(plans: Sequence[Planned]) -> Planned:
     """The plan of all of them, which are of different topics."""
-    return Planned(
-        logs=sum(each.logs for each in plans),
-        bytes=sum(each.bytes for each in plans),
-        bytes_own=sum(each.bytes_own for each in plans),
-        rows=sorted((row for each in plans for row in each.rows), key=_of_place),
-        losses=sorted(
-            (row for each in plans for row in each.losses), key=lambda row: (row["group"], *_of_place(row))
-        ),
-        partitions=sorted((row for each in plans for row in each.partitions), key=_of_place),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """Records that a group has not read and that would be gone. Offsets, as lag counts them."""
-
-    group: str
-    topic: str
-    partition: int
-    committed: int
-    start: int  # the log start that would be
-    records: int
+    whole = merged(Planned(), plans)
+    whole.rows.sort(key=_of_place)
+    whole.losses.sort(key=lambda row: (row["group"], *_of_place(row)))
+    whole.partitions.sort(key=_of_place)
+    return whole
 
 
 def bytes_of(doomed: Iterable[PlannedDeletion]) -> int:
@@ -100,44 +86,29 @@ def bytes_of(doomed: Iterable[PlannedDeletion]) -> int:
     return sum(each.segment.size + each.segment.index_size for each in doomed)
 
 
-def losses(logs: Sequence[Log], doomed: Iterable[PlannedDeletion], commits: Iterable[Commit]) -> list[Loss]:
-    """In the order of the commits. What a group has lost already is not counted again."""
-    starts = _starts(doomed)
-    places = by_place(logs)
+def losses(partitions: Iterable[dict[str, Any]], commits: Iterable[Commit]) -> list[dict[str, Any]]:
+    """Records that a group has not read and that would be gone (LOSSES), in the order of the commits. Offsets, as lag
+    counts them; `start` is the log start that would be. What a group has lost already is not counted again."""
+    places = {_of_place(row): row for row in partitions}
     found = []
     for commit in commits:
-        place = (commit.topic, commit.partition)
-        if place not in starts:
-            continue
-        lost = starts[place] - max(commit.offset.offset, places[place].start)
-        if lost > 0:
+        row = places.get((commit.topic, commit.partition))
+        lost = row["start_after"] - max(commit.offset.offset, row["start"]) if row else 0
+        if row and lost > 0:
             found.append(
-                Loss(
-                    group=commit.group,
-                    topic=commit.topic,
-                    partition=commit.partition,
-                    committed=commit.offset.offset,
-                    start=starts[place],
-                    records=lost,
-                )
+                {
+                    "group": commit.group,
+                    "topic": commit.topic,
+                    "partition": commit.partition,
+                    "committed": commit.offset.offset,
+                    "start": row["start_after"],
+                    "records": lost,
+                }
             )
     return found
 
 
-def _starts(doomed: Iterable[PlannedDeletion]) -> Mapping[tuple[str, int], int]:
-    """Where the logs would start that lose anything."""
-    by_log: dict[tuple[str, int], list[PlannedDeletion]] = {}
-    for each in doomed:
-        by_log.setdefault((each.log.topic.name, each.log.partition), []).append(each)
-    return {place: start_after(some[0].log, some) for place, some in by_log.items()}
-
-
-async def _losses(lake: Lake, logs: Sequence[Log], doomed: Iterable[PlannedDeletion]) -> list[dict[str, Any]]:
-    commits = await read_commits(lake, {log.topic.name: log.topic for log in logs}.values())
-    return [asdict(loss) for loss in losses(logs, doomed, commits)]
-
-
-def _by_partition(doomed: Iterable[PlannedDeletion]) -> list[dict[str, Any]]:
+def by_partition(doomed: Iterable[PlannedDeletion]) -> list[dict[str, Any]]:
     """A plan is in the order of its logs."""
     rows = []
     for (topic, partition), group in groupby(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from kafscale.lake.retention.apply import Report
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.orphans import OrphanReport
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Result = TypeVar("Result", bound="DataclassInstance")
 ORPHANS: Final = pa.schema({"topic": pa.string(), "object": pa.string(), "bytes": pa.int64()})
 
 
@@ -25,16 +29,14 @@ def report_from_json(values: Mapping[str, Any]) -> Report:
     return Report(**{**values, "fates": fates})
 
 
-def merge_reports(reports: Iterable[Report]) -> Report:
-    whole = Report()
-    for report in reports:
-        whole.logs += report.logs
-        whole.moved += report.moved
-        whole.segments += report.segments
-        whole.bytes += report.bytes
-        whole.fates.update(report.fates)
-        whole.missed |= report.missed
-    return whole
+def merged(empty: Result, some: Iterable[Result]) -> Result:
+    """One result of the same class: numbers and counters add up, lists follow each other, dicts are joined."""
+    whole = {each.name: getattr(empty, each.name) for each in fields(empty)}
+    for one in some:
+        for name, value in whole.items():
+            more = getattr(one, name)
+            whole[name] = value | more if type(value) is dict else value + more
+    return replace(empty, **whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +69,6 @@ def summarize_orphans(found: OrphanReport) -> OrphanSummary:
 
 
 def merge_orphan_summaries(some: Iterable[OrphanSummary]) -> OrphanSummary:
-    each = list(some)
-    return OrphanSummary(
-        partitions=sum(one.partitions for one in each),
-        count=sum(one.count for one in each),
-        orphans=sorted((row for one in each for row in one.orphans), key=lambda row: row["object"]),
-        bytes=sum(one.bytes for one in each),
-        left=sum(one.left for one in each),
-        strange=sum(one.strange for one in each),
-        failed=sum(one.failed for one in each),
-        missed={place: why for one in each for place, why in one.missed.items()},
-    )
+    whole = merged(OrphanSummary(), some)
+    whole.orphans.sort(key=lambda row: row["object"])
+    return whole

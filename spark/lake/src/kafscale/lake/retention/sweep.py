@@ -9,13 +9,13 @@ The object of a chunk is deleted only after the meta that does not name it is kn
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from kafscale.lake.catalog import Lake, Outline, read_outline
+from kafscale.lake.catalog import Lake, read_outline
 from kafscale.lake.listing import Manifests
-from kafscale.lake.retention.log_starts import Cut, segments_of
+from kafscale.lake.retention.log_starts import Cut
 from kafscale.storage.heads import EpochStart, ManifestRef, Meta, Seg
 from kafscale.storage.manifests import Manifest, encode_manifest
 from kafscale.storage.meta_swap import Draft, build_swap, swap
@@ -25,24 +25,15 @@ Gone = Collection[tuple[int, str]]
 """Base and etag of the segments whose objects no longer exist."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
-    """A log as it is now, and those of its listed segments behind `swept` whose objects are gone, up to a cut."""
-
-    outline: Outline
-    listed: tuple[Seg, ...]
-
-
-def swept_end(meta: Meta, listed: Iterable[Seg], gone: Gone, start: int) -> int:
-    """How far all objects of the log are gone. Pure."""
-    end = meta.swept
-    for seg in listed:
-        if seg.end <= end:
-            continue
+async def first_gone(segments: AsyncIterator[Seg], gone: Gone, start: int) -> list[Seg]:
+    """The segments before the first whose objects may exist, none of them beyond `start`. Reads no farther, because a
+    failed deletion must not keep all segments after it in memory."""
+    found = []
+    async for seg in segments:
         if seg.end > start or (seg.base, seg.etag) not in gone:
             break
-        end = seg.end
-    return end
+        found.append(seg)
+    return found
 
 
 def known_epochs(listed: Iterable[Iterable[EpochStart]]) -> tuple[EpochStart, ...]:
@@ -71,34 +62,23 @@ async def sweep(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> list[
 
 
 async def _prepare(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> Draft[list[str]]:
-    books = await _read(lake, manifests, cut, gone)
-    if books is None:  # the topic is gone
+    outline = await read_outline(lake, cut.topic, cut.partition)
+    before = outline.meta
+    if not outline.head_created or not outline.meta_revision:  # the topic is gone
         return Draft(None, [])
-    before = books.outline.meta
-    end = swept_end(before, books.listed, gone, cut.start)
+    async with aclosing(manifests.segments(outline, before.swept)) as segments:
+        swept = await first_gone(segments, gone, cut.start)
+    end = swept[-1].end if swept else before.swept
     dropped = [chunk for chunk in before.chunks if chunk.last < end]
     if end == before.swept and not dropped:
         return Draft(None, [])
-    freed = sum(seg.size for seg in books.listed if before.swept < seg.end <= end)
     meta = await _without(lake, manifests, cut, before, dropped)
-    meta = replace(meta, swept=end, freed=meta.freed + freed, gc_seq=meta.gc_seq + 1)
+    freed = meta.freed + sum(seg.size for seg in swept)
+    meta = replace(meta, swept=end, freed=freed, gc_seq=meta.gc_seq + 1)
     named = {*(chunk.key for chunk in meta.chunks), meta.epochs_key}
     replaced = [*(chunk.key for chunk in dropped), before.epochs_key]
-    txn = build_swap(lake.keys, cut.topic.topic_id, cut.partition, books.outline, meta)
+    txn = build_swap(lake.keys, cut.topic.topic_id, cut.partition, outline, meta)
     return Draft(txn, [key for key in replaced if key and key not in named])
-
-
-async def _read(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> Books | None:
-    outline = await read_outline(lake, cut.topic, cut.partition)
-    if not outline.head_created or not outline.meta_revision:
-        return None
-    listed = []
-    async with aclosing(segments_of(manifests, outline, outline.meta.swept)) as segments:
-        async for seg in segments:
-            if seg.end > cut.start or (seg.base, seg.etag) not in gone:
-                break  # no farther, or one whose deletion failed would keep all that follow it in memory
-            listed.append(seg)
-    return Books(outline=outline, listed=tuple(listed))
 
 
 async def _without(
