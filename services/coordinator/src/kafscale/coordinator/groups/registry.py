@@ -24,9 +24,7 @@ from kafscale.coordinator.consumer import model as consumer
 from kafscale.coordinator.consumer.machine import state_of as consumer_state
 from kafscale.coordinator.groups.actor import Actor, EtcdState, GroupFailed, GroupType, Shared
 from kafscale.coordinator.groups.classic_type import ClassicGroupType
-from kafscale.coordinator.groups.classic_type import persisted_of as classic_persisted
-from kafscale.coordinator.groups.consumer_type import ConsumerGroupType
-from kafscale.coordinator.groups.consumer_type import persisted_of as consumer_persisted
+from kafscale.coordinator.groups.consumer_type import ConsumerGroupType, persisted_of
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Committer
@@ -113,9 +111,9 @@ class Groups:
         group_type: AnyGroupType
         stored: Any
         if isinstance(whole.state, ClassicGroup):
-            group_type, stored = self._classic, classic_persisted(whole.state)
+            group_type, stored = self._classic, whole.state
         else:
-            group_type, stored = self._consumer, consumer_persisted(name, whole.state)
+            group_type, stored = self._consumer, persisted_of(name, whole.state)
         group: Any = group_type.restored(stored, now_ms)
         is_old = is_whole and group_type is self._consumer
         topics_changed = group_type.durable(group) != stored

@@ -79,7 +79,9 @@ def response(reply: JoinReply, version: int) -> JoinGroupResponse:
         member_id=reply.member_id,
         members=[
             JoinGroupResponseMember(
-                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                metadata=member.metadata or b"",
             )
             for member in reply.members
         ],
