@@ -1,18 +1,33 @@
-"""What a service counts of each Kafka request: how many, how long, and which errors its answers hold."""
+"""What a service counts of each Kafka request (how many, how long, which errors its answers hold), and the way of a
+request through its codec."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 import msgspec
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
+from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.stream.tasks import AsyncHandler
 from kafscale.wire.apis import api_label
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.error_codes import error_codes
 from kafscale.wire.error_names import error_name
 
+C = TypeVar("C")
+Q = TypeVar("Q", covariant=True)
 R = TypeVar("R", bound=msgspec.Struct)
+A = TypeVar("A", bound=msgspec.Struct, contravariant=True)
+
+
+class Codec(Protocol[Q, A]):
+    """A module of `kafscale.wire.schema`: a service reads requests of type Q and answers with an A."""
+
+    def decode_request(self, buf: Buffer, version: int) -> Q: ...
+
+    def encode_response(self, msg: A, version: int) -> Sequence[Buffer]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +66,18 @@ def answered(
     for code in error_codes(answer):
         request.failed(code)
     return encode(answer, request.meta.api_version)
+
+
+def answering(
+    codec: Codec[Q, A],
+) -> Callable[[Callable[[C, Q, RequestMeta], Awaitable[A]]], Callable[[C], AsyncHandler]]:
+    """Decorates a coroutine function from the service's context and a request to the answer."""
+
+    def decorated(answer: Callable[[C, Q, RequestMeta], Awaitable[A]]) -> Callable[[C], AsyncHandler]:
+        async def handle(context: C, inbound: InboundRequest) -> Sequence[Buffer]:
+            request = codec.decode_request(inbound.body, inbound.meta.api_version)
+            return answered(inbound, await answer(context, request, inbound.meta), codec.encode_response)
+
+        return lambda context: partial(handle, context)
+
+    return decorated
