@@ -28,19 +28,12 @@ class ClassicGroupType:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
 
-    def fresh(self) -> Group:
-        return Group()
-
-    def restored(self, persisted: ClassicGroup, now_ms: int) -> Group:
-        return restore(persisted, now_ms)
+    def restored(self, persisted: ClassicGroup | None, now_ms: int) -> Group:
+        return Group() if persisted is None else restore(persisted, now_ms)
 
     def step(self, group: Group, event: Event, now_ms: int) -> tuple[Group, Sequence[Reply]]:
         done = step(group, event, now_ms, self._rules)
         return done.group, done.replies
-
-    def reborn(self, group: Group, now_ms: int) -> Group:
-        persisted = durable(group)
-        return Group() if persisted is None else restore(persisted, now_ms)
 
     def parts_changed(self, stored: ClassicGroup | None, group: Group) -> int:
         return 0

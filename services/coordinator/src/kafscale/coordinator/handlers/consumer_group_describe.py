@@ -31,7 +31,7 @@ from kafscale.wire.schema import consumer_group_describe as api
 async def handler(
     context: CoordinatorContext, request: api.ConsumerGroupDescribeRequest, _: RequestMeta
 ) -> api.ConsumerGroupDescribeResponse:
-    room = AnswerRoom(context.answer_bytes_max)
+    room = AnswerRoom(context.settings.answer_bytes_max)
     names = dict.fromkeys(request.group_ids)
     answer = api.ConsumerGroupDescribeResponse(groups=[_group(context, name, room) for name in names])
     if request.include_authorized_operations:
@@ -52,7 +52,7 @@ def _group(
         return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
     if context.groups.is_classic(actor):
         return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
-    found = describe(actor.group, context.consumer_rules)
+    found = describe(actor.group, context.settings.consumer_rules())
     fits = room.take(sum(map(_size, found.members), ENTRY_BYTES))
     return found if fits else _refused(name, TOO_LARGE, room.refusal)
 

@@ -28,7 +28,7 @@ async def handler(
     context: CoordinatorContext, request: api.DescribeGroupsRequest, meta: RequestMeta
 ) -> api.DescribeGroupsResponse:
     version = meta.api_version
-    room = AnswerRoom(context.answer_bytes_max)
+    room = AnswerRoom(context.settings.answer_bytes_max)
     names = dict.fromkeys(request.groups)
     answer = api.DescribeGroupsResponse(groups=[_group(context, name, version, room) for name in names])
     if request.include_authorized_operations:

@@ -30,7 +30,7 @@ async def handler(
 ) -> api.ListGroupsResponse:
     if context.slots.is_loading:
         return api.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    if not context.groups.is_fresh:
+    if not context.clock.is_fresh():
         return api.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     states = {state.lower() for state in request.states_filter}
     types = {type_.lower() for type_ in request.types_filter}
@@ -42,7 +42,7 @@ async def handler(
         if (not states or group.group_state.lower() in states)
         and (not types or group.group_type.lower() in types)
     ]
-    fits = AnswerRoom(context.answer_bytes_max).take(sum(map(_size, groups)))
+    fits = AnswerRoom(context.settings.answer_bytes_max).take(sum(map(_size, groups)))
     return api.ListGroupsResponse(groups=groups) if fits else api.ListGroupsResponse(error_code=TOO_LARGE)
 
 

@@ -92,7 +92,7 @@ def _refusal(
         return topic
     if not 0 <= partition.partition_index < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len((partition.committed_metadata or "").encode()) > context.offset_metadata_bytes_max:
+    if len((partition.committed_metadata or "").encode()) > context.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 

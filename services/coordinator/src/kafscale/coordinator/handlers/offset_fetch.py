@@ -53,7 +53,7 @@ async def handler(
 ) -> api.OffsetFetchResponse:
     version = meta.api_version
     topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
-    reading = _Reading(context, version, topics, AnswerRoom(context.answer_bytes_max))
+    reading = _Reading(context, version, topics, AnswerRoom(context.settings.answer_bytes_max))
     if version >= SEVERAL_GROUPS_FROM:
         groups = [await _group(reading, asked) for asked in _once(request.groups)]
         return api.OffsetFetchResponse(groups=groups)
