@@ -13,6 +13,9 @@ from kafscale.wire.errors import ErrorCode
 
 T = TypeVar("T")
 
+NO_AUTHORIZER = "No Authorizer is configured."
+"""The ACL APIs answer this with SECURITY_DISABLED in every field for an error, as Kafka does without an authorizer."""
+
 
 def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:
     """An unknown outcome is a timeout, which clients may retry. In the other cases nothing was changed."""

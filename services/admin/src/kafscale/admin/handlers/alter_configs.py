@@ -7,41 +7,33 @@ POLICY_VIOLATION if the maximum number of groups have configs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kafscale.admin.alterations import replaced
 from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import alter_each
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.schema.alter_configs import (
-    AlterConfigsRequestResource,
-    AlterConfigsResponse,
-    AlterConfigsResponseResource,
-    decode_request,
-    encode_response,
-)
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
+from kafscale.wire.schema import alter_configs as api
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def alter_configs(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        answers = await alter_each(
-            context,
-            request.resources,
-            _replace,
-            AlterConfigsResponseResource,
-            validate_only=request.validate_only,
-        )
-        return answered(inbound, AlterConfigsResponse(responses=answers), encode_response)
-
-    return alter_configs
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.AlterConfigsRequest, _: RequestMeta
+) -> api.AlterConfigsResponse:
+    answers = await alter_each(
+        context,
+        request.resources,
+        _replace,
+        api.AlterConfigsResponseResource,
+        validate_only=request.validate_only,
+    )
+    return api.AlterConfigsResponse(responses=answers)
 
 
 def _replace(
-    resource: AlterConfigsRequestResource, table: ConfigTable, _: Mapping[str, str]
+    resource: api.AlterConfigsRequestResource, table: ConfigTable, _: Mapping[str, str]
 ) -> dict[str, str] | Refused:
     return replaced(table, [(config.name, config.value) for config in resource.configs])

@@ -1,29 +1,23 @@
 """CreateAcls (30): v1-3.   v2 flexible
 
-SECURITY_DISABLED for each creation: see fixed_answers.py.
+SECURITY_DISABLED for each creation: there is no authorizer.
 """
 
 from __future__ import annotations
 
 from kafscale.admin.context import AdminContext
-from kafscale.admin.fixed_answers import NO_AUTHORIZER, fixed_answer
-from kafscale.runtime.stream.server import AsyncHandler
+from kafscale.admin.errors import NO_AUTHORIZER
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.create_acls import (
-    CreateAclsRequest,
-    CreateAclsResponse,
-    CreateAclsResponseAclCreationResult,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import create_acls as api
 
 
-def handler(_: AdminContext) -> AsyncHandler:
-    return fixed_answer(decode_request, _refused, encode_response)
-
-
-def _refused(request: CreateAclsRequest) -> CreateAclsResponse:
-    one = CreateAclsResponseAclCreationResult(
+@answering(api)
+async def handler(
+    _context: AdminContext, request: api.CreateAclsRequest, _: RequestMeta
+) -> api.CreateAclsResponse:
+    one = api.CreateAclsResponseAclCreationResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
     )
-    return CreateAclsResponse(results=[one] * len(request.creations))
+    return api.CreateAclsResponse(results=[one] * len(request.creations))

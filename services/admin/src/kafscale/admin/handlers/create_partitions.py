@@ -8,7 +8,6 @@ partitions in a request, or beyond the cluster's limit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 
 import structlog
@@ -19,57 +18,49 @@ from kafscale.admin.errors import guarded
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import unknown_topic
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.storage.topics import Topic
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.create_partitions import (
-    CreatePartitionsRequestTopic,
-    CreatePartitionsResponse,
-    CreatePartitionsResponseTopicResult,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import create_partitions as api
 
 log = structlog.get_logger(__name__)
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def create_partitions(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        times = Counter(topic.name for topic in request.topics)
-        excessive = sum(_added(context, topic) for topic in request.topics) > PARTITIONS_PER_REQUEST
-        results = []
-        for asked in {topic.name: topic for topic in request.topics}.values():
-            outcome: Topic | Refused
-            if times[asked.name] > 1:
-                outcome = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-            elif excessive:
-                outcome = TOO_MANY_AT_ONCE
-            elif request.validate_only:
-                outcome = _validate(context, asked)
-            else:
-                outcome = await guarded(context.store.change(asked.name, partial(_grow, asked)))
-                if asked.assignments and isinstance(outcome, Topic):
-                    log.info("replica assignments ignored", topic=asked.name, partitions=outcome.partitions)
-            results.append(_answer(asked.name, outcome))
-        return answered(inbound, CreatePartitionsResponse(results=results), encode_response)
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.CreatePartitionsRequest, _: RequestMeta
+) -> api.CreatePartitionsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    excessive = sum(_added(context, topic) for topic in request.topics) > PARTITIONS_PER_REQUEST
+    results = []
+    for asked in {topic.name: topic for topic in request.topics}.values():
+        outcome: Topic | Refused
+        if times[asked.name] > 1:
+            outcome = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        elif excessive:
+            outcome = TOO_MANY_AT_ONCE
+        elif request.validate_only:
+            outcome = _validate(context, asked)
+        else:
+            outcome = await guarded(context.store.change(asked.name, partial(_grow, asked)))
+            if asked.assignments and isinstance(outcome, Topic):
+                log.info("replica assignments ignored", topic=asked.name, partitions=outcome.partitions)
+        results.append(_answer(asked.name, outcome))
+    return api.CreatePartitionsResponse(results=results)
 
-    return create_partitions
 
-
-def _added(context: AdminContext, asked: CreatePartitionsRequestTopic) -> int:
+def _added(context: AdminContext, asked: api.CreatePartitionsRequestTopic) -> int:
     topic = active_by_name(context, asked.name)
     return max(0, asked.count - topic.partitions) if topic is not None else 0
 
 
-def _validate(context: AdminContext, asked: CreatePartitionsRequestTopic) -> Topic | Refused:
+def _validate(context: AdminContext, asked: api.CreatePartitionsRequestTopic) -> Topic | Refused:
     topic = active_by_name(context, asked.name)
     return unknown_topic(asked.name) if topic is None else _grow(asked, topic)
 
 
-def _grow(asked: CreatePartitionsRequestTopic, topic: Topic) -> Topic | Refused:
+def _grow(asked: api.CreatePartitionsRequestTopic, topic: Topic) -> Topic | Refused:
     grown = plan.grow(topic, asked.count)
     new = asked.count - topic.partitions
     if isinstance(grown, Topic) and asked.assignments is not None and len(asked.assignments) != new:
@@ -80,9 +71,9 @@ def _grow(asked: CreatePartitionsRequestTopic, topic: Topic) -> Topic | Refused:
     return grown
 
 
-def _answer(name: str, outcome: Topic | Refused) -> CreatePartitionsResponseTopicResult:
+def _answer(name: str, outcome: Topic | Refused) -> api.CreatePartitionsResponseTopicResult:
     if isinstance(outcome, Refused):
-        return CreatePartitionsResponseTopicResult(
+        return api.CreatePartitionsResponseTopicResult(
             name=name, error_code=outcome.error, error_message=outcome.message
         )
-    return CreatePartitionsResponseTopicResult(name=name)
+    return api.CreatePartitionsResponseTopicResult(name=name)

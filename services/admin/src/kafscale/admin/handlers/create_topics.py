@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 
 import structlog
@@ -21,58 +21,48 @@ from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.storage.topics import Topic
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.create_topics import (
-    CreateTopicsRequest,
-    CreateTopicsRequestTopic,
-    CreateTopicsResponse,
-    CreateTopicsResponseTopicConfigs,
-    CreateTopicsResponseTopicResult,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import create_topics as api
 
 log = structlog.get_logger(__name__)
 
 CREATIONS_AT_ONCE = 16
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def create_topics(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        names = Counter(topic.name for topic in request.topics)
-        slots = asyncio.Semaphore(CREATIONS_AT_ONCE)
-        excessive = sum(map(_partitions, request.topics)) > PARTITIONS_PER_REQUEST
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.CreateTopicsRequest, _: RequestMeta
+) -> api.CreateTopicsResponse:
+    names = Counter(topic.name for topic in request.topics)
+    slots = asyncio.Semaphore(CREATIONS_AT_ONCE)
+    excessive = sum(map(_partitions, request.topics)) > PARTITIONS_PER_REQUEST
 
-        async def one(asked: CreateTopicsRequestTopic) -> CreateTopicsResponseTopicResult:
-            if names[asked.name] > 1:
-                twice = Refused(
-                    ErrorCode.INVALID_REQUEST, "Create topics request has topic named more than once."
-                )
-                return _answer(asked, twice)
-            if excessive:
-                return _answer(asked, TOO_MANY_AT_ONCE)
-            async with slots:
-                return _answer(asked, await _create(context, request, asked))
+    async def one(asked: api.CreateTopicsRequestTopic) -> api.CreateTopicsResponseTopicResult:
+        if names[asked.name] > 1:
+            twice = Refused(
+                ErrorCode.INVALID_REQUEST, "Create topics request has topic named more than once."
+            )
+            return _answer(asked, twice)
+        if excessive:
+            return _answer(asked, TOO_MANY_AT_ONCE)
+        async with slots:
+            return _answer(asked, await _create(context, request, asked))
 
-        unique = {topic.name: topic for topic in request.topics}.values()
-        results = await asyncio.gather(*(one(asked) for asked in unique))
-        return answered(inbound, CreateTopicsResponse(topics=list(results)), encode_response)
-
-    return create_topics
+    unique = {topic.name: topic for topic in request.topics}.values()
+    results = await asyncio.gather(*(one(asked) for asked in unique))
+    return api.CreateTopicsResponse(topics=list(results))
 
 
-def _partitions(asked: CreateTopicsRequestTopic) -> int:
+def _partitions(asked: api.CreateTopicsRequestTopic) -> int:
     """At least one, also for a topic that is refused later: the answer has configs for each topic."""
     return max(1, asked.num_partitions, len(asked.assignments))
 
 
 async def _create(
-    context: AdminContext, request: CreateTopicsRequest, asked: CreateTopicsRequestTopic
+    context: AdminContext, request: api.CreateTopicsRequest, asked: api.CreateTopicsRequestTopic
 ) -> Topic | Refused | int:
     new = NewTopic(
         name=asked.name,
@@ -90,15 +80,15 @@ async def _create(
 
 
 def _answer(
-    asked: CreateTopicsRequestTopic, outcome: Topic | Refused | int
-) -> CreateTopicsResponseTopicResult:
+    asked: api.CreateTopicsRequestTopic, outcome: Topic | Refused | int
+) -> api.CreateTopicsResponseTopicResult:
     match outcome:
         case Refused():
-            return CreateTopicsResponseTopicResult(
+            return api.CreateTopicsResponseTopicResult(
                 name=asked.name, error_code=outcome.error, error_message=outcome.message
             )
         case Topic():
-            return CreateTopicsResponseTopicResult(
+            return api.CreateTopicsResponseTopicResult(
                 name=asked.name,
                 topic_id=outcome.topic_id,
                 error_message=None,
@@ -107,7 +97,7 @@ def _answer(
                 configs=_configs(outcome.configs),
             )
         case int():  # validated only
-            return CreateTopicsResponseTopicResult(
+            return api.CreateTopicsResponseTopicResult(
                 name=asked.name,
                 error_message=None,
                 num_partitions=outcome,
@@ -116,9 +106,9 @@ def _answer(
             )
 
 
-def _configs(chosen: Mapping[str, str]) -> list[CreateTopicsResponseTopicConfigs]:
+def _configs(chosen: Mapping[str, str]) -> list[api.CreateTopicsResponseTopicConfigs]:
     return [
-        CreateTopicsResponseTopicConfigs(
+        api.CreateTopicsResponseTopicConfigs(
             name=key.name,
             value=chosen[key.name],
             read_only=False,
@@ -131,8 +121,8 @@ def _configs(chosen: Mapping[str, str]) -> list[CreateTopicsResponseTopicConfigs
 
 
 @cache
-def _default(key: ConfigKey) -> CreateTopicsResponseTopicConfigs:
+def _default(key: ConfigKey) -> api.CreateTopicsResponseTopicConfigs:
     """Cached and read-only: a request may create thousands of topics."""
-    return CreateTopicsResponseTopicConfigs(
+    return api.CreateTopicsResponseTopicConfigs(
         name=key.name, value=key.default, read_only=False, config_source=key.default_source
     )

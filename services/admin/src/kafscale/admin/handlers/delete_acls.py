@@ -1,27 +1,23 @@
 """DeleteAcls (31): v1-3.   v2 flexible
 
-SECURITY_DISABLED for each filter: see fixed_answers.py.
+SECURITY_DISABLED for each filter: there is no authorizer.
 """
 
 from __future__ import annotations
 
 from kafscale.admin.context import AdminContext
-from kafscale.admin.fixed_answers import NO_AUTHORIZER, fixed_answer
-from kafscale.runtime.stream.server import AsyncHandler
+from kafscale.admin.errors import NO_AUTHORIZER
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.delete_acls import (
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DeleteAclsResponseFilterResult,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import delete_acls as api
 
 
-def handler(_: AdminContext) -> AsyncHandler:
-    return fixed_answer(decode_request, _refused, encode_response)
-
-
-def _refused(request: DeleteAclsRequest) -> DeleteAclsResponse:
-    one = DeleteAclsResponseFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return DeleteAclsResponse(filter_results=[one] * len(request.filters))
+@answering(api)
+async def handler(
+    _context: AdminContext, request: api.DeleteAclsRequest, _: RequestMeta
+) -> api.DeleteAclsResponse:
+    one = api.DeleteAclsResponseFilterResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
+    )
+    return api.DeleteAclsResponse(filter_results=[one] * len(request.filters))

@@ -10,25 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 
 from kafscale.admin import plan
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import Refused
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.storage.topics import Topic
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.delete_topics import (
-    DeleteTopicsRequestTopicState,
-    DeleteTopicsResponse,
-    DeleteTopicsResponseTopicResult,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import delete_topics as api
 
 BY_ID_FROM = 6
 NO_ID = bytes(16)
@@ -37,34 +29,33 @@ MARKED_AT_ONCE = 16
 UNKNOWN_ID = Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This cluster has no topic with that id.")
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def delete_topics(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
-        asked = (
-            request.topics
-            if version >= BY_ID_FROM
-            else [DeleteTopicsRequestTopicState(name=name) for name in request.topic_names]
-        )
-        times = Counter((topic.name, topic.topic_id) for topic in asked)
-        unique = {(topic.name, topic.topic_id): topic for topic in asked}
-        wait_s = min(max(request.timeout_ms, 0) / 1000, WAIT_MAX_S)
-        slots = asyncio.Semaphore(MARKED_AT_ONCE)
-        results = await asyncio.gather(
-            *(_delete(context, topic, times[key] > 1, wait_s, slots) for key, topic in unique.items())
-        )
-        return answered(inbound, DeleteTopicsResponse(responses=list(results)), encode_response)
-
-    return delete_topics
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.DeleteTopicsRequest, meta: RequestMeta
+) -> api.DeleteTopicsResponse:
+    version = meta.api_version
+    asked = (
+        request.topics
+        if version >= BY_ID_FROM
+        else [api.DeleteTopicsRequestTopicState(name=name) for name in request.topic_names]
+    )
+    times = Counter((topic.name, topic.topic_id) for topic in asked)
+    unique = {(topic.name, topic.topic_id): topic for topic in asked}
+    wait_s = min(max(request.timeout_ms, 0) / 1000, WAIT_MAX_S)
+    slots = asyncio.Semaphore(MARKED_AT_ONCE)
+    results = await asyncio.gather(
+        *(_delete(context, topic, times[key] > 1, wait_s, slots) for key, topic in unique.items())
+    )
+    return api.DeleteTopicsResponse(responses=list(results))
 
 
 async def _delete(
     context: AdminContext,
-    asked: DeleteTopicsRequestTopicState,
+    asked: api.DeleteTopicsRequestTopicState,
     twice: bool,
     wait_s: float,
     slots: asyncio.Semaphore,
-) -> DeleteTopicsResponseTopicResult:
+) -> api.DeleteTopicsResponseTopicResult:
     if twice:
         return _refusal(asked, Refused(ErrorCode.INVALID_REQUEST, "The topic is named more than once."))
     async with slots:
@@ -76,17 +67,17 @@ async def _delete(
         gone = asked.name is None and marked.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refusal(asked, UNKNOWN_ID if gone else marked)
     await _until_gone(context, marked, wait_s)
-    return DeleteTopicsResponseTopicResult(name=name, topic_id=marked.topic_id)
+    return api.DeleteTopicsResponseTopicResult(name=name, topic_id=marked.topic_id)
 
 
-def _mark(asked: DeleteTopicsRequestTopicState, topic: Topic) -> Topic | Refused:
+def _mark(asked: api.DeleteTopicsRequestTopicState, topic: Topic) -> Topic | Refused:
     """The name may belong to a newer topic than the id."""
     if asked.name is None and topic.topic_id != asked.topic_id:
         return UNKNOWN_ID
     return plan.mark_deleting(topic)
 
 
-async def _name_of(context: AdminContext, asked: DeleteTopicsRequestTopicState) -> str | Refused:
+async def _name_of(context: AdminContext, asked: api.DeleteTopicsRequestTopicState) -> str | Refused:
     """If the view lacks the id, etcd is read: another admin may have just created the topic."""
     if asked.name is not None:
         if asked.topic_id != NO_ID:
@@ -121,7 +112,9 @@ async def _until_gone(context: AdminContext, topic: Topic, wait_s: float) -> Non
         unsubscribe()
 
 
-def _refusal(asked: DeleteTopicsRequestTopicState, refused: Refused) -> DeleteTopicsResponseTopicResult:
-    return DeleteTopicsResponseTopicResult(
+def _refusal(
+    asked: api.DeleteTopicsRequestTopicState, refused: Refused
+) -> api.DeleteTopicsResponseTopicResult:
+    return api.DeleteTopicsResponseTopicResult(
         name=asked.name, topic_id=asked.topic_id, error_code=refused.error, error_message=refused.message
     )

@@ -9,34 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafscale.admin.context import AdminContext
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.describe_client_quotas import (
-    DescribeClientQuotasRequestComponent,
-    DescribeClientQuotasResponse,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import describe_client_quotas as api
 
 EXACT, DEFAULT, SPECIFIED = range(3)
 
 
-def handler(_: AdminContext) -> AsyncHandler:
-    async def describe_client_quotas(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        wrong = wrong_filter(request.components)
-        answer = DescribeClientQuotasResponse(error_message=None, entries=[])
-        if wrong is not None:
-            code = ErrorCode.INVALID_REQUEST
-            answer = DescribeClientQuotasResponse(error_code=code, error_message=wrong, entries=None)
-        return answered(inbound, answer, encode_response)
-
-    return describe_client_quotas
+@answering(api)
+async def handler(
+    _context: AdminContext, request: api.DescribeClientQuotasRequest, _: RequestMeta
+) -> api.DescribeClientQuotasResponse:
+    wrong = wrong_filter(request.components)
+    if wrong is not None:
+        code = ErrorCode.INVALID_REQUEST
+        return api.DescribeClientQuotasResponse(error_code=code, error_message=wrong, entries=None)
+    return api.DescribeClientQuotasResponse(error_message=None, entries=[])
 
 
-def wrong_filter(components: Sequence[DescribeClientQuotasRequestComponent]) -> str | None:
+def wrong_filter(components: Sequence[api.DescribeClientQuotasRequestComponent]) -> str | None:
     """Why Kafka refuses the filter; None if it does not."""
     seen: set[str] = set()
     for one in components:

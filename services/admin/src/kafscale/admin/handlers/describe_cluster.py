@@ -7,22 +7,15 @@ and UNSUPPORTED_ENDPOINT_TYPE for an unknown type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 
 from kafscale.admin.cluster_view import CLUSTER_OPERATIONS, brokers_of, controller_of
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.describe_cluster import (
-    DescribeClusterResponse,
-    DescribeClusterResponseBroker,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import describe_cluster as api
 
 
 class EndpointType(IntEnum):
@@ -30,27 +23,25 @@ class EndpointType(IntEnum):
     CONTROLLERS = 2
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def describe_cluster(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        refused = _wrong_endpoint(request.endpoint_type)
-        if refused is not None:
-            answer = DescribeClusterResponse(error_code=refused.error, error_message=refused.message)
-            return answered(inbound, answer, encode_response)
-        brokers = await brokers_of(context, inbound.meta.listener)
-        answer = DescribeClusterResponse(
-            cluster_id=context.cluster_id or "",
-            controller_id=controller_of(brokers),
-            brokers=[
-                DescribeClusterResponseBroker(broker_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
-                for b in brokers
-            ],
-        )
-        if request.include_cluster_authorized_operations:
-            answer.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return answered(inbound, answer, encode_response)
-
-    return describe_cluster
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.DescribeClusterRequest, meta: RequestMeta
+) -> api.DescribeClusterResponse:
+    refused = _wrong_endpoint(request.endpoint_type)
+    if refused is not None:
+        return api.DescribeClusterResponse(error_code=refused.error, error_message=refused.message)
+    brokers = await brokers_of(context, meta.listener)
+    answer = api.DescribeClusterResponse(
+        cluster_id=context.cluster_id or "",
+        controller_id=controller_of(brokers),
+        brokers=[
+            api.DescribeClusterResponseBroker(broker_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
+            for b in brokers
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return answer
 
 
 def _wrong_endpoint(asked: int) -> Refused | None:

@@ -20,21 +20,12 @@ from kafscale.admin.group_config_store import Unreadable, invalid_name
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import ResourceType, damaged_topic, unknown_topic, unknown_type
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.group_configs import GroupConfigs
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
-    DescribeConfigsResponse,
-    DescribeConfigsResponseResourceResult,
-    DescribeConfigsResponseResult,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import describe_configs as api
 
 NODE_ID_DIGITS_MAX = 10
 RESOURCES_PER_TURN = 100
@@ -42,21 +33,19 @@ RESOURCES_PER_TURN = 100
 RESOURCE_BYTES = 16
 """Of one resource on the wire, at most, without its name and its configs."""
 
-Configs = list[DescribeConfigsResponseResourceResult]
+Configs = list[api.DescribeConfigsResponseResourceResult]
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def describe_configs(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        answer = DescribeConfigsResponse(results=await _results(context, request))
-        return answered(inbound, answer, encode_response)
-
-    return describe_configs
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.DescribeConfigsRequest, _: RequestMeta
+) -> api.DescribeConfigsResponse:
+    return api.DescribeConfigsResponse(results=await _results(context, request))
 
 
 async def _results(
-    context: AdminContext, request: DescribeConfigsRequest
-) -> list[DescribeConfigsResponseResult]:
+    context: AdminContext, request: api.DescribeConfigsRequest
+) -> list[api.DescribeConfigsResponseResult]:
     room = AnswerRoom(context.settings.answer_bytes_max)
     asked = list({_identity(resource): resource for resource in request.resources}.values())
     results = []
@@ -74,11 +63,11 @@ async def _results(
     return results
 
 
-def _identity(resource: DescribeConfigsRequestResource) -> tuple[int, str, frozenset[str]]:
+def _identity(resource: api.DescribeConfigsRequestResource) -> tuple[int, str, frozenset[str]]:
     return resource.resource_type, resource.resource_name, frozenset(resource.configuration_keys or ())
 
 
-def _fits(room: AnswerRoom, resource: DescribeConfigsRequestResource, outcome: Configs | Refused) -> bool:
+def _fits(room: AnswerRoom, resource: api.DescribeConfigsRequestResource, outcome: Configs | Refused) -> bool:
     """Only configs are counted: an error is not larger than the request's entry."""
     if isinstance(outcome, Refused):
         return True
@@ -86,7 +75,7 @@ def _fits(room: AnswerRoom, resource: DescribeConfigsRequestResource, outcome: C
 
 
 async def _groups(
-    context: AdminContext, resources: Sequence[DescribeConfigsRequestResource]
+    context: AdminContext, resources: Sequence[api.DescribeConfigsRequestResource]
 ) -> Mapping[str, GroupConfigs | Refused]:
     """The configs of the groups among these resources, in one read."""
     names = [each.resource_name for each in resources if each.resource_type == ResourceType.GROUP]
@@ -106,8 +95,8 @@ async def _groups(
 
 def _configs(
     context: AdminContext,
-    request: DescribeConfigsRequest,
-    resource: DescribeConfigsRequestResource,
+    request: api.DescribeConfigsRequest,
+    resource: api.DescribeConfigsRequestResource,
     groups: Mapping[str, GroupConfigs | Refused],
 ) -> Configs | Refused:
     name, keys = resource.resource_name, resource.configuration_keys
@@ -140,9 +129,9 @@ def _is_node_id(name: str) -> bool:
 
 
 def _answer(
-    resource: DescribeConfigsRequestResource, outcome: Configs | Refused
-) -> DescribeConfigsResponseResult:
-    answer = DescribeConfigsResponseResult(
+    resource: api.DescribeConfigsRequestResource, outcome: Configs | Refused
+) -> api.DescribeConfigsResponseResult:
+    answer = api.DescribeConfigsResponseResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
     )
     if isinstance(outcome, Refused):

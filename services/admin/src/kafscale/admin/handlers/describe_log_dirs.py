@@ -9,28 +9,19 @@ left out, as in Kafka. KAFKA_STORAGE_ERROR if etcd cannot be read; INVALID_REQUE
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import structlog
 from kafscale.admin.cluster_view import active, active_by_name
 from kafscale.admin.context import AdminContext
 from kafscale.admin.partition_sizes import PartitionKey
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.topics import Topic
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.describe_log_dirs import (
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResponsePartition,
-    DescribeLogDirsResponseResult,
-    DescribeLogDirsResponseTopic,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import describe_log_dirs as api
 
 DIRECTORY = "objects"
 """The answer does not name the store, because every client that can connect may send this request."""
@@ -43,29 +34,26 @@ TOPIC_BYTES, PARTITION_BYTES = 16, 24
 Wanted = list[tuple[Topic, list[int]]]
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def describe_log_dirs(inbound: InboundRequest) -> Sequence[Buffer]:
-        wanted = _wanted(context, decode_request(inbound.body, inbound.meta.api_version))
-        answer = DescribeLogDirsResponseResult(log_dir=DIRECTORY)
-        room = AnswerRoom(context.settings.answer_bytes_max)
-        if not room.take(sum(_size(topic, numbers) for topic, numbers in wanted)):
-            refused = DescribeLogDirsResponse(error_code=TOO_LARGE)
-            return answered(inbound, refused, encode_response)
-        try:
-            sizes = await context.partition_sizes.of(
-                (topic.topic_id, n) for topic, own in wanted for n in own
-            )
-        except EtcdError as trouble:
-            log.warning("partition sizes unavailable", reason=str(trouble))
-            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        else:
-            answer.topics = [_topic(topic, own, sizes) for topic, own in wanted]
-        return answered(inbound, DescribeLogDirsResponse(results=[answer]), encode_response)
-
-    return describe_log_dirs
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.DescribeLogDirsRequest, _: RequestMeta
+) -> api.DescribeLogDirsResponse:
+    wanted = _wanted(context, request)
+    answer = api.DescribeLogDirsResponseResult(log_dir=DIRECTORY)
+    room = AnswerRoom(context.settings.answer_bytes_max)
+    if not room.take(sum(_size(topic, numbers) for topic, numbers in wanted)):
+        return api.DescribeLogDirsResponse(error_code=TOO_LARGE)
+    try:
+        sizes = await context.partition_sizes.of((topic.topic_id, n) for topic, own in wanted for n in own)
+    except EtcdError as trouble:
+        log.warning("partition sizes unavailable", reason=str(trouble))
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        answer.topics = [_topic(topic, own, sizes) for topic, own in wanted]
+    return api.DescribeLogDirsResponse(results=[answer])
 
 
-def _wanted(context: AdminContext, request: DescribeLogDirsRequest) -> Wanted:
+def _wanted(context: AdminContext, request: api.DescribeLogDirsRequest) -> Wanted:
     if request.topics is None:
         return [(topic, list(range(topic.partitions))) for topic in active(context)]
     asked: dict[str, set[int]] = {}
@@ -85,11 +73,11 @@ def _size(topic: Topic, numbers: list[int]) -> int:
 
 def _topic(
     topic: Topic, numbers: list[int], sizes: Mapping[PartitionKey, int]
-) -> DescribeLogDirsResponseTopic:
-    return DescribeLogDirsResponseTopic(
+) -> api.DescribeLogDirsResponseTopic:
+    return api.DescribeLogDirsResponseTopic(
         name=topic.name,
         partitions=[
-            DescribeLogDirsResponsePartition(
+            api.DescribeLogDirsResponsePartition(
                 partition_index=number, partition_size=sizes[topic.topic_id, number]
             )
             for number in numbers

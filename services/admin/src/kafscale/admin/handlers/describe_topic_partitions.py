@@ -8,61 +8,50 @@ partition 0; LEADER_NOT_AVAILABLE while no front door is registered. Creates no 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.admin.cluster_view import TOPIC_OPERATIONS, active, active_by_name, brokers_of, leader_epoch
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import invalid_topic_name
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.storage.brokers import Broker, leader_of
 from kafscale.storage.topics import Topic
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponseCursor,
-    DescribeTopicPartitionsResponsePartition,
-    decode_request,
-    encode_response,
-)
-from kafscale.wire.schema.describe_topic_partitions import (
-    DescribeTopicPartitionsResponseDescribeTopicPartitionsResponseTopic as DescribedTopic,
-)
+from kafscale.wire.schema import describe_topic_partitions as api
 
+DescribedTopic = api.DescribeTopicPartitionsResponseDescribeTopicPartitionsResponseTopic
 PARTITIONS_MAX = 2_000
 """In one answer: the default of Kafka's max.request.partition.size.limit."""
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def describe_topic_partitions(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        if request.cursor is not None and request.cursor.partition_index < 0:
-            return answered(inbound, _refuse_all(request, ErrorCode.INVALID_REQUEST), encode_response)
-        brokers = await brokers_of(context, inbound.meta.listener)
-        return answered(inbound, _page(context, request, brokers), encode_response)
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.DescribeTopicPartitionsRequest, meta: RequestMeta
+) -> api.DescribeTopicPartitionsResponse:
+    if request.cursor is not None and request.cursor.partition_index < 0:
+        return _refuse_all(request, ErrorCode.INVALID_REQUEST)
+    brokers = await brokers_of(context, meta.listener)
+    return _page(context, request, brokers)
 
-    return describe_topic_partitions
 
-
-def _refuse_all(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
+def _refuse_all(
+    request: api.DescribeTopicPartitionsRequest, code: ErrorCode
+) -> api.DescribeTopicPartitionsResponse:
     """The answer has no error field for the whole. If no topic is named, the cursor's topic gets the error."""
     assert request.cursor is not None, "only a cursor is refused"
     names = [topic.name for topic in request.topics] or [request.cursor.topic_name]
-    return DescribeTopicPartitionsResponse(
+    return api.DescribeTopicPartitionsResponse(
         topics=[DescribedTopic(error_code=code, name=name) for name in names]
     )
 
 
 def _page(
-    context: AdminContext, request: DescribeTopicPartitionsRequest, brokers: tuple[Broker, ...]
-) -> DescribeTopicPartitionsResponse:
-    page = DescribeTopicPartitionsResponse(topics=[])
+    context: AdminContext, request: api.DescribeTopicPartitionsRequest, brokers: tuple[Broker, ...]
+) -> api.DescribeTopicPartitionsResponse:
+    page = api.DescribeTopicPartitionsResponse(topics=[])
     room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     for name, topic in _asked(context, request):
         if not room:
-            page.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name)
+            page.next_cursor = api.DescribeTopicPartitionsResponseCursor(topic_name=name)
             break
         if topic is None:
             page.topics.append(
@@ -86,12 +75,14 @@ def _page(
         )
         room -= len(described)
         if end < topic.partitions:
-            page.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=end)
+            page.next_cursor = api.DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=end)
             break
     return page
 
 
-def _asked(context: AdminContext, request: DescribeTopicPartitionsRequest) -> list[tuple[str, Topic | None]]:
+def _asked(
+    context: AdminContext, request: api.DescribeTopicPartitionsRequest
+) -> list[tuple[str, Topic | None]]:
     """The topics from the cursor on, in the order of names, each name once."""
     begin = request.cursor.topic_name if request.cursor else ""
     if not request.topics:
@@ -110,13 +101,13 @@ def _why_not(context: AdminContext, name: str) -> ErrorCode:
 
 def _partition(
     context: AdminContext, topic: Topic, number: int, brokers: tuple[Broker, ...]
-) -> DescribeTopicPartitionsResponsePartition:
+) -> api.DescribeTopicPartitionsResponsePartition:
     if not brokers:
-        return DescribeTopicPartitionsResponsePartition(
+        return api.DescribeTopicPartitionsResponsePartition(
             error_code=ErrorCode.LEADER_NOT_AVAILABLE, partition_index=number, leader_id=-1
         )
     leader = leader_of(topic.topic_id, number, brokers)
-    return DescribeTopicPartitionsResponsePartition(
+    return api.DescribeTopicPartitionsResponsePartition(
         partition_index=number,
         leader_id=leader,
         leader_epoch=leader_epoch(context, topic, number),

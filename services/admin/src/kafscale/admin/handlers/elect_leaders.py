@@ -9,42 +9,31 @@ partitions).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.storage.topics import Topic
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ElectLeadersResponsePartitionResult,
-    ElectLeadersResponseReplicaElectionResult,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import elect_leaders as api
 
 PREFERRED, UNCLEAN = 0, 1
 RESULT_BYTES = 80
 """Of a partition with its message, at most, without the topic's name in the message."""
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def elect_leaders(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        return answered(inbound, _elected(context, request), encode_response)
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.ElectLeadersRequest, _: RequestMeta
+) -> api.ElectLeadersResponse:
+    return _elected(context, request)
 
-    return elect_leaders
 
-
-def _elected(context: AdminContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def _elected(context: AdminContext, request: api.ElectLeadersRequest) -> api.ElectLeadersResponse:
     if request.election_type not in (PREFERRED, UNCLEAN):
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return api.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     wanted: dict[str, dict[int, None]] = {}
     for asked in request.topic_partitions or []:
         wanted.setdefault(asked.topic, {}).update(dict.fromkeys(asked.partitions))
@@ -52,15 +41,15 @@ def _elected(context: AdminContext, request: ElectLeadersRequest) -> ElectLeader
     results = []
     for name, numbers in wanted.items():
         if not room.take((RESULT_BYTES + len(name.encode())) * (1 + len(numbers))):
-            return ElectLeadersResponse(error_code=TOO_LARGE)
+            return api.ElectLeadersResponse(error_code=TOO_LARGE)
         topic = active_by_name(context, name)
         partitions = [_result(number, _outcome(name, topic, number)) for number in numbers]
-        results.append(ElectLeadersResponseReplicaElectionResult(topic=name, partition_result=partitions))
-    return ElectLeadersResponse(replica_election_results=results)
+        results.append(api.ElectLeadersResponseReplicaElectionResult(topic=name, partition_result=partitions))
+    return api.ElectLeadersResponse(replica_election_results=results)
 
 
-def _result(number: int, outcome: Refused) -> ElectLeadersResponsePartitionResult:
-    return ElectLeadersResponsePartitionResult(
+def _result(number: int, outcome: Refused) -> api.ElectLeadersResponsePartitionResult:
+    return api.ElectLeadersResponsePartitionResult(
         partition_id=number, error_code=outcome.error, error_message=outcome.message
     )
 

@@ -8,41 +8,33 @@ POLICY_VIOLATION if the maximum number of groups have configs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kafscale.admin.alterations import changed
 from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import alter_each
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.schema.incremental_alter_configs import (
-    IncrementalAlterConfigsRequestResource,
-    IncrementalAlterConfigsResponse,
-    IncrementalAlterConfigsResponseResource,
-    decode_request,
-    encode_response,
-)
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
+from kafscale.wire.schema import incremental_alter_configs as api
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def incremental_alter_configs(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        answers = await alter_each(
-            context,
-            request.resources,
-            _change,
-            IncrementalAlterConfigsResponseResource,
-            validate_only=request.validate_only,
-        )
-        return answered(inbound, IncrementalAlterConfigsResponse(responses=answers), encode_response)
-
-    return incremental_alter_configs
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.IncrementalAlterConfigsRequest, _: RequestMeta
+) -> api.IncrementalAlterConfigsResponse:
+    answers = await alter_each(
+        context,
+        request.resources,
+        _change,
+        api.IncrementalAlterConfigsResponseResource,
+        validate_only=request.validate_only,
+    )
+    return api.IncrementalAlterConfigsResponse(responses=answers)
 
 
 def _change(
-    resource: IncrementalAlterConfigsRequestResource, table: ConfigTable, configs: Mapping[str, str]
+    resource: api.IncrementalAlterConfigsRequestResource, table: ConfigTable, configs: Mapping[str, str]
 ) -> dict[str, str] | Refused:
     return changed(table, configs, resource.configs)

@@ -8,23 +8,15 @@ REQUEST_TIMED_OUT if the groups cannot be read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.admin.cluster_view import active, brokers_of
 from kafscale.admin.context import AdminContext
 from kafscale.admin.resources import ResourceType
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
 from kafscale.storage.etcd.client import EtcdError
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.list_config_resources import (
-    ListConfigResourcesResponse,
-    ListConfigResourcesResponseResource,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import list_config_resources as api
 
 TYPES_FROM = 1
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
@@ -39,21 +31,20 @@ RESOURCE_BYTES = 8
 """Of one resource on the wire, at most, without its name."""
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def list_config_resources(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
-        asked = set(request.resource_types or LISTED_TYPES) if version >= TYPES_FROM else {CLIENT_METRICS}
-        return answered(inbound, await _listed(context, inbound.meta.listener, asked), encode_response)
-
-    return list_config_resources
+@answering(api)
+async def handler(
+    context: AdminContext, request: api.ListConfigResourcesRequest, meta: RequestMeta
+) -> api.ListConfigResourcesResponse:
+    version = meta.api_version
+    asked = set(request.resource_types or LISTED_TYPES) if version >= TYPES_FROM else {CLIENT_METRICS}
+    return await _listed(context, meta.listener, asked)
 
 
 async def _listed(
     context: AdminContext, listener: str | None, asked: set[int]
-) -> ListConfigResourcesResponse:
+) -> api.ListConfigResourcesResponse:
     if not asked.issubset(LISTED_TYPES):
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        return api.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     found: list[tuple[int, str]] = []
     if ResourceType.TOPIC in asked:
         found += [(ResourceType.TOPIC, topic.name) for topic in active(context)]
@@ -64,12 +55,12 @@ async def _listed(
         try:
             found += [(ResourceType.GROUP, name) for name in await context.group_config_store.names()]
         except EtcdError:
-            return ListConfigResourcesResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+            return api.ListConfigResourcesResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
     room = AnswerRoom(context.settings.answer_bytes_max)
     if not room.take(sum(RESOURCE_BYTES + len(name.encode()) for _, name in found)):
-        return ListConfigResourcesResponse(error_code=TOO_LARGE)
+        return api.ListConfigResourcesResponse(error_code=TOO_LARGE)
     resources = [
-        ListConfigResourcesResponseResource(resource_name=name, resource_type=resource_type)
+        api.ListConfigResourcesResponseResource(resource_name=name, resource_type=resource_type)
         for resource_type, name in found
     ]
-    return ListConfigResourcesResponse(config_resources=resources)
+    return api.ListConfigResourcesResponse(config_resources=resources)

@@ -7,19 +7,13 @@ reassignment is in progress.
 from __future__ import annotations
 
 from kafscale.admin.context import AdminContext
-from kafscale.admin.fixed_answers import fixed_answer
-from kafscale.runtime.stream.server import AsyncHandler
-from kafscale.wire.schema.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    decode_request,
-    encode_response,
-)
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering
+from kafscale.wire.schema import list_partition_reassignments as api
 
 
-def handler(_: AdminContext) -> AsyncHandler:
-    return fixed_answer(decode_request, _none_listed, encode_response)
-
-
-def _none_listed(_: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(error_message=None)
+@answering(api)
+async def handler(
+    _context: AdminContext, _request: api.ListPartitionReassignmentsRequest, _: RequestMeta
+) -> api.ListPartitionReassignmentsResponse:
+    return api.ListPartitionReassignmentsResponse(error_message=None)
