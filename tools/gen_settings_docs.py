@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from kafscale.cli.options import WHAT_THEY_DO
 from kafscale.runtime.settings import ServiceSettings
-from kafscale.runtime.settings_load import fields_of, variable
+from kafscale.runtime.settings_load import variable
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
@@ -57,7 +57,7 @@ def default_of(info: FieldInfo) -> str:
 def rows(kind: type[ServiceSettings], skip: frozenset[str]) -> Iterator[str]:
     yield "| variable | value | default | what it is |"
     yield "|---|---|---|---|"
-    for name, info in fields_of(kind):
+    for name, info in kind.model_fields.items():
         if name not in skip:
             text = (info.description or "").replace("|", "\\|")
             yield f"| `{variable(kind, name)}` | {kind_of(info.annotation)} | {default_of(info)} | {text} |"
@@ -75,7 +75,7 @@ def settings_class(service: str) -> type[ServiceSettings]:
 
 
 def page() -> str:
-    shared = frozenset(name for name, _ in fields_of(ServiceSettings))
+    shared = frozenset(ServiceSettings.model_fields)
     lines = [INTRODUCTION, "## Every service", "", *rows(ServiceSettings, frozenset())]
     for service in WHAT_THEY_DO:
         kind = settings_class(service)

@@ -11,7 +11,7 @@ from kafscale.cli import clusters
 from kafscale.cli.__main__ import app
 from kafscale.cli.clusters import NoCluster, opened_etcd
 from kafscale.cli.datadir import DataDir, Endpoints
-from kafscale.cli.options import StoreKind
+from kafscale.cli.options import StoreKind, Target
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.ports import free_port
 from kafscale.runtime.settings import ServiceSettings
@@ -117,7 +117,7 @@ async def test_the_option_names_the_cluster_whatever_else_does(
             Endpoints(bootstrap_servers="x:1", etcd=url, namespace="running", object_dir=str(objects), pid=1)
         )
         folder = tmp_path if by == "directory" else None
-        async with clusters.opened(folder, asked, StoreKind.DIR, lambda _: None) as cluster:
+        async with clusters.opened(Target(folder, asked), lambda _: None) as cluster:
             assert cluster.settings.namespace == opens
     finally:
         data.release()

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import grpc.aio
 import uvloop
-from kafscale.runtime.stream.client import StreamClient
+from kafscale.runtime.stream.client import LinkLimits, StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.options import SERVER_OPTIONS, Stream
 from kafscale.runtime.stream.server import Handler, InboundRequest, StreamServer
@@ -79,9 +79,9 @@ async def running(
 
 @asynccontextmanager
 async def client_of(
-    target: str, kind: Stream = Stream.BULK, **options: object
+    target: str, kind: Stream = Stream.BULK, streams: int = 1, **limits: int
 ) -> AsyncIterator[StreamClient]:
-    client = StreamClient(target, kind=kind, **options)  # type: ignore[arg-type]
+    client = StreamClient(target, kind=kind, streams=streams, limits=LinkLimits(**limits))
     try:
         yield client
     finally:

@@ -54,9 +54,7 @@ class Admin:
         )
         self.store = self.context.store
         self.metrics = Metrics("admin")
-        self.deletions = Deletions(
-            etcd, keys, self.objects, self.store, self.topics, self.clock, self.metrics
-        )
+        self.deletions = Deletions(etcd, keys, self.objects, self.store, self.topics, self.metrics)
         self.replied_revision = 0  # of the last answer
 
     async def register(self, node_id: int, *listeners: Listener, rack: str = "") -> Instance:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,9 +87,10 @@ def up(
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
     from kafscale.cli.up import UpPlan
 
-    with _lasting(data_dir) if not in_memory else _passing() as folder:
+    # Of a temporary folder both etcd's state and the objects are removed at exit: neither is of use alone.
+    with TemporaryDirectory(prefix="kafscale-") if in_memory else nullcontext(data_dir) as folder:
         plan = UpPlan(
-            data_dir=folder,
+            data_dir=Path(folder),
             host=listen,
             port=port,
             advertised_host=advertise,
@@ -113,18 +113,6 @@ def _run(plan: UpPlan) -> None:
         asyncio.run(Up(plan, report).run())
     except (CannotStart, DataDirBusy, EtcdMissing, EtcdFailed) as trouble:
         raise fail(str(trouble)) from trouble
-
-
-@contextmanager
-def _lasting(data_dir: Path) -> Iterator[Path]:
-    yield data_dir
-
-
-@contextmanager
-def _passing() -> Iterator[Path]:
-    """A folder that is removed at exit, with etcd's state and the objects: neither is of use alone."""
-    with tempfile.TemporaryDirectory(prefix="kafscale-") as folder:
-        yield Path(folder)
 
 
 def produce(

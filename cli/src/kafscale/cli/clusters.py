@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir
-from kafscale.cli.options import StoreKind
+from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir, started_etcd
+from kafscale.cli.options import StoreKind, Target
 from kafscale.runtime.dependencies import connect_etcd, etcd_need, open_object_store
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd, socket_folder
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import read_settings
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, EtcdRejected, EtcdUnknown
@@ -38,10 +37,8 @@ class Cluster:
     settings: ServiceSettings
 
 
-def opened(
-    data_dir: Path | None, namespace: str | None, store: StoreKind, report: Callable[[str], None]
-) -> AbstractAsyncContextManager[Cluster]:
-    """The cluster on `data_dir`, running or stopped, or the one of the KAFSCALE_* settings.
+def opened(target: Target, report: Callable[[str], None]) -> AbstractAsyncContextManager[Cluster]:
+    """The cluster on the target's `data_dir`, running or stopped, or the one of the KAFSCALE_* settings.
 
     If neither is given, it is the cluster that runs on DEFAULT_DATA_DIR.
 
@@ -49,6 +46,7 @@ def opened(
     `store` says where the records of that directory are: in it, or in the S3 bucket that KAFSCALE_S3_* names.
     Raises NoCluster and BadSettings; NoCluster also if etcd stops answering while the cluster is open.
     """
+    data_dir, namespace = target.data_dir, target.namespace
     if (
         data_dir is None
         and ETCD_VARIABLE not in os.environ
@@ -56,14 +54,8 @@ def opened(
     ):
         data_dir = DEFAULT_DATA_DIR
     if data_dir is None:
-        return _settings_cluster(namespace)
-    return _data_dir_cluster(data_dir, namespace, store, report)
-
-
-@asynccontextmanager
-async def _settings_cluster(namespace: str | None) -> AsyncIterator[Cluster]:
-    async with _open(read_settings(ServiceSettings, named(namespace))) as cluster:
-        yield cluster
+        return _open(read_settings(ServiceSettings, named(namespace)))
+    return _data_dir_cluster(data_dir, namespace, target.store, report)
 
 
 @asynccontextmanager
@@ -80,15 +72,11 @@ async def _data_dir_cluster(
         return
     data.acquire()
     try:
-        with socket_folder(data.sockets) as sockets:
-            log_path = data.logs / "etcd.log"
-            server = EtcdProcess(find_etcd(data.tools, report), data.etcd, log_path=log_path, sockets=sockets)
-            await server.start()
-            try:
-                async with _open(_settings(data, server.endpoint, namespace, store)) as cluster:
-                    yield cluster
-            finally:
-                await server.stop()
+        async with (
+            started_etcd(data, report) as server,
+            _open(_settings(data, server.endpoint, namespace, store)) as cluster,
+        ):
+            yield cluster
     finally:
         data.release()
 

@@ -13,12 +13,17 @@ tools/               programs that were fetched because the machine had none
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
+
+from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdProcess, find_etcd, socket_folder
 
 PRIVATE_FOLDER: Final = 0o700
 PRIVATE_FILE: Final = 0o600
@@ -50,35 +55,14 @@ class Endpoints:
 class DataDir:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
+        self.etcd = self.root / "etcd"
+        self.objects = self.root / "objects"
+        self.sockets = self.root / "run" / "etcd"
+        self.logs = self.root / "run" / "log"
+        self.tools = self.root / "tools"
+        self._lock_path = self.root / "run" / "lock"
+        self._endpoints = self.root / "run" / "endpoints.json"
         self._lock: int | None = None
-
-    @property
-    def etcd(self) -> Path:
-        return self.root / "etcd"
-
-    @property
-    def objects(self) -> Path:
-        return self.root / "objects"
-
-    @property
-    def sockets(self) -> Path:
-        return self.root / "run" / "etcd"
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "run" / "log"
-
-    @property
-    def tools(self) -> Path:
-        return self.root / "tools"
-
-    @property
-    def _lock_path(self) -> Path:
-        return self.root / "run" / "lock"
-
-    @property
-    def _endpoints(self) -> Path:
-        return self.root / "run" / "endpoints.json"
 
     def acquire(self) -> None:
         """Creates the folders and takes the lock, or raises DataDirBusy."""
@@ -145,3 +129,19 @@ class DataDir:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+@asynccontextmanager
+async def started_etcd(
+    data: DataDir, report: Callable[[str], None], quota_bytes: int = QUOTA_BYTES
+) -> AsyncIterator[EtcdProcess]:
+    """The etcd of a directory that the caller has acquired; stopped at the end. Raises EtcdMissing and EtcdFailed."""
+    binary = await asyncio.to_thread(find_etcd, data.tools, report)
+    with socket_folder(data.sockets) as sockets:
+        log_path = data.logs / "etcd.log"
+        server = EtcdProcess(binary, data.etcd, log_path=log_path, quota_bytes=quota_bytes, sockets=sockets)
+        await server.start()
+        try:
+            yield server
+        finally:
+            await server.stop()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafscale.cli.targets import DataDirOption, NamespaceOption, Target, Trouble, on_cluster
+from kafscale.cli.options import Target
+from kafscale.cli.targets import DataDirOption, NamespaceOption, Trouble, on_cluster
 from kafscale.cli.terminal import report
 
 if TYPE_CHECKING:

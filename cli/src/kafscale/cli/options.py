@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 SERVICES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
 """The services that clients need, in start order."""
@@ -27,6 +29,15 @@ class StoreKind(StrEnum):
 
     DIR = "dir"
     S3 = "s3"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What --data-dir, --namespace and --store say of a cluster's etcd and object store, for `clusters.opened`."""
+
+    data_dir: Path | None
+    namespace: str | None
+    store: StoreKind = StoreKind.DIR
 
 
 class Codec(StrEnum):

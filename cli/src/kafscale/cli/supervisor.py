@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
+from kafscale.runtime.etcd_binary import leashed
 from kafscale.storage.backoff import Backoff
 
 RESTART_DELAY_MIN_MS = 200
@@ -61,19 +62,9 @@ class Child:
         return self.process.pid if self.process is not None and self.process.returncode is None else None
 
 
-def _leashed(argv: Sequence[str]) -> list[str]:
-    """The command under util-linux's setpriv: the kernel kills the child when this process dies.
-
-    Python code between fork and exec could ask the kernel, too. But it would run in a copy of this process without
-    gRPC's threads, and gRPC's fork handlers would write warnings to the child's log, or hang.
-    """
-    setpriv = shutil.which("setpriv")
-    return [*argv] if setpriv is None else [setpriv, "--pdeathsig", "KILL", *argv]
-
-
 async def _spawn(spec: ChildSpec, log: BinaryIO) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *_leashed(spec.argv),
+        *leashed(spec.argv),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -125,7 +116,9 @@ class Supervisor:
             self._set(child, ChildState.RESTARTING)
             if time.monotonic() - child.started_at > STEADY_AFTER_S:
                 backoff.reset()
-            await self._pause(child, backoff.next_s())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(backoff.next_s()):
+                    await child.stop_requested.wait()
             if child.spec.after_death is not None:
                 await child.spec.after_death()
         self._set(child, ChildState.STOPPED)
@@ -139,13 +132,6 @@ class Supervisor:
         finally:
             if child.process.returncode is None:
                 child.process.kill()
-
-    async def _pause(self, child: Child, delay_s: float) -> None:
-        try:
-            async with asyncio.timeout(delay_s):
-                await child.stop_requested.wait()
-        except TimeoutError:
-            return
 
     def _set(self, child: Child, state: ChildState) -> None:
         child.state = state

@@ -7,16 +7,14 @@ process with a sentence.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir, DataDirBusy
-from kafscale.cli.options import StoreKind
+from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.terminal import fail, fail_usage, notice
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
@@ -63,45 +61,6 @@ NamespaceOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A cluster's etcd and object store, as `clusters.opened` finds them."""
-
-    data_dir: Path | None = None
-    namespace: str | None = None
-    store: StoreKind = StoreKind.DIR
-
-
-FROM_OPTIONS: Final = Target()
-"""The default of the parameter `target` of a command that is `targeted`."""
-_OPTIONS: Final = {
-    "data_dir": (DataDirOption, None),
-    "namespace": (NamespaceOption, None),
-    "store": (StoreOption, StoreKind.DIR),
-}
-
-
-def targeted(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with --data-dir, --namespace and --store in the place of its parameter `target`."""
-
-    def run(data_dir: Path | None, namespace: str | None, store: StoreKind, **options: Any) -> None:
-        command(target=Target(data_dir, namespace, store), **options)
-
-    hints = get_type_hints(command, include_extras=True)
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        for each, (hint, default) in (
-            _OPTIONS if name == "target" else {name: (hints[name], parameter.default)}
-        ).items():
-            parameters.append(
-                inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-            )
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
-
-
 class Trouble(Exception):
     """The work failed. The text is a sentence for the user."""
 
@@ -111,7 +70,7 @@ def on_cluster(work: Callable[[Cluster], Coroutine[Any, Any, T]], target: Target
     from kafscale.cli.clusters import opened
 
     async def run() -> T:
-        async with opened(target.data_dir, target.namespace, target.store, notice) as cluster:
+        async with opened(target, notice) as cluster:
             return await work(cluster)
 
     return finished(run())

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from kafscale.cli.datadir import DataDir, Endpoints
+from kafscale.cli.datadir import DataDir, Endpoints, started_etcd
 from kafscale.cli.kafka.request import wait_for_brokers
 from kafscale.cli.options import ROLES, SERVICES, UPKEEP, StoreKind
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
-from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess, find_etcd, socket_folder
+from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess
 from kafscale.runtime.memory_tuning import MALLOC_ENV
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, prefix_end
@@ -102,16 +102,7 @@ class Up:
 
     @asynccontextmanager
     async def _etcd_server(self) -> AsyncIterator[str]:
-        binary = await asyncio.to_thread(find_etcd, self._data.tools, self._report)
-        with socket_folder(self._data.sockets) as sockets:
-            server = EtcdProcess(
-                binary,
-                self._data.etcd,
-                log_path=self._data.logs / "etcd.log",
-                quota_bytes=self._plan.etcd_quota_bytes,
-                sockets=sockets,
-            )
-            await server.start()
+        async with started_etcd(self._data, self._report, self._plan.etcd_quota_bytes) as server:
             self._report(f"etcd serves on {server.endpoint}")
             watcher = asyncio.create_task(self._keep_etcd(server), name="etcd")
             try:
@@ -119,7 +110,6 @@ class Up:
             finally:
                 watcher.cancel()
                 await asyncio.wait({watcher})
-                await server.stop()
 
     async def _keep_etcd(self, server: EtcdProcess) -> None:
         """Restarts etcd when it dies, on the same port, because the services have no other address."""

@@ -9,7 +9,7 @@ true of a segment whose records are all below the log start, with or without its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kafscale.storage.heads import Head, Meta, Seg
@@ -131,9 +131,3 @@ def check_index(where: str, seg: Seg, index_data: bytes, data: bytes) -> Iterato
             yield Problem(where, f"entry {entry.offset} does not point at its batch (byte {entry.position})")
     if find_position(index, seg.base) not in starts:
         yield Problem(where, "the first entry points nowhere")
-
-
-def orphans(listed: Iterable[str], named: Sequence[str] | set[str]) -> list[str]:
-    """Objects that no commit record names."""
-    known = set(named)
-    return [key for key in listed if key not in known]

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.targets import FROM_OPTIONS, Target, on_cluster, targeted
+from kafscale.cli.options import StoreKind, Target
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster
 from kafscale.cli.terminal import fail, progressing, report
 
 if TYPE_CHECKING:
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     from kafscale.cli.fsck.run import Verdict
 
 
-@targeted
 def fsck(
-    target: Target = FROM_OPTIONS,
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = None,
+    store: StoreOption = StoreKind.DIR,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Check that etcd and the object store agree; exits 1 if they do not.
@@ -31,7 +33,7 @@ def fsck(
 
             return await Fsck(cluster.etcd, cluster.keys, cluster.store, show).run()
 
-        verdict = on_cluster(check, target)
+        verdict = on_cluster(check, Target(data_dir, namespace, store))
     if as_json:
         typer.echo(json.dumps(asdict(verdict) | {"clean": verdict.clean}, indent=1))
     else:

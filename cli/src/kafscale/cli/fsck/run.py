@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment, orphans
-from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range, RangeResult, Txn
+from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment
+from kafscale.storage.etcd.client import EtcdClient, Range
 from kafscale.storage.heads import Head, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.manifests import decode_manifest
@@ -82,7 +82,7 @@ class Fsck:
         # The listing comes after the heads: an object is uploaded before its commit.
         trees = (self._keys.topic_prefix(topic.name), self._keys.compacted_prefix(topic.topic_id))
         listed = [info.key for tree in trees async for info in self._store.list(tree)]
-        left = orphans(listed, referenced)
+        left = [key for key in listed if key not in referenced]  # no commit record names them
         self.verdict.deleted += len(deleted)
         self.verdict.deleted_stored += len(deleted.intersection(listed))
         self.verdict.orphans += left
@@ -109,11 +109,10 @@ class Fsck:
     async def _was_there_already(self, topic: Topic, partition: int) -> bool:
         """Reads again: there is still no head, and the topic was neither deleted nor changed in between."""
         keys = self._keys
-        read = await self._etcd.txn(
-            Txn(success=(Range(keys.head(topic.topic_id, partition)), Range(keys.topic(topic.name))))
+        heads, topics = await self._etcd.ranges(
+            [Range(keys.head(topic.topic_id, partition)), Range(keys.topic(topic.name))]
         )
-        heads, topics = (_found(response) for response in read.responses)
-        return not heads and [kv.mod_revision for kv in topics] == [topic.mod_revision]
+        return not heads.kvs and [kv.mod_revision for kv in topics.kvs] == [topic.mod_revision]
 
     async def _check_partition(self, topic: Topic, partition: int, deleted: set[str]) -> set[str]:
         """The keys of all committed objects. Adds the segments below the log start to `deleted`."""
@@ -139,20 +138,13 @@ class Fsck:
 
     async def _read(self, topic: Topic, partition: int, name: str) -> Partition | None:
         """Head and meta at one revision, and the segments of the manifests that meta names."""
-        read = await self._etcd.txn(
-            Txn(
-                success=(
-                    Range(self._keys.head(topic.topic_id, partition)),
-                    Range(self._keys.meta(topic.topic_id, partition)),
-                )
-            )
-        )
-        head_kvs, meta_kvs = (_found(response) for response in read.responses)
-        if not head_kvs:
+        of = (topic.topic_id, partition)
+        heads, metas = await self._etcd.ranges([Range(self._keys.head(*of)), Range(self._keys.meta(*of))])
+        if not heads.kvs:
             return None  # the topic was deleted meanwhile
         try:
-            head: Head = decode_head(head_kvs[0].value)
-            meta: Meta = decode_meta(meta_kvs[0].value) if meta_kvs else Meta()
+            head: Head = decode_head(heads.kvs[0].value)
+            meta: Meta = decode_meta(metas.kvs[0].value) if metas.kvs else Meta()
             segments: list[Seg] = []
             for chunk in meta.chunks:
                 segments += decode_manifest(await self._store.get(chunk.key)).segments
@@ -202,8 +194,3 @@ class Fsck:
         problem = Problem(where, what)
         if problem not in self.verdict.problems:  # a damaged topic is read twice
             self.verdict.problems.append(problem)
-
-
-def _found(response: object) -> tuple[KeyValue, ...]:
-    assert isinstance(response, RangeResult)
-    return response.kvs

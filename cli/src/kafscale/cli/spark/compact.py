@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
 from kafscale.cli.spark.options import DryRunOption, GraceOption, TopicOption, job_arguments, seconds
-from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
     OutputOption,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from kafscale.lake.compaction.report import Summary, Tally
 
 
-@targeted
 def compact(
     dry_run: DryRunOption = False,
     topic: TopicOption = None,
@@ -33,30 +33,28 @@ def compact(
         int | None, typer.Option(min=1, help="Limit of bytes read and written per second. Default: no limit.")
     ] = None,
     grace: GraceOption = "5m",
-    target: Target = FROM_OPTIONS,
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = None,
+    store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Compact topics with cleanup.policy=compact that are due; the dirtiest log first."""
     from kafscale.lake.compaction.report import DONE, DUE, Summary
 
+    target = Target(data_dir, namespace, store)
     words = job_arguments(topic, grace, dry_run=dry_run)
     words += [f"--io-bytes-per-s={io_bytes_per_s}"] * (io_bytes_per_s is not None)
-    by_spark = engine is Engine.SPARK
+    answer = json.loads(run_job("compaction", words, target)) if engine is Engine.SPARK else None
     if dry_run:
-        rows = (
-            json.loads(run_job("compaction", words, target))
-            if by_spark
-            else on_lake(partial(_plan, topic), target)
-        )
+        rows = on_lake(partial(_plan, topic), target) if answer is None else answer
         show_rows(DUE.names, rows, output)
         notice(f"{len(rows)} logs are due; nothing was changed")
         return
-    if by_spark:
-        done = Summary(**json.loads(run_job("compaction", words, target)))
+    if answer is None:
+        done = on_lake(partial(_compact, topic, io_bytes_per_s, seconds(grace)), target)
     else:
-        work = partial(_compact, topic, io_bytes_per_s, seconds(grace))
-        done = on_lake(work, target)
+        done = Summary(**answer)
     show_rows(DONE.names, done.rows, output)
     if done.objects_left:
         notice(

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.datadir import DataDir
-from kafscale.cli.targets import Target, on_cluster
+from kafscale.cli.options import Target
+from kafscale.cli.targets import on_cluster
 from kafscale.cli.terminal import fail
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
-from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
     OutputOption,
@@ -31,7 +32,6 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-@targeted
 def export(
     topics: Annotated[list[str], typer.Argument(help="Names of topics.")],
     to: Annotated[Path, typer.Option(help="A new folder, or the folder of an earlier export to continue.")],
@@ -39,11 +39,14 @@ def export(
     where: Annotated[
         str | None, typer.Option(help="SQL condition that selects records, over the columns of `records`.")
     ] = None,
-    target: Target = FROM_OPTIONS,
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = None,
+    store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Export topics to Parquet files, one folder per partition. If run again, it writes only new records."""
+    target = Target(data_dir, namespace, store)
     match engine:
         case Engine.LOCAL:
             done = on_lake(partial(_export, topics, to, where), target)

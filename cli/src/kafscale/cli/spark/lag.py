@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
+from kafscale.cli.options import StoreKind, Target
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
     OutputOption,
@@ -34,18 +35,10 @@ class By(StrEnum):
     TOPIC = "topic"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
-    """Files to which the report is written."""
-
-    parquet: Path | None
-    prometheus: str | None
-    html: Path | None
-
-
-@targeted
 def lag(
-    target: Target = FROM_OPTIONS,
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = None,
+    store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     by: Annotated[By, typer.Option(help="One row per partition, group or topic.")] = By.PARTITION,
     group: Annotated[list[str] | None, typer.Option(help="Only this group; can be repeated.")] = None,
@@ -69,8 +62,8 @@ def lag(
     except NoCheckpoint as trouble:
         raise fail(str(trouble)) from trouble
     chosen = frozenset(group) if group else None
-    report, facts = on_lake(partial(_report, read, chosen), target)
-    _write(report, facts, _Files(parquet=parquet, prometheus=prometheus, html=html))
+    report, facts = on_lake(partial(_report, read, chosen), Target(data_dir, namespace, store))
+    _write(report, facts, parquet, prometheus, html)
     if prometheus == STDOUT:
         return
     if output is Output.TABLE:
@@ -106,24 +99,26 @@ def _rows(report: Report, by: By, top: int | None) -> list[dict[str, Any]]:
             return [asdict(row) for row in farthest(report.topics, top)]
 
 
-def _write(report: Report, facts: Facts, files: _Files) -> None:
+def _write(
+    report: Report, facts: Facts, parquet: Path | None, prometheus: str | None, html: Path | None
+) -> None:
     try:
-        if files.parquet is not None:
+        if parquet is not None:
             from kafscale.lake.lag.tables import write_partitions
 
-            write_partitions(report, files.parquet)
-        if files.prometheus is not None:
+            write_partitions(report, parquet)
+        if prometheus is not None:
             from kafscale.lake.lag.prometheus import exposition, gauges
 
             text = exposition(gauges(report, facts.logs))
-            if files.prometheus == STDOUT:
+            if prometheus == STDOUT:
                 typer.echo(text, nl=False)
             else:
-                Path(files.prometheus).write_text(text)
-        if files.html is not None:
+                Path(prometheus).write_text(text)
+        if html is not None:
             from kafscale.lake.lag.page import render
 
-            files.html.write_text(render(report), encoding="utf-8")
-            notice(f"wrote {files.html}; open it in a browser")
+            html.write_text(render(report), encoding="utf-8")
+            notice(f"wrote {html}; open it in a browser")
     except OSError as trouble:
         raise fail(str(trouble)) from trouble

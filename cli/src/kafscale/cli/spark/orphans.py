@@ -6,9 +6,10 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
 from kafscale.cli.spark.options import DryRunOption, GraceOption, TopicOption, job_arguments, seconds
-from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
     OutputOption,
@@ -25,18 +26,20 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("topic", "object", "bytes")
 
 
-@targeted
 def orphans(
     dry_run: DryRunOption = False,
     topic: TopicOption = None,
     grace: GraceOption = "5m",
-    target: Target = FROM_OPTIONS,
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = None,
+    store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Delete orphaned objects: objects that crashes left and that no commit can ever name."""
     from kafscale.lake.retention.summary import OrphanSummary
 
+    target = Target(data_dir, namespace, store)
     match engine:
         case Engine.LOCAL:
             found = on_lake(partial(_collect, topic, seconds(grace), dry_run), target)

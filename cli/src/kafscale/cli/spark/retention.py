@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
 from kafscale.cli.spark.options import DryRunOption, GraceOption, TopicOption, job_arguments, seconds
-from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
     OutputOption,
@@ -24,6 +24,7 @@ from kafscale.cli.terminal import (
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
     from kafscale.lake.retention.apply import Report
+    from kafscale.lake.retention.plan import Limits
     from kafscale.lake.retention.planned import Planned
 
 PLAN_COLUMNS: Final = ("topic", "partition", "segment", "rule", "age_ms", "bytes")
@@ -36,31 +37,6 @@ class By(StrEnum):
     PARTITION = "partition"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    topics: list[str] | None
-    by: By
-    grace: str
-    dry_run: bool
-    retention_ms: int | None
-    retention_bytes: int | None
-
-    @property
-    def what_if(self) -> bool:
-        return self.retention_ms is not None or self.retention_bytes is not None
-
-    @property
-    def words(self) -> list[str]:
-        """The same for the job of Spark."""
-        words = job_arguments(self.topics, self.grace, dry_run=self.dry_run)
-        if self.retention_ms is not None:
-            words.append(f"--retention-ms={self.retention_ms}")
-        if self.retention_bytes is not None:
-            words.append(f"--retention-bytes={self.retention_bytes}")
-        return words
-
-
-@targeted
 def retention(
     dry_run: DryRunOption = False,
     retention_ms: Annotated[
@@ -71,50 +47,50 @@ def retention(
     topic: TopicOption = None,
     by: Annotated[By, typer.Option(help="One row per segment or per partition.")] = By.SEGMENT,
     grace: GraceOption = "5m",
-    target: Target = FROM_OPTIONS,
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = None,
+    store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
     """Delete expired records by the settings of their topics; or show the plan, with these or other settings."""
+    from kafscale.lake.retention.plan import Limits
     from kafscale.lake.retention.planned import Planned
     from kafscale.lake.retention.summary import report_from_json
 
-    request = Request(
-        topics=topic,
-        by=by,
-        grace=grace,
-        dry_run=dry_run,
-        retention_ms=retention_ms,
-        retention_bytes=retention_bytes,
-    )
-    plans = dry_run or request.what_if
-    match engine:
-        case Engine.SPARK:
-            answer = json.loads(run_job("retention", request.words, target))
-            if plans:
-                _show(Planned(**answer), request, output)
-            else:
-                _show_done(report_from_json(answer), output)
-        case Engine.LOCAL if plans:
-            _show(on_lake(partial(_plan, request), target), request, output)
-        case Engine.LOCAL:
-            _show_done(on_lake(partial(_apply, request), target), output)
+    target = Target(data_dir, namespace, store)
+    limits = Limits(retention_ms=retention_ms, retention_bytes=retention_bytes)
+    what_if = limits != Limits()
+    answer = None
+    if engine is Engine.SPARK:
+        words = job_arguments(topic, grace, dry_run=dry_run) + _words(limits)
+        answer = json.loads(run_job("retention", words, target))
+    if dry_run or what_if:
+        planned = Planned(**answer) if answer else on_lake(partial(_plan, topic, limits), target)
+        _show(planned, by, output, what_if=what_if)
+    else:
+        done = report_from_json(answer) if answer else on_lake(partial(_apply, topic, seconds(grace)), target)
+        _show_done(done, output)
 
 
-async def _apply(request: Request, lake: Lake) -> Report:
+def _words(limits: Limits) -> list[str]:
+    """The same limits for the job of Spark."""
+    given = {"--retention-ms": limits.retention_ms, "--retention-bytes": limits.retention_bytes}
+    return [f"{option}={value}" for option, value in given.items() if value is not None]
+
+
+async def _apply(topics: list[str] | None, grace_s: float, lake: Lake) -> Report:
     from kafscale.lake.retention.apply import Retention
 
     with progressing() as progress:
-        return await Retention(lake, grace_s=seconds(request.grace), progress=progress).run(request.topics)
+        return await Retention(lake, grace_s=grace_s, progress=progress).run(topics)
 
 
-async def _plan(request: Request, lake: Lake) -> Planned:
+async def _plan(topics: list[str] | None, limits: Limits, lake: Lake) -> Planned:
     from kafscale.lake.retention.apply import wall_ms
-    from kafscale.lake.retention.plan import Limits
     from kafscale.lake.retention.planned import plan_lake
 
-    limits = Limits(retention_ms=request.retention_ms, retention_bytes=request.retention_bytes)
-    return await plan_lake(lake, request.topics, wall_ms(), limits)
+    return await plan_lake(lake, topics, wall_ms(), limits)
 
 
 def _show_done(done: Report, output: Output) -> None:
@@ -131,15 +107,15 @@ def _show_done(done: Report, output: Output) -> None:
         raise fail(f"{done.left} objects could not be deleted; the next run tries again")
 
 
-def _show(planned: Planned, request: Request, output: Output) -> None:
+def _show(planned: Planned, by: By, output: Output, *, what_if: bool) -> None:
     found, saved = planned.losses, planned.bytes - planned.bytes_own
-    match request.by:
+    match by:
         case By.SEGMENT:
             columns, rows = PLAN_COLUMNS, planned.rows
         case By.PARTITION:
             columns, rows = PARTITION_COLUMNS, planned.partitions
     what = f"{len(planned.rows):,} segments of {planned.logs:,} logs, {planned.bytes:,} bytes"
-    if not request.what_if:
+    if not what_if:
         show_rows(columns, rows, output)
         notice(f"{what}; nothing was changed")
         return

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.spark.engine import Engine, EngineOption, run_job
-from kafscale.cli.targets import FROM_OPTIONS, Target, on_lake, targeted
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
     OutputOption,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 TABLE_ROWS_MAX: Final = 1_000
 
 
-@targeted
 def sql(
     text: Annotated[
         str | None,
@@ -41,7 +41,9 @@ def sql(
         typer.FileText | None,
         typer.Option("--file", "-f", help="Read the query from this file; - is standard input."),
     ] = None,
-    target: Target = FROM_OPTIONS,
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = None,
+    store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
@@ -49,6 +51,7 @@ def sql(
     if (text is None) == (file is None):
         raise fail("exactly one query is needed, as an argument or with --file")
     query = text or (file.read() if file else "")
+    target = Target(data_dir, namespace, store)
     match engine:
         case Engine.LOCAL:
             on_lake(partial(_query, query, output), target)

@@ -37,17 +37,6 @@ class SystemClock:
 
 
 class LoopWatch:
-    __slots__ = (
-        "_clock",
-        "_stall_began_ms",
-        "_stall_ended_ms",
-        "_timer",
-        "lag_max_ms",
-        "lag_ms",
-        "last_tick_ms",
-        "stalls",
-    )
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.last_tick_ms = clock.now_ms()

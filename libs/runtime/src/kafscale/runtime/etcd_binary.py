@@ -156,6 +156,16 @@ def socket_folder(wanted: Path) -> Iterator[Path]:
         shutil.rmtree(wanted, ignore_errors=True)
 
 
+def leashed(argv: Sequence[str]) -> list[str]:
+    """The command under util-linux's setpriv: the kernel kills the child when this process dies.
+
+    Python code between fork and exec could ask the kernel, too. But it would run in a copy of this process without
+    gRPC's threads, and gRPC's fork handlers would write warnings to the child's log, or hang.
+    """
+    setpriv = shutil.which("setpriv")
+    return [*argv] if setpriv is None else [setpriv, "--pdeathsig", "KILL", *argv]
+
+
 class _OverSocket(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
@@ -251,11 +261,7 @@ class EtcdProcess:
             flags += [f"--listen-metrics-urls=http://127.0.0.1:{self._metrics_port}"]
             if self._tls.client_ca is not None:
                 flags += ["--client-cert-auth", f"--trusted-ca-file={self._tls.client_ca}"]
-        # With util-linux's setpriv the kernel kills etcd when this process dies. Python code between fork and exec
-        # would be unsafe in a process with threads.
-        setpriv = shutil.which("setpriv")
-        leash = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL"]
-        return [*leash, str(self.binary), *flags, *self._extra]
+        return leashed([str(self.binary), *flags, *self._extra])
 
     def launch(self) -> None:
         """Starts the process and does not wait. Call it from the main thread: etcd dies with the calling thread."""

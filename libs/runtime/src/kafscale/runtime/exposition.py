@@ -89,9 +89,5 @@ def merge_expositions(texts: Mapping[str, bytes]) -> bytes:
         for (sample_name, label_items), value in rows.items():
             merged[name].add_sample(sample_name, dict(label_items), value)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Fixed(ordered(merged.values())))
+    registry.register(_Fixed(sorted(merged.values(), key=lambda family: family.name)))
     return generate_latest(registry)
-
-
-def ordered(families: Iterable[Metric]) -> Sequence[Metric]:
-    return sorted(families, key=lambda family: family.name)

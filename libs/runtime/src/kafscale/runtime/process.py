@@ -80,14 +80,7 @@ def run_service(
     if isinstance(settings, type):
         settings = load_settings(settings)
     ids = configure_logs(level=settings.log_level, form=settings.log_format, service=role)
-    return uvloop.run(_main(role, settings, build, listeners, ids))
-
-
-async def _main(
-    role: str, settings: S, build: Build[S], listeners: Sequence[Listener], log_ids: dict[str, str]
-) -> int:
-    """Creates the process inside the loop, because its objects belong to the loop."""
-    return await _Process(role, settings, build, listeners, log_ids).run()
+    return uvloop.run(_Process(role, settings, build, listeners, ids).run())
 
 
 class _Process(Generic[S]):

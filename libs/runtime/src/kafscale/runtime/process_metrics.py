@@ -1,7 +1,8 @@
 """The metrics of every service: its loop, its memory budget, its streams, its registration."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from kafscale.runtime.budget import MemoryBudget
@@ -33,7 +34,7 @@ def watch_process(
     for row in EVERY_SERVICE:
         if row.labels == ("kind",):
             field = row.name.removeprefix("stream_").removesuffix("_total")
-            metrics.watch_each(row.name, by_kind(streams, field))
+            metrics.watch_each(row.name, partial(by_kind, streams, field))
 
 
 def watch_loop(metrics: Metrics, watch: LoopWatch, budget: MemoryBudget) -> None:
@@ -53,9 +54,6 @@ def watch_views(metrics: Metrics, **views: PrefixView[Any]) -> None:
     )
 
 
-def by_kind(streams: StreamServer, field: str) -> Callable[[], Iterator[Row]]:
-    def read() -> Iterator[Row]:
-        for kind, stats in streams.stats.items():
-            yield (kind,), getattr(stats, field)
-
-    return read
+def by_kind(streams: StreamServer, field: str) -> Iterator[Row]:
+    for kind, stats in streams.stats.items():
+        yield (kind,), getattr(stats, field)

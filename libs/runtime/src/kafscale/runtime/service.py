@@ -22,38 +22,28 @@ from kafscale.storage.topics import TopicsView
 S = TypeVar("S", bound=ServiceSettings)
 
 
+@dataclass(kw_only=True)
 class Runtime(Generic[S]):
     """What the process gives to a service. It is registered as STARTING, so registration.instance is known.
 
     Tasks of task_group are cancelled when the process leaves; a task that fails ends the process.
     """
 
-    def __init__(
-        self,
-        *,
-        role: str,
-        settings: S,
-        etcd: EtcdClient,
-        keyspace: Keyspace,
-        store: ObjectStore,
-        registration: Registration,
-        metrics: Metrics,
-        task_group: asyncio.TaskGroup,
-        clock: Clock,
-        tracer: Tracer | None = None,
-    ) -> None:
-        self.role = role
-        self.settings = settings
-        self.etcd = etcd
-        self.keyspace = keyspace
-        self.store = store
-        self.registration = registration
-        self.metrics = metrics
-        self.task_group = task_group
-        self.clock = clock
-        self.tracer = tracer
-        self.budget = MemoryBudget(settings.memory_bytes)
-        self._topics: TopicsView | None = None
+    role: str
+    settings: S
+    etcd: EtcdClient
+    keyspace: Keyspace
+    store: ObjectStore
+    registration: Registration
+    metrics: Metrics
+    task_group: asyncio.TaskGroup
+    clock: Clock
+    tracer: Tracer | None = None
+    budget: MemoryBudget = field(init=False)
+    _topics: TopicsView | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.budget = MemoryBudget(self.settings.memory_bytes)
 
     @property
     def topics(self) -> TopicsView:

@@ -6,13 +6,12 @@ is opened. An error never contains a secret.
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 from kafscale.runtime.redaction import HIDDEN, redact_field, redact_text
 from kafscale.runtime.settings import ServiceSettings
 from pydantic import SecretStr, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -67,7 +66,7 @@ def sentence(kind: type[ServiceSettings], detail: object) -> str:
 def parse_flags(kind: type[ServiceSettings], argv: Sequence[str]) -> dict[str, str]:
     program = f"python -m {kind.__module__.rpartition('.')[0]}"
     parser = argparse.ArgumentParser(prog=program, description=kind.__doc__, allow_abbrev=False)
-    for name, info in fields_of(kind):
+    for name, info in kind.model_fields.items():
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             dest=name,
@@ -75,7 +74,3 @@ def parse_flags(kind: type[ServiceSettings], argv: Sequence[str]) -> dict[str, s
             help=f"{info.description or ''} [{variable(kind, name)}]".replace("%", "%%"),
         )
     return {name: value for name, value in vars(parser.parse_args(argv)).items() if value is not None}
-
-
-def fields_of(kind: type[ServiceSettings]) -> Iterator[tuple[str, FieldInfo]]:
-    yield from kind.model_fields.items()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Protocol
 
 from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.config_values import ConfigType, items_of
 from kafscale.admin.plan import Refused
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.incremental_alter_configs import (
+    IncrementalAlterConfigsRequestAlterableConfig as NamedOperation,
+)
 
 BROKERS_READ_ONLY = Refused(
     ErrorCode.INVALID_CONFIG, "Broker configs are read-only in KafScale; set KAFSCALE_* instead."
@@ -26,14 +28,6 @@ class Operation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
-
-
-class NamedOperation(Protocol):
-    """One entry of an IncrementalAlterConfigs resource."""
-
-    name: str
-    config_operation: int
-    value: str | None
 
 
 def replaced(table: ConfigTable, configs: Sequence[tuple[str, str | None]]) -> dict[str, str] | Refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -150,7 +151,7 @@ def _settings(settings: AdminSettings) -> Iterator[_BrokerRow]:
         chosen = field in settings.model_fields_set
         source = ConfigSource.STATIC_BROKER if chosen else ConfigSource.DEFAULT
         yield _BrokerRow(
-            name, _shown(getattr(settings, field)), kind, f"Set by KAFSCALE_{field.upper()}.", source
+            name, json.dumps(getattr(settings, field)), kind, f"Set by KAFSCALE_{field.upper()}.", source
         )
     yield _BrokerRow(
         "default.replication.factor",
@@ -159,12 +160,6 @@ def _settings(settings: AdminSettings) -> Iterator[_BrokerRow]:
         "The object store replicates the records.",
         ConfigSource.DEFAULT,
     )
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
 
 
 def _inherited(table: ConfigTable) -> Iterator[_BrokerRow]:

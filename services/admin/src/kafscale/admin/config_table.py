@@ -41,6 +41,26 @@ class ConfigKey:
         return text.lower() if self.type is ConfigType.BOOLEAN else text
 
 
+def config_key(
+    effect: Effect,
+    name: str,
+    kind: ConfigType,
+    default: object,
+    check: Check,
+    doc: str,
+    broker_name: str | None = None,
+) -> ConfigKey:
+    return ConfigKey(
+        name=name,
+        type=kind,
+        default=str(default),
+        doc=doc,
+        broker_name=broker_name,
+        check=check,
+        effect=effect,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigTable:
     """`kind`: its name in errors. `source`: the config source of a set value. `clash`: why valid values exclude

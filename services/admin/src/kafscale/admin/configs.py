@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from kafscale.admin.config_table import ConfigKey, ConfigTable, Effect, by_name
+from kafscale.admin.config_table import ConfigTable, Effect, by_name, config_key
 from kafscale.admin.config_values import (
     INT32_MAX,
     INT64_MAX,
-    Check,
     ConfigSource,
     ConfigType,
     boolean,
@@ -36,29 +35,9 @@ MAX_COMPACTION_LAG = "max.compaction.lag.ms"
 MIN_COMPACTION_LAG = "min.compaction.lag.ms"
 
 
-def _settable(
-    effect: Effect,
-    name: str,
-    kind: ConfigType,
-    default: object,
-    check: Check,
-    doc: str,
-    broker_name: str | None = None,
-) -> ConfigKey:
-    return ConfigKey(
-        name=name,
-        type=kind,
-        default=str(default),
-        doc=doc,
-        broker_name=broker_name,
-        check=check,
-        effect=effect,
-    )
-
-
-_at_once = partial(_settable, Effect.AT_ONCE)
-_in_runs = partial(_settable, Effect.IN_RUNS)
-_kept = partial(_settable, Effect.WITHOUT_EFFECT)
+_at_once = partial(config_key, Effect.AT_ONCE)
+_in_runs = partial(config_key, Effect.IN_RUNS)
+_kept = partial(config_key, Effect.WITHOUT_EFFECT)
 
 
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT

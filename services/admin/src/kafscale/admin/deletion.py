@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
 import structlog
 from kafscale.admin import plan
 from kafscale.admin.topics import TopicStore
-from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue
 from kafscale.storage.heads import decode_epoch_floor, decode_head, decode_owner
@@ -71,7 +71,6 @@ class Deletions:
         store: ObjectStore,
         topics: TopicStore,
         view: TopicsView,
-        clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._etcd = etcd
@@ -79,7 +78,6 @@ class Deletions:
         self._store = store
         self._topics = topics
         self._view = view
-        self._clock = clock
         self._changed = asyncio.Event()
         self._freed = metrics.counter("deleted_objects_total")
         self._stalled = metrics.gauge("deletion_stalled_rounds")
@@ -96,7 +94,9 @@ class Deletions:
                 outcomes = [await self._try(topic) for topic in pending]
                 self._count_stalled(outcomes)
                 if Outcome.PAUSED not in outcomes:
-                    await self._wait_for_change(RETRY_DELAY_S if set(outcomes) - {Outcome.DONE} else None)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(RETRY_DELAY_S if set(outcomes) - {Outcome.DONE} else None):
+                            await self._changed.wait()
         finally:
             unsubscribe()
 
@@ -107,13 +107,6 @@ class Deletions:
 
     def _pending(self) -> list[Topic]:
         return [topic for topic in self._view.all() if topic.state is TopicState.DELETING]
-
-    async def _wait_for_change(self, timeout_s: float | None) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
-        except TimeoutError:
-            return
 
     async def _try(self, topic: Topic) -> Outcome:
         page = Pages()

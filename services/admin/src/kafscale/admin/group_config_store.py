@@ -38,10 +38,7 @@ def invalid_name(group: str) -> Refused | None:
     return None
 
 
-Unreadable = UnreadableValue
-
-
-def _decoded(group: str, record: KeyValue) -> GroupConfigs | Unreadable:
+def _decoded(group: str, record: KeyValue) -> GroupConfigs | UnreadableValue:
     try:
         return decode_group_configs(group, record.value, record.mod_revision)
     except UnreadableValue as reason:
@@ -63,7 +60,7 @@ class GroupConfigStore:
             return GroupConfigs(group=group)
         return decode_group_configs(group, found.value, found.mod_revision)
 
-    async def read_each(self, groups: Sequence[str]) -> dict[str, GroupConfigs | Unreadable]:
+    async def read_each(self, groups: Sequence[str]) -> dict[str, GroupConfigs | UnreadableValue]:
         """The configs of at most 128 groups, in one read. An unreadable record does not affect the others."""
         if not groups:
             return {}

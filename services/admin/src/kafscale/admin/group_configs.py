@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from kafscale.admin.config_table import ConfigKey, ConfigTable, Effect, by_name
+from kafscale.admin.config_table import ConfigKey, ConfigTable, Effect, by_name, config_key
 from kafscale.admin.config_values import (
     INT32_MAX,
     ConfigSource,
@@ -31,7 +31,7 @@ _NOT_SERVED = {"share": _NO_SHARE, "streams": _NO_STREAMS}
 
 
 def group_table(settings: AdminSettings) -> ConfigTable:
-    rows = by_name(*_obeyed(settings), *_intervals(), *_of_share_groups(), *_of_streams_groups())
+    rows = by_name(*_obeyed(settings), *_without_effect())
     return ConfigTable(kind="group", keys=rows, source=ConfigSource.GROUP, clash=partial(_clash, rows))
 
 
@@ -77,52 +77,27 @@ def _obeyed(settings: AdminSettings) -> Iterator[ConfigKey]:
         )
 
 
-def _intervals() -> Iterator[ConfigKey]:
+def _without_effect() -> Iterator[ConfigKey]:
     for kind in KINDS:
         doc = _NOT_SERVED.get(kind, "A new assignment is computed with the next heartbeat, without a delay.")
         yield _number(f"{kind}.assignment.interval.ms", 1_000, 0, 15_000, doc)
     for kind, doc in _NOT_SERVED.items():
         yield _number(f"{kind}.session.timeout.ms", 45_000, 45_000, 60_000, doc)
         yield _number(f"{kind}.heartbeat.interval.ms", 5_000, 5_000, 15_000, doc)
-
-
-def _of_share_groups() -> Iterator[ConfigKey]:
     yield _number("share.delivery.count.limit", 5, 2, 10, _NO_SHARE)
     yield _number("share.partition.max.record.locks", 2_000, 100, 4_000, _NO_SHARE)
     yield _number("share.record.lock.duration.ms", 30_000, 15_000, 60_000, _NO_SHARE)
-    words = {
-        "share.auto.offset.reset": (ConfigType.STRING, "latest", reset_strategy),
-        "share.isolation.level": (
-            ConfigType.STRING,
-            "read_uncommitted",
-            one_of("read_committed", "read_uncommitted"),
-        ),
-        "share.renew.acknowledge.enable": (ConfigType.BOOLEAN, "true", boolean),
-    }
-    for name, (kind, default, check) in words.items():
-        yield ConfigKey(
-            name=name,
-            type=kind,
-            default=default,
-            doc=_NO_SHARE,
-            broker_name=name,
-            check=check,
-            effect=Effect.WITHOUT_EFFECT,
-        )
-
-
-def _of_streams_groups() -> Iterator[ConfigKey]:
+    levels = one_of("read_committed", "read_uncommitted")
+    for name, type_, default, check in (
+        ("share.auto.offset.reset", ConfigType.STRING, "latest", reset_strategy),
+        ("share.isolation.level", ConfigType.STRING, "read_uncommitted", levels),
+        ("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", boolean),
+    ):
+        yield config_key(Effect.WITHOUT_EFFECT, name, type_, default, check, _NO_SHARE, name)
     yield _number("streams.initial.rebalance.delay.ms", 3_000, 0, INT32_MAX, _NO_STREAMS)
     yield _number("streams.num.standby.replicas", 0, 0, 2, _NO_STREAMS)
 
 
 def _number(name: str, default: int, low: int, high: int, doc: str) -> ConfigKey:
-    return ConfigKey(
-        name=name,
-        type=ConfigType.INT,
-        default=str(default),
-        doc=doc,
-        broker_name=f"group.{name}",
-        check=whole_number(low, high),
-        effect=Effect.WITHOUT_EFFECT,
-    )
+    check = whole_number(low, high)
+    return config_key(Effect.WITHOUT_EFFECT, name, ConfigType.INT, default, check, doc, f"group.{name}")

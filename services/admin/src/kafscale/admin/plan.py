@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.storage.etcd.client import Compare, Delete, Put, Txn
 from kafscale.storage.heads import encode_epoch_floor
-from kafscale.storage.keys import Keyspace, TopicId, prefix_end
+from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.topics import Topic, TopicState, encode_topic
 from kafscale.wire.errors import ErrorCode
 
@@ -156,21 +156,14 @@ def mark_deleting(topic: Topic) -> Topic:
 
 def drop_heads(keys: Keyspace, topic: Topic, floor: int) -> Txn:
     """Ends every commit of a DELETING topic, and saves its highest epoch for the next topic with this name."""
+    kinds = (keys.heads_prefix, keys.metas_prefix, keys.owners_prefix, keys.compaction_passes_prefix)
+    prefixes = [prefix(topic.topic_id) for prefix in kinds]
     return Txn(
         compare=(Compare(keys.topic(topic.name), "mod", "=", topic.mod_revision),),
         success=(
             Put(keys.epoch_floor(topic.name), encode_epoch_floor(floor)),
-            *(Delete(prefix, prefix_end(prefix)) for prefix in _partition_prefixes(keys, topic.topic_id)),
+            *(Delete(prefix, prefix_end(prefix)) for prefix in prefixes),
         ),
-    )
-
-
-def _partition_prefixes(keys: Keyspace, topic_id: TopicId) -> tuple[bytes, ...]:
-    return (
-        keys.heads_prefix(topic_id),
-        keys.metas_prefix(topic_id),
-        keys.owners_prefix(topic_id),
-        keys.compaction_passes_prefix(topic_id),
     )
 
 

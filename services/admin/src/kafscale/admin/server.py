@@ -40,7 +40,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         owners=owners,
         space=space,
     )
-    deletions = Deletions(etcd, keys, runtime.store, context.store, topics, clock, runtime.metrics)
+    deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics)
     watch_views(runtime.metrics, topics=topics.view, owners=owners, live_frontdoor=front_doors.view)
     tasks = [
         runtime.task_group.create_task(run)

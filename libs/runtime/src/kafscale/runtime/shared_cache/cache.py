@@ -8,16 +8,19 @@ bound, fills are dropped.
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import structlog
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.settings import MIB
+from kafscale.runtime.settings import MIB, ServiceSettings
 from kafscale.runtime.shared_cache.breaker import Breaker, BreakerState
 from kafscale.runtime.shared_cache.entries import entry_key, sealed, unsealed
 from kafscale.wire.buffers import Buffer
+
+if TYPE_CHECKING:
+    from kafscale.runtime.shared_cache.redis_client import RedisClient
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -53,16 +56,14 @@ class CacheUnavailable(Exception):
     """The server did not answer, or not usefully. It may or may not have executed the call."""
 
 
-class CacheClient(Protocol):
-    """The cache server. A call has no deadline; the caller sets one. Each raises CacheUnavailable."""
+class BadRedisUrl(Exception):
+    """The text does not contain the URL, which may hold a password."""
 
-    async def get(self, key: str) -> bytes | None: ...
-
-    async def set(self, key: str, value: bytes, *, ttl_ms: int) -> None: ...
-
-    async def delete(self, key: str) -> None: ...
-
-    async def close(self) -> None: ...
+    def __init__(self) -> None:
+        super().__init__(
+            "KAFSCALE_REDIS_URL has a database or an option that redis-py does not know: write redis://host:port/db, "
+            "or rediss:// for TLS, with a user:password@ before the host where one is needed"
+        )
 
 
 class SharedCacheMetrics:
@@ -88,7 +89,7 @@ class SharedCache:
 
     def __init__(
         self,
-        client: CacheClient,
+        client: "RedisClient",
         limits: SharedCacheLimits,
         *,
         clock: Clock,
@@ -224,3 +225,34 @@ class SharedCache:
                 log.info("shared cache available")
             self._metrics.breaker.set(self._breaker.state)
             self._metrics.seconds.observe((self._clock.now_ms() - started_ms) / 1000)
+
+
+def open_shared_cache(
+    settings: ServiceSettings,
+    *,
+    clock: Clock,
+    budget: MemoryBudget,
+    metrics: Metrics,
+    tasks: asyncio.TaskGroup,
+) -> SharedCache | None:
+    """The cache that the settings name; without one, redis-py is not imported. Does no I/O.
+
+    A task of `tasks` writes the fills and closes the connections. Raises BadRedisUrl.
+    """
+    counted = SharedCacheMetrics(metrics)
+    if settings.redis_url is None:
+        return None
+    from kafscale.runtime.shared_cache.redis_client import RedisClient
+
+    try:
+        client = RedisClient(settings.redis_url.get_secret_value())
+    except (ValueError, TypeError):
+        raise BadRedisUrl from None
+    limits = SharedCacheLimits(
+        timeout_ms=settings.redis_timeout_ms,
+        max_object_bytes=settings.redis_max_object_bytes,
+        ttl_ms=settings.redis_ttl_ms,
+    )
+    shared = SharedCache(client, limits, clock=clock, budget=budget, metrics=counted)
+    tasks.create_task(shared.run(), name="shared-cache")
+    return shared

@@ -24,7 +24,10 @@ OPENING_TIMEOUT_S: Final = 10
 
 
 class RedisClient:
-    """For one event loop. The constructor does no I/O: the first call that needs a connection opens it."""
+    """For one event loop. The constructor does no I/O: the first call that needs a connection opens it.
+
+    A call has no deadline; the caller sets one. Each raises CacheUnavailable.
+    """
 
     def __init__(self, url: str) -> None:
         """Raises ValueError or TypeError if redis-py does not accept the URL or its options."""

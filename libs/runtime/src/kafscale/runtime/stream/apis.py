@@ -17,17 +17,36 @@ from kafscale.wire.error_codes import error_codes
 from kafscale.wire.error_names import error_name
 
 C = TypeVar("C")
-Q = TypeVar("Q", covariant=True)
+Q = TypeVar("Q")
 R = TypeVar("R", bound=msgspec.Struct)
-A = TypeVar("A", bound=msgspec.Struct, contravariant=True)
+Read = TypeVar("Read", covariant=True)
+Written = TypeVar("Written", contravariant=True)
 
 
-class Codec(Protocol[Q, A]):
-    """A module of `kafscale.wire.schema`: a service reads requests of type Q and answers with an A."""
+class Codec(Protocol[Read, Written]):
+    """A module of `kafscale.wire.schema`, as a service uses it."""
 
-    def decode_request(self, buf: Buffer, version: int) -> Q: ...
+    def decode_request(self, buf: Buffer, version: int) -> Read: ...
 
-    def encode_response(self, msg: A, version: int) -> Sequence[Buffer]: ...
+    def encode_response(self, msg: Written, version: int) -> Sequence[Buffer]: ...
+
+
+@dataclass(slots=True)
+class StreamStats:
+    """What happened on a service's streams of one kind, as plain integers: counting costs nothing on the hot path."""
+
+    requests: int = 0
+    replies: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    refused: int = 0
+    failed: int = 0
+    too_large: int = 0
+    pauses: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +87,12 @@ def answered(
     return encode(answer, request.meta.api_version)
 
 
-def answering(
-    codec: Codec[Q, A],
-) -> Callable[[Callable[[C, Q, RequestMeta], Awaitable[A]]], Callable[[C], AsyncHandler]]:
-    """Decorates a coroutine function from the service's context and a request to the answer."""
+def answering_with_meta(
+    codec: Codec[Q, R],
+) -> Callable[[Callable[[C, Q, RequestMeta], Awaitable[R]]], Callable[[C], AsyncHandler]]:
+    """Decorates a coroutine function from the service's context, a request and its meta to the answer."""
 
-    def decorated(answer: Callable[[C, Q, RequestMeta], Awaitable[A]]) -> Callable[[C], AsyncHandler]:
+    def decorated(answer: Callable[[C, Q, RequestMeta], Awaitable[R]]) -> Callable[[C], AsyncHandler]:
         async def handle(context: C, inbound: InboundRequest) -> Sequence[Buffer]:
             request = codec.decode_request(inbound.body, inbound.meta.api_version)
             return answered(inbound, await answer(context, request, inbound.meta), codec.encode_response)
@@ -81,3 +100,10 @@ def answering(
         return lambda context: partial(handle, context)
 
     return decorated
+
+
+def answering(
+    codec: Codec[Q, R],
+) -> Callable[[Callable[[C, Q], Awaitable[R]]], Callable[[C], AsyncHandler]]:
+    """The same for a handler that needs the request only."""
+    return lambda answer: answering_with_meta(codec)(lambda context, request, _: answer(context, request))

@@ -7,18 +7,16 @@ handed to gRPC, or the service said so. Nothing is ever sent twice.
 
 import asyncio
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Final
 
 from kafscale.runtime.clock import Clock, SystemClock
 from kafscale.runtime.stream.frame import Buffer, Reply, RequestMeta
 from kafscale.runtime.stream.link import Link, LinkLimits, PendingReply
-from kafscale.runtime.stream.options import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS, Stream
+from kafscale.runtime.stream.options import Stream
 
-__all__ = ["PendingReply", "Reply", "RequestMeta", "StreamClient"]
+__all__ = ["LinkLimits", "PendingReply", "Reply", "RequestMeta", "StreamClient"]
 
 SWEEP_EVERY_S: Final = 0.25
-IS_WRITABLE: Final = attrgetter("is_writable")
 
 
 class StreamClient:
@@ -30,25 +28,16 @@ class StreamClient:
         *,
         kind: Stream,
         streams: int = 1,
-        queue_bytes_max: int = 32 << 20,
-        default_budget_ms: int = 60_000,
-        connect_timeout_ms: int = 2_000,
-        keepalive_time_ms: int = KEEPALIVE_TIME_MS,
-        keepalive_timeout_ms: int = KEEPALIVE_TIMEOUT_MS,
+        limits: LinkLimits | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """No I/O: connects at the first send() or connect(). queue_bytes_max is for each stream."""
+        """No I/O: connects at the first send() or connect(). The limits are for each stream."""
         assert streams > 0, "a client has a stream"
         self.target = target
-        limits = LinkLimits(
-            queue_bytes_max=queue_bytes_max,
-            default_budget_ms=default_budget_ms,
-            connect_timeout_ms=connect_timeout_ms,
-            keepalive_time_ms=keepalive_time_ms,
-            keepalive_timeout_ms=keepalive_timeout_ms,
-        )
         self._clock = clock or SystemClock()
-        self._links = [Link(target, kind, limits=limits, clock=self._clock) for _ in range(streams)]
+        self._links = [
+            Link(target, kind, limits=limits or LinkLimits(), clock=self._clock) for _ in range(streams)
+        ]
         self._owner: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -56,7 +45,7 @@ class StreamClient:
         """Returns when every stream is up; waits as long as it takes."""
         self._start()
         for link in self._links:
-            await link.until_up()
+            await link.up.wait()
 
     def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply:
         """Never blocks. A failure of the stream or of the service is a Reply, never an exception.
@@ -75,12 +64,12 @@ class StreamClient:
     @property
     def writable(self) -> bool:
         """False while more than half of queue_bytes_max waits on some stream."""
-        return all(map(IS_WRITABLE, self._links))
+        return all(link.writable.is_set() for link in self._links)
 
     async def drain(self) -> None:
         """Returns when writable, and when the client is closed."""
         for link in self._links:
-            await link.until_writable()
+            await link.writable.wait()
 
     async def close(self) -> None:
         """Ends the open requests as LOST or REFUSED, and ends every task. Idempotent."""

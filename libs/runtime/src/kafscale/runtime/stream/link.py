@@ -21,7 +21,15 @@ from kafscale.runtime.stream.frame import (
     RequestMeta,
     body_size,
 )
-from kafscale.runtime.stream.options import ACCEPTED, CHANNEL_OPTIONS, METHODS, Stream, keepalive
+from kafscale.runtime.stream.options import (
+    ACCEPTED,
+    CHANNEL_OPTIONS,
+    KEEPALIVE_TIME_MS,
+    KEEPALIVE_TIMEOUT_MS,
+    METHODS,
+    Stream,
+    keepalive,
+)
 from kafscale.runtime.stream.outbox import Outbox, Waiting
 from kafscale.storage.backoff import Backoff
 
@@ -49,13 +57,14 @@ class _State(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLimits:
-    queue_bytes_max: int
-    default_budget_ms: int
-    connect_timeout_ms: int
-    keepalive_time_ms: int
-    keepalive_timeout_ms: int
+    queue_bytes_max: int = 32 << 20
+    default_budget_ms: int = 60_000
+    connect_timeout_ms: int = 2_000
+    keepalive_time_ms: int = KEEPALIVE_TIME_MS
+    keepalive_timeout_ms: int = KEEPALIVE_TIMEOUT_MS
 
 
+@dataclass(slots=True, eq=False)
 class PendingReply:
     """A request under way. The future may be awaited or given callbacks.
 
@@ -63,32 +72,22 @@ class PendingReply:
     it. After a no the answer is dropped, and the reply is FAILED.
     """
 
-    __slots__ = ("_link", "_request_id", "_waiting", "admits", "expires_ms", "future")
-
-    def __init__(
-        self,
-        link: "Link",
-        request_id: int,
-        waiting: Waiting | None,
-        expires_ms: int,
-        future: asyncio.Future[Reply],
-    ) -> None:
-        self.future = future
-        self.expires_ms = expires_ms
-        self.admits: Callable[[int], bool] | None = None
-        self._link = link
-        self._request_id = request_id
-        self._waiting = waiting
+    link: "Link"
+    request_id: int
+    waiting: Waiting | None
+    expires_ms: int
+    future: asyncio.Future[Reply]
+    admits: Callable[[int], bool] | None = None
 
     def cancel(self) -> None:
         """The reply is not needed any more: cancels the future, and the request at its service. Idempotent."""
-        self._link.withdraw(self._request_id)
+        self.link.withdraw(self.request_id)
         self.admits = None
         self.future.cancel()
 
     def end(self, reason: str) -> None:
         """No reply will come. Only a request of which no byte was handed to gRPC was certainly not executed."""
-        sent = self._waiting is not None and self._waiting.taken
+        sent = self.waiting is not None and self.waiting.taken
         self.future.set_result(Reply(ReplyStatus.LOST if sent else ReplyStatus.REFUSED, reason=reason))
 
 
@@ -112,20 +111,10 @@ class Link:
         self._inbox = Inbox("frontdoor", admits=self._admits)
         self._last_id = 0
         self._write_wanted: asyncio.Future[None] | None = None
-        self._up = asyncio.Event()
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self.up = asyncio.Event()
+        self.writable = asyncio.Event()
+        self.writable.set()
         self.pending: dict[int, PendingReply] = {}
-
-    @property
-    def is_writable(self) -> bool:
-        return self._writable.is_set()
-
-    async def until_up(self) -> None:
-        await self._up.wait()
-
-    async def until_writable(self) -> None:
-        await self._writable.wait()
 
     def send(self, meta: RequestMeta, body: Sequence[Buffer], lane: int) -> PendingReply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -142,7 +131,7 @@ class Link:
         waiting = outbox.put_request(request_id, meta, body, lane=lane, expires_ms=expires_ms)
         pending = self.pending[request_id] = PendingReply(self, request_id, waiting, expires_ms, future)
         if outbox.waiting_bytes > self._limits.queue_bytes_max // 2:
-            self._writable.clear()
+            self.writable.clear()
         self._wake_writer()
         return pending
 
@@ -151,7 +140,7 @@ class Link:
         pending = self.pending.pop(request_id, None)
         if pending is None:
             return None
-        waiting = pending._waiting
+        waiting = pending.waiting
         assert waiting is not None, "a request that is pending was queued"
         self._outbox.drop(waiting)
         if waiting.taken and self._state is _State.UP:
@@ -175,7 +164,7 @@ class Link:
     def close(self) -> None:
         self._state = _State.CLOSED
         self._fail_all("the client was closed")
-        self._writable.set()
+        self.writable.set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -185,7 +174,7 @@ class Link:
             if self._state is _State.UP:
                 self._log.warning("stream lost", reason=reason, unanswered=len(self.pending))
                 self._state = _State.CONNECTING
-                self._up.clear()
+                self.up.clear()
             elif self._state is _State.CONNECTING:
                 self._log.warning("backend unreachable", reason=reason)
                 self._state = _State.DOWN
@@ -205,7 +194,7 @@ class Link:
             call = await self._open(channel)
             up_ms = self._clock.now_ms()
             self._state = _State.UP
-            self._up.set()
+            self.up.set()
             self._log.info("stream up")
             try:
                 return await self._use(call)
@@ -321,8 +310,8 @@ class Link:
                 wanted.set_result(None)
 
     def _after_write(self) -> None:
-        if not self._writable.is_set() and self._outbox.waiting_bytes <= self._limits.queue_bytes_max // 2:
-            self._writable.set()
+        if not self.writable.is_set() and self._outbox.waiting_bytes <= self._limits.queue_bytes_max // 2:
+            self.writable.set()
 
     def _fail_all(self, reason: str) -> None:
         pending, self.pending = self.pending, {}

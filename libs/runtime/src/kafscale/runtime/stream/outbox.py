@@ -7,6 +7,7 @@ waits has its turn, except later frames of the same lane: they must not be whole
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -38,41 +39,24 @@ NULL_TEXT: Final = b"\xff\xff"
 _REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
 
 
+@dataclass(slots=True, eq=False)
 class Waiting:
     """One request, reply or cancel on its way out. `taken`: whether any byte of it has left."""
 
-    __slots__ = (
-        "body",
-        "chunks",
-        "cost_bytes",
-        "dropped",
-        "expires_ms",
-        "extra",
-        "kind",
-        "lane",
-        "left_bytes",
-        "meta",
-        "request_id",
-        "revision",
-        "status",
-        "taken",
-    )
-
-    def __init__(self, kind: int, request_id: int, body: Sequence[Buffer], size: int) -> None:
-        self.kind = kind
-        self.request_id = request_id
-        self.body = body
-        self.left_bytes = size
-        self.cost_bytes = size + FRAME_COST_BYTES
-        self.taken = False
-        self.dropped = False
-        self.lane: Hashable = None
-        self.status = 0
-        self.revision = 0
-        self.expires_ms = 0
-        self.extra = b""
-        self.meta: RequestMeta | None = None
-        self.chunks: Iterator[list[Buffer]] | None = None
+    kind: int
+    request_id: int
+    body: Sequence[Buffer]
+    left_bytes: int
+    status: int = 0
+    revision: int = 0
+    meta: RequestMeta | None = None
+    extra: bytes = b""
+    lane: Hashable = None
+    expires_ms: int = 0
+    cost_bytes: int = 0
+    taken: bool = False
+    dropped: bool = False
+    chunks: Iterator[list[Buffer]] | None = None
 
 
 class Outbox:
@@ -92,19 +76,13 @@ class Outbox:
         self, request_id: int, meta: RequestMeta, body: Sequence[Buffer], *, lane: Hashable, expires_ms: int
     ) -> Waiting:
         """Raises FrameError, and queues nothing, when a text does not fit."""
-        waiting = Waiting(_REQUEST, request_id, body, body_size(body))
-        waiting.extra = self._encode_texts(meta)
-        waiting.meta = meta
-        waiting.lane = lane
-        waiting.expires_ms = expires_ms
+        extra, size = self._encode_texts(meta), body_size(body)
+        waiting = Waiting(_REQUEST, request_id, body, size, 0, 0, meta, extra, lane, expires_ms)
         self._enqueue(waiting)
         return waiting
 
     def put_reply(self, request_id: int, status: int, revision: int, body: Sequence[Buffer]) -> None:
-        waiting = Waiting(_REPLY, request_id, body, body_size(body))
-        waiting.status = status
-        waiting.revision = revision
-        self._enqueue(waiting)
+        self._enqueue(Waiting(_REPLY, request_id, body, body_size(body), status, revision))
 
     def put_cancel(self, request_id: int) -> None:
         self._enqueue(Waiting(_CANCEL, request_id, (), 0))
@@ -146,6 +124,7 @@ class Outbox:
         return b"".join(parts) if parts else None
 
     def _enqueue(self, waiting: Waiting) -> None:
+        waiting.cost_bytes = waiting.left_bytes + FRAME_COST_BYTES
         self.waiting_bytes += waiting.cost_bytes
         if self._held and waiting.lane in self._held and waiting.lane is not None:
             self._held[waiting.lane].append(waiting)

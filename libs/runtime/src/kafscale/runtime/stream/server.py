@@ -17,7 +17,7 @@ import grpc.aio
 import structlog
 from kafscale.runtime.clock import Clock, LoopWatch, SystemClock
 from kafscale.runtime.logs import CURRENT_REQUEST
-from kafscale.runtime.stream.apis import ApiMetrics, ApiStats
+from kafscale.runtime.stream.apis import ApiMetrics, ApiStats, StreamStats
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
     Buffer,
@@ -33,7 +33,6 @@ from kafscale.runtime.stream.frame import (
 from kafscale.runtime.stream.inbound import CountError, Handler, InboundRequest
 from kafscale.runtime.stream.options import ACCEPTED, SERVICE, Stream
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
-from kafscale.runtime.stream.stats import StreamStats
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
 from kafscale.runtime.tracing import Tracer
 

@@ -14,15 +14,12 @@ from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import alter_each
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.schema import alter_configs as api
 
 
 @answering(api)
-async def handler(
-    context: AdminContext, request: api.AlterConfigsRequest, _: RequestMeta
-) -> api.AlterConfigsResponse:
+async def handler(context: AdminContext, request: api.AlterConfigsRequest) -> api.AlterConfigsResponse:
     answers = await alter_each(
         context,
         request.resources,

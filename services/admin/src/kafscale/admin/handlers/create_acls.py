@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import NO_AUTHORIZER
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_acls as api
 
 
 @answering(api)
-async def handler(
-    _context: AdminContext, request: api.CreateAclsRequest, _: RequestMeta
-) -> api.CreateAclsResponse:
+async def handler(_: AdminContext, request: api.CreateAclsRequest) -> api.CreateAclsResponse:
     one = api.CreateAclsResponseAclCreationResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
     )

@@ -18,7 +18,6 @@ from kafscale.admin.errors import guarded
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import unknown_topic
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
@@ -29,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 @answering(api)
 async def handler(
-    context: AdminContext, request: api.CreatePartitionsRequest, _: RequestMeta
+    context: AdminContext, request: api.CreatePartitionsRequest
 ) -> api.CreatePartitionsResponse:
     times = Counter(topic.name for topic in request.topics)
     excessive = sum(_added(context, topic) for topic in request.topics) > PARTITIONS_PER_REQUEST

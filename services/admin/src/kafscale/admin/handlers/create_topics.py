@@ -21,7 +21,6 @@ from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
@@ -33,9 +32,7 @@ CREATIONS_AT_ONCE = 16
 
 
 @answering(api)
-async def handler(
-    context: AdminContext, request: api.CreateTopicsRequest, _: RequestMeta
-) -> api.CreateTopicsResponse:
+async def handler(context: AdminContext, request: api.CreateTopicsRequest) -> api.CreateTopicsResponse:
     names = Counter(topic.name for topic in request.topics)
     slots = asyncio.Semaphore(CREATIONS_AT_ONCE)
     excessive = sum(map(_partitions, request.topics)) > PARTITIONS_PER_REQUEST

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import NO_AUTHORIZER
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_acls as api
 
 
 @answering(api)
-async def handler(
-    _context: AdminContext, request: api.DeleteAclsRequest, _: RequestMeta
-) -> api.DeleteAclsResponse:
+async def handler(_: AdminContext, request: api.DeleteAclsRequest) -> api.DeleteAclsResponse:
     one = api.DeleteAclsResponseFilterResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
     )

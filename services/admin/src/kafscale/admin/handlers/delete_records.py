@@ -17,14 +17,7 @@ from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.delete_records import (
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsResponsePartitionResult,
-    DeleteRecordsResponseTopicResult,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import delete_records as api
 
 NO_LOW_WATERMARK = -1
 WAIT_MIN_S, WAIT_MAX_S = 1.0, 30.0
@@ -33,17 +26,19 @@ WAIT_MIN_S, WAIT_MAX_S = 1.0, 30.0
 
 def handler(context: AdminContext) -> AsyncHandler:
     async def delete_records(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
+        request = api.decode_request(inbound.body, inbound.meta.api_version)
         wait_s = min(max(request.timeout_ms / 1000, WAIT_MIN_S), WAIT_MAX_S)
         deleted = await context.log_starts.delete(_asked(request), wait_s)
-        body = answered(inbound, DeleteRecordsResponse(topics=_results(deleted.results)), encode_response)
+        body = answered(
+            inbound, api.DeleteRecordsResponse(topics=_results(deleted.results)), api.encode_response
+        )
         inbound.reply(body, revision=deleted.revision)
         return body
 
     return delete_records
 
 
-def _asked(request: DeleteRecordsRequest) -> dict[TopicPartition, int]:
+def _asked(request: api.DeleteRecordsRequest) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic.name, part.partition_index): part.offset
         for topic in request.topics
@@ -51,16 +46,18 @@ def _asked(request: DeleteRecordsRequest) -> dict[TopicPartition, int]:
     }
 
 
-def _results(results: Mapping[TopicPartition, int | ErrorCode]) -> list[DeleteRecordsResponseTopicResult]:
-    topics: dict[str, list[DeleteRecordsResponsePartitionResult]] = {}
+def _results(results: Mapping[TopicPartition, int | ErrorCode]) -> list[api.DeleteRecordsResponseTopicResult]:
+    topics: dict[str, list[api.DeleteRecordsResponsePartitionResult]] = {}
     for place, result in results.items():
         topics.setdefault(place.topic, []).append(_result(place.partition, result))
-    return [DeleteRecordsResponseTopicResult(name=name, partitions=parts) for name, parts in topics.items()]
+    return [
+        api.DeleteRecordsResponseTopicResult(name=name, partitions=parts) for name, parts in topics.items()
+    ]
 
 
-def _result(partition: int, result: int | ErrorCode) -> DeleteRecordsResponsePartitionResult:
+def _result(partition: int, result: int | ErrorCode) -> api.DeleteRecordsResponsePartitionResult:
     if isinstance(result, ErrorCode):
-        return DeleteRecordsResponsePartitionResult(
+        return api.DeleteRecordsResponsePartitionResult(
             partition_index=partition, low_watermark=NO_LOW_WATERMARK, error_code=result
         )
-    return DeleteRecordsResponsePartitionResult(partition_index=partition, low_watermark=result)
+    return api.DeleteRecordsResponsePartitionResult(partition_index=partition, low_watermark=result)

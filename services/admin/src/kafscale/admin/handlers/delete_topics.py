@@ -17,7 +17,7 @@ from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import Refused
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_topics as api
@@ -29,7 +29,7 @@ MARKED_AT_ONCE = 16
 UNKNOWN_ID = Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This cluster has no topic with that id.")
 
 
-@answering(api)
+@answering_with_meta(api)
 async def handler(
     context: AdminContext, request: api.DeleteTopicsRequest, meta: RequestMeta
 ) -> api.DeleteTopicsResponse:

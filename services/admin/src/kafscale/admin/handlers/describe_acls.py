@@ -6,7 +6,6 @@ SECURITY_DISABLED: there is no authorizer.
 from __future__ import annotations
 
 from kafscale.admin.context import AdminContext
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_acls as api
@@ -16,9 +15,7 @@ NO_AUTHORIZER_ON_BROKER = "No Authorizer is configured on the broker"
 
 
 @answering(api)
-async def handler(
-    _context: AdminContext, _request: api.DescribeAclsRequest, _: RequestMeta
-) -> api.DescribeAclsResponse:
+async def handler(_context: AdminContext, _: api.DescribeAclsRequest) -> api.DescribeAclsResponse:
     return api.DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_ON_BROKER
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafscale.admin.context import AdminContext
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_client_quotas as api
@@ -19,7 +18,7 @@ EXACT, DEFAULT, SPECIFIED = range(3)
 
 @answering(api)
 async def handler(
-    _context: AdminContext, request: api.DescribeClientQuotasRequest, _: RequestMeta
+    _: AdminContext, request: api.DescribeClientQuotasRequest
 ) -> api.DescribeClientQuotasResponse:
     wrong = wrong_filter(request.components)
     if wrong is not None:

@@ -13,7 +13,7 @@ from kafscale.admin.cluster_view import CLUSTER_OPERATIONS, brokers_of, controll
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_cluster as api
 
@@ -23,7 +23,7 @@ class EndpointType(IntEnum):
     CONTROLLERS = 2
 
 
-@answering(api)
+@answering_with_meta(api)
 async def handler(
     context: AdminContext, request: api.DescribeClusterRequest, meta: RequestMeta
 ) -> api.DescribeClusterResponse:

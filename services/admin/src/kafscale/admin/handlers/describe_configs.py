@@ -16,14 +16,14 @@ from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.config_answers import broker_configs, configs_of, size_of
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
-from kafscale.admin.group_config_store import Unreadable, invalid_name
+from kafscale.admin.group_config_store import invalid_name
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import ResourceType, damaged_topic, unknown_topic, unknown_type
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.group_configs import GroupConfigs
+from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_configs as api
 
@@ -37,9 +37,7 @@ Configs = list[api.DescribeConfigsResponseResourceResult]
 
 
 @answering(api)
-async def handler(
-    context: AdminContext, request: api.DescribeConfigsRequest, _: RequestMeta
-) -> api.DescribeConfigsResponse:
+async def handler(context: AdminContext, request: api.DescribeConfigsRequest) -> api.DescribeConfigsResponse:
     return api.DescribeConfigsResponse(results=await _results(context, request))
 
 
@@ -87,7 +85,9 @@ async def _groups(
         timed_out = Refused(ErrorCode.REQUEST_TIMED_OUT, f"etcd did not answer: {trouble}")
         return {**refused, **dict.fromkeys(sound, timed_out)}
     readable = {
-        name: Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(found)) if isinstance(found, Unreadable) else found
+        name: Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(found))
+        if isinstance(found, UnreadableValue)
+        else found
         for name, found in held.items()
     }
     return {**refused, **readable}

@@ -16,7 +16,6 @@ from kafscale.admin.cluster_view import active, active_by_name
 from kafscale.admin.context import AdminContext
 from kafscale.admin.partition_sizes import PartitionKey
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.topics import Topic
@@ -35,9 +34,7 @@ Wanted = list[tuple[Topic, list[int]]]
 
 
 @answering(api)
-async def handler(
-    context: AdminContext, request: api.DescribeLogDirsRequest, _: RequestMeta
-) -> api.DescribeLogDirsResponse:
+async def handler(context: AdminContext, request: api.DescribeLogDirsRequest) -> api.DescribeLogDirsResponse:
     wanted = _wanted(context, request)
     answer = api.DescribeLogDirsResponseResult(log_dir=DIRECTORY)
     room = AnswerRoom(context.settings.answer_bytes_max)

@@ -12,7 +12,7 @@ from kafscale.admin.cluster_view import TOPIC_OPERATIONS, active, active_by_name
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import invalid_topic_name
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.brokers import Broker, leader_of
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
@@ -23,7 +23,7 @@ PARTITIONS_MAX = 2_000
 """In one answer: the default of Kafka's max.request.partition.size.limit."""
 
 
-@answering(api)
+@answering_with_meta(api)
 async def handler(
     context: AdminContext, request: api.DescribeTopicPartitionsRequest, meta: RequestMeta
 ) -> api.DescribeTopicPartitionsResponse:

@@ -13,7 +13,6 @@ from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
@@ -25,9 +24,7 @@ RESULT_BYTES = 80
 
 
 @answering(api)
-async def handler(
-    context: AdminContext, request: api.ElectLeadersRequest, _: RequestMeta
-) -> api.ElectLeadersResponse:
+async def handler(context: AdminContext, request: api.ElectLeadersRequest) -> api.ElectLeadersResponse:
     return _elected(context, request)
 
 

@@ -15,14 +15,13 @@ from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import alter_each
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.schema import incremental_alter_configs as api
 
 
 @answering(api)
 async def handler(
-    context: AdminContext, request: api.IncrementalAlterConfigsRequest, _: RequestMeta
+    context: AdminContext, request: api.IncrementalAlterConfigsRequest
 ) -> api.IncrementalAlterConfigsResponse:
     answers = await alter_each(
         context,

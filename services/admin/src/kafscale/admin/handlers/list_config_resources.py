@@ -13,7 +13,7 @@ from kafscale.admin.context import AdminContext
 from kafscale.admin.resources import ResourceType
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import list_config_resources as api
@@ -31,7 +31,7 @@ RESOURCE_BYTES = 8
 """Of one resource on the wire, at most, without its name."""
 
 
-@answering(api)
+@answering_with_meta(api)
 async def handler(
     context: AdminContext, request: api.ListConfigResourcesRequest, meta: RequestMeta
 ) -> api.ListConfigResourcesResponse:

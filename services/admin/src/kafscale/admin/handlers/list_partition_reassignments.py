@@ -7,13 +7,12 @@ reassignment is in progress.
 from __future__ import annotations
 
 from kafscale.admin.context import AdminContext
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.schema import list_partition_reassignments as api
 
 
 @answering(api)
 async def handler(
-    _context: AdminContext, _request: api.ListPartitionReassignmentsRequest, _: RequestMeta
+    _context: AdminContext, _: api.ListPartitionReassignmentsRequest
 ) -> api.ListPartitionReassignmentsResponse:
     return api.ListPartitionReassignmentsResponse(error_message=None)

@@ -36,16 +36,7 @@ from kafscale.storage.brokers import Broker, leader_of
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
-from kafscale.wire.schema.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import metadata as api
 
 log = structlog.get_logger(__name__)
 
@@ -64,11 +55,11 @@ NO_REPLICAS: list[int] = []
 def handler(context: AdminContext) -> AsyncHandler:
     async def metadata(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
-        request = decode_request(_without_padding(inbound.body, version), version)
+        request = api.decode_request(_without_padding(inbound.body, version), version)
         brokers = await brokers_of(context, inbound.meta.listener)
         async with _Pages(context, brokers) as pages:
             answer = await _answer(context, request, version, pages)
-            return answered(inbound, answer, encode_response)
+            return answered(inbound, answer, api.encode_response)
 
     return metadata
 
@@ -83,11 +74,11 @@ def _without_padding(body: memoryview, version: int) -> Buffer:
 
 
 async def _answer(
-    context: AdminContext, request: MetadataRequest, version: int, pages: _Pages
-) -> MetadataResponse:
-    answer = MetadataResponse(
+    context: AdminContext, request: api.MetadataRequest, version: int, pages: _Pages
+) -> api.MetadataResponse:
+    answer = api.MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
+            api.MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
             for b in pages.brokers
         ],
         cluster_id=context.cluster_id,
@@ -107,7 +98,7 @@ async def _answer(
 
 
 async def _fill_with_all(
-    answer: MetadataResponse, pages: _Pages, topics: Sequence[Topic], version: int
+    answer: api.MetadataResponse, pages: _Pages, topics: Sequence[Topic], version: int
 ) -> None:
     """All topics or none: a client treats a missing topic as deleted."""
     if pages.fit(topics):
@@ -121,8 +112,8 @@ async def _fill_with_all(
 
 
 async def _named(
-    context: AdminContext, request: MetadataRequest, pages: _Pages
-) -> list[MetadataResponseTopic]:
+    context: AdminContext, request: api.MetadataRequest, pages: _Pages
+) -> list[api.MetadataResponseTopic]:
     asked = list({(topic.topic_id, topic.name): topic for topic in request.topics or []}.values())
     found = [_found(context, topic) for topic in asked]
     missing = [name for name in found if isinstance(name, str)]
@@ -135,30 +126,30 @@ async def _named(
                 answers.append(await pages.topic(outcome) if pages.fit([outcome]) else pages.refused(outcome))
             case str():
                 code = created.get(outcome, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                answers.append(MetadataResponseTopic(error_code=code, name=outcome))
-            case MetadataResponseTopic():
+                answers.append(api.MetadataResponseTopic(error_code=code, name=outcome))
+            case api.MetadataResponseTopic():
                 answers.append(outcome)
     return answers
 
 
-def _found(context: AdminContext, asked: MetadataRequestTopic) -> Topic | str | MetadataResponseTopic:
+def _found(context: AdminContext, asked: api.MetadataRequestTopic) -> Topic | str | api.MetadataResponseTopic:
     """The topic, or the name of a topic that may be created, or the answer for this topic."""
     if asked.topic_id != NO_ID:
         topic = context.topics.by_id(asked.topic_id)
         if topic is not None and topic.state is TopicState.ACTIVE:
             return topic
-        return MetadataResponseTopic(
+        return api.MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
         )
     name = asked.name or ""
     if invalid_topic_name(name) is not None:
-        return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
+        return api.MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
     if context.topics.is_damaged(name):
         # The topic exists: clients must keep waiting for it, and it must not be created again.
-        return MetadataResponseTopic(error_code=ErrorCode.KAFKA_STORAGE_ERROR, name=name)
+        return api.MetadataResponseTopic(error_code=ErrorCode.KAFKA_STORAGE_ERROR, name=name)
     if context.topics.by_name(name) is None:
         return name
-    return active_by_name(context, name) or MetadataResponseTopic(
+    return active_by_name(context, name) or api.MetadataResponseTopic(
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name
     )
 
@@ -190,18 +181,18 @@ class _Pages:
             sum(TOPIC_BYTES + len(topic.name) + PARTITION_BYTES * topic.partitions for topic in topics)
         )
 
-    def refused(self, topic: Topic) -> MetadataResponseTopic:
+    def refused(self, topic: Topic) -> api.MetadataResponseTopic:
         """For a topic that does not fit. An error is not larger than the request's entry, and is not counted."""
-        return MetadataResponseTopic(error_code=TOO_LARGE, name=topic.name, topic_id=topic.topic_id)
+        return api.MetadataResponseTopic(error_code=TOO_LARGE, name=topic.name, topic_id=topic.topic_id)
 
-    async def topic(self, topic: Topic) -> MetadataResponseTopic:
+    async def topic(self, topic: Topic) -> api.MetadataResponseTopic:
         partitions = []
         for number in range(topic.partitions):
             partitions.append(self._partition(topic, number))
             self._turn -= 1
             if not self._turn:
                 await self._next_turn()
-        return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        return api.MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
     async def _next_turn(self) -> None:
         self._turn = PARTITIONS_PER_TURN
@@ -210,16 +201,16 @@ class _Pages:
             self._is_large = True
         await asyncio.sleep(0)
 
-    def _partition(self, topic: Topic, number: int) -> MetadataResponsePartition:
+    def _partition(self, topic: Topic, number: int) -> api.MetadataResponsePartition:
         if not self.brokers:
-            return MetadataResponsePartition(
+            return api.MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=number,
                 leader_id=-1,
                 offline_replicas=NO_REPLICAS,
             )
         leader = leader_of(topic.topic_id, number, self.brokers)
-        return MetadataResponsePartition(
+        return api.MetadataResponsePartition(
             partition_index=number,
             leader_id=leader,
             leader_epoch=leader_epoch(self._context, topic, number),
