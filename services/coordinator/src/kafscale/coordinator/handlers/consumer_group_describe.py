@@ -20,7 +20,6 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.handlers.describe_groups import GROUP_OPERATIONS, text_bytes
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.storage.keys import TopicId
 from kafscale.wire.errors import ErrorCode
@@ -29,7 +28,7 @@ from kafscale.wire.schema import consumer_group_describe as api
 
 @answering(api)
 async def handler(
-    context: CoordinatorContext, request: api.ConsumerGroupDescribeRequest, _: RequestMeta
+    context: CoordinatorContext, request: api.ConsumerGroupDescribeRequest
 ) -> api.ConsumerGroupDescribeResponse:
     room = AnswerRoom(context.settings.answer_bytes_max)
     names = dict.fromkeys(request.group_ids)

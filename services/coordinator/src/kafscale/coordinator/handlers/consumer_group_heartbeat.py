@@ -15,7 +15,7 @@ from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.keys import TopicId
 from kafscale.wire.schema import consumer_group_heartbeat as api
 
@@ -23,7 +23,7 @@ JOINING = 0
 """The epoch of a member that joins."""
 
 
-@answering(api)
+@answering_with_meta(api)
 async def handler(
     context: CoordinatorContext, request: api.ConsumerGroupHeartbeatRequest, meta: RequestMeta
 ) -> api.ConsumerGroupHeartbeatResponse:

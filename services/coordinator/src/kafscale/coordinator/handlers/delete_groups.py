@@ -11,16 +11,13 @@ import asyncio
 
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_groups as api
 
 
 @answering(api)
-async def handler(
-    context: CoordinatorContext, request: api.DeleteGroupsRequest, _: RequestMeta
-) -> api.DeleteGroupsResponse:
+async def handler(context: CoordinatorContext, request: api.DeleteGroupsRequest) -> api.DeleteGroupsResponse:
     results = [
         api.DeleteGroupsResponseGroupResult(group_id=name, error_code=await delete(context, name))
         for name in dict.fromkeys(request.groups_names)

@@ -12,7 +12,7 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_groups as api
 
@@ -23,7 +23,7 @@ GROUP_OPERATIONS = sum(1 << code for code in (READ, DELETE, DESCRIBE, DESCRIBE_C
 DEAD = "Dead"
 
 
-@answering(api)
+@answering_with_meta(api)
 async def handler(
     context: CoordinatorContext, request: api.DescribeGroupsRequest, meta: RequestMeta
 ) -> api.DescribeGroupsResponse:

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.brokers import brokers_on, coordinator_of
 from kafscale.storage.membership.members import Instance
 from kafscale.wire.errors import ErrorCode
@@ -27,7 +27,7 @@ class KeyType(IntEnum):
     TRANSACTION = 1
 
 
-@answering(api)
+@answering_with_meta(api)
 async def handler(
     context: CoordinatorContext, request: api.FindCoordinatorRequest, meta: RequestMeta
 ) -> api.FindCoordinatorResponse:

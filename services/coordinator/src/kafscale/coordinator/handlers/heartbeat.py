@@ -8,15 +8,12 @@ from __future__ import annotations
 from kafscale.coordinator.classic.model import Generation, Heartbeat, InstanceId, MemberId, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.schema import heartbeat as api
 
 
 @answering(api)
-async def handler(
-    context: CoordinatorContext, request: api.HeartbeatRequest, _: RequestMeta
-) -> api.HeartbeatResponse:
+async def handler(context: CoordinatorContext, request: api.HeartbeatRequest) -> api.HeartbeatResponse:
     try:
         actor = context.groups.classic_group(request.group_id)
         error = (await actor.ask(lambda token: event(request, Token(token)))).error

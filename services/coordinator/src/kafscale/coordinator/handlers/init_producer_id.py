@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import structlog
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.etcd.swap import TooContended
@@ -23,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 @answering(api)
 async def handler(
-    context: CoordinatorContext, request: api.InitProducerIdRequest, _: RequestMeta
+    context: CoordinatorContext, request: api.InitProducerIdRequest
 ) -> api.InitProducerIdResponse:
     if request.transactional_id is not None:
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -13,7 +13,7 @@ from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.wire.schema import join_group as api
 
 MEMBER_ID_REQUIRED_FROM = 4
@@ -23,7 +23,7 @@ ID_PREFIX_CHARS_MAX = 200
 """Of the client id or instance id that starts a new member id."""
 
 
-@answering(api)
+@answering_with_meta(api)
 async def handler(
     context: CoordinatorContext, request: api.JoinGroupRequest, meta: RequestMeta
 ) -> api.JoinGroupResponse:

@@ -9,13 +9,13 @@ from kafscale.coordinator.classic.model import InstanceId, Leave, Leaver, LeaveR
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.wire.schema import leave_group as api
 
 BATCHED_FROM = 3
 
 
-@answering(api)
+@answering_with_meta(api)
 async def handler(
     context: CoordinatorContext, request: api.LeaveGroupRequest, meta: RequestMeta
 ) -> api.LeaveGroupResponse:

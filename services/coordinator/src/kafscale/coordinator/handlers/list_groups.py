@@ -12,7 +12,6 @@ from __future__ import annotations
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import list_groups as api
@@ -25,9 +24,7 @@ LISTED_BYTES = 64
 
 
 @answering(api)
-async def handler(
-    context: CoordinatorContext, request: api.ListGroupsRequest, _: RequestMeta
-) -> api.ListGroupsResponse:
+async def handler(context: CoordinatorContext, request: api.ListGroupsRequest) -> api.ListGroupsResponse:
     if context.slots.is_loading:
         return api.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if not context.clock.is_fresh():

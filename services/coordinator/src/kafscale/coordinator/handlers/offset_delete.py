@@ -13,16 +13,13 @@ from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_delete as api
 
 
 @answering(api)
-async def handler(
-    context: CoordinatorContext, request: api.OffsetDeleteRequest, _: RequestMeta
-) -> api.OffsetDeleteResponse:
+async def handler(context: CoordinatorContext, request: api.OffsetDeleteRequest) -> api.OffsetDeleteResponse:
     try:
         actor = context.groups.find(request.group_id)
     except GroupFailed as failed:

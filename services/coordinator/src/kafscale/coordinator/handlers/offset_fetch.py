@@ -24,7 +24,7 @@ from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.groups import CommittedOffset
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_fetch as api
@@ -47,7 +47,7 @@ class _Reading:
     room: AnswerRoom
 
 
-@answering(api)
+@answering_with_meta(api)
 async def handler(
     context: CoordinatorContext, request: api.OffsetFetchRequest, meta: RequestMeta
 ) -> api.OffsetFetchResponse:

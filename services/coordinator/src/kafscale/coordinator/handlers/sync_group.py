@@ -9,15 +9,12 @@ from __future__ import annotations
 from kafscale.coordinator.classic.model import Generation, InstanceId, MemberId, Sync, SyncReply, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering
 from kafscale.wire.schema import sync_group as api
 
 
 @answering(api)
-async def handler(
-    context: CoordinatorContext, request: api.SyncGroupRequest, _: RequestMeta
-) -> api.SyncGroupResponse:
+async def handler(context: CoordinatorContext, request: api.SyncGroupRequest) -> api.SyncGroupResponse:
     try:
         actor = context.groups.classic_group(request.group_id)
         reply = await actor.ask(lambda token: event(request, Token(token)))
