@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from kafscale.storage.keys import SlotId
-from kafscale.storage.slots import SLOTS, preferred_slot_owner
+from kafscale.storage.claims import rendezvous
+from kafscale.storage.slots import PLACE, SLOTS
 
 from e2e.harness.committing import (
     BEGIN_S,
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(300)
 def wanted(node_ids: Iterable[int]) -> dict[int, int]:
     """node id -> how many slots it should have."""
     nodes = list(node_ids)
-    return Counter(preferred_slot_owner(SlotId(slot), nodes) for slot in range(SLOTS))
+    return Counter(rendezvous(PLACE, slot, nodes) for slot in range(SLOTS))
 
 
 def held(system: System) -> dict[int, int]:

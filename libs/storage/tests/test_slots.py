@@ -12,21 +12,18 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.claims import NO_NODE, Grounds
+from kafscale.storage.claims import NO_NODE, Grounds, rendezvous
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn, TxnResult
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.slots import (
+    PLACE,
     ROLE,
     SLOTS,
     Slot,
-    SlotClaim,
-    SlotLost,
-    SlotWon,
     build_slot_claim,
     build_slot_release,
     decode_slot,
     encode_slot,
-    preferred_slot_owner,
     read_slot_claim,
     slot_fence,
     slot_in,
@@ -59,15 +56,15 @@ def test_groups_spread_over_the_slots() -> None:
 
 
 def test_the_plan_never_changes_between_versions_and_spreads_the_slots() -> None:
-    assert [preferred_slot_owner(slot, range(3)) for slot in ALL[:12]] == PLAN
-    shares = Counter(preferred_slot_owner(slot, range(3)) for slot in ALL)
+    assert [rendezvous(PLACE, slot, range(3)) for slot in ALL[:12]] == PLAN
+    shares = Counter(rendezvous(PLACE, slot, range(3)) for slot in ALL)
     assert all(14 <= shares[node] <= 30 for node in range(3)), shares
-    assert preferred_slot_owner(SLOT, ()) == NO_NODE
+    assert rendezvous(PLACE, SLOT, ()) == NO_NODE
 
 
 def test_only_the_slots_of_a_node_that_left_move() -> None:
-    before = {slot: preferred_slot_owner(slot, range(4)) for slot in ALL}
-    after = {slot: preferred_slot_owner(slot, range(3)) for slot in ALL}
+    before = {slot: rendezvous(PLACE, slot, range(4)) for slot in ALL}
+    after = {slot: rendezvous(PLACE, slot, range(3)) for slot in ALL}
     assert {slot for slot in ALL if before[slot] != after[slot]} == {
         slot for slot in ALL if before[slot] == 3
     }
@@ -94,18 +91,20 @@ class Held:
         found = await self.etcd.get(self.keyspace.slot_claim(SLOT))
         return (decode_slot(found.value), found.mod_revision) if found else (None, 0)
 
-    async def prepare(self, me: str, why: Grounds) -> SlotClaim:
+    async def prepare(self, me: str, why: Grounds) -> tuple[Slot, Txn]:
         slot, revision = await self.read()
         return build_slot_claim(self.keyspace, SLOT, slot=slot, revision=revision, me=me, why=why)
 
-    async def submit(self, claim: SlotClaim) -> SlotWon | SlotLost:
-        result = await self.etcd.txn(claim.txn)
-        return read_slot_claim(claim, result, result.revision)
+    async def submit(self, claim: tuple[Slot, Txn]) -> int | None:
+        claimed, txn = claim
+        result = await self.etcd.txn(txn)
+        return read_slot_claim(claimed, result, result.revision)
 
-    async def claim(self, me: str, why: Grounds = Grounds.FIRST) -> SlotWon:
-        won = await self.submit(await self.prepare(me, why))
-        assert isinstance(won, SlotWon)
-        return won
+    async def claim(self, me: str, why: Grounds = Grounds.FIRST) -> tuple[Slot, int]:
+        claim = await self.prepare(me, why)
+        revision = await self.submit(claim)
+        assert revision is not None
+        return claim[0], revision
 
     async def write(self, revision: int) -> bool:
         """A coordinator's write under the slot, by the claim of this revision."""
@@ -122,40 +121,40 @@ async def held(etcd_server: EtcdProcess, keyspace: Keyspace) -> AsyncIterator[He
 
 async def test_the_first_claim_makes_the_record(held: Held) -> None:
     won = await held.claim("1/a")
-    assert (won.slot, won.revision) == await held.read()
-    assert won.slot == Slot(epoch=1, owner="1/a")
+    assert won == await held.read()
+    assert won[0] == Slot(epoch=1, owner="1/a")
 
 
 async def test_of_claimers_that_race_one_wins(held: Held) -> None:
     claims = [await held.prepare(f"{n}/x", Grounds.FIRST) for n in range(8)]
     outcomes = await asyncio.gather(*(held.submit(claim) for claim in claims))
-    (winner,) = [one for one in outcomes if isinstance(one, SlotWon)]
-    losers = [one for one in outcomes if isinstance(one, SlotLost)]
-    assert {(loser.slot, loser.revision) for loser in losers} == {(winner.slot, winner.revision)}
+    ((claimed, revision),) = [
+        (claim[0], one) for claim, one in zip(claims, outcomes, strict=True) if one is not None
+    ]
+    assert await held.read() == (claimed, revision)
 
 
 async def test_whoever_lost_the_slot_writes_nothing_under_it_any_more(held: Held) -> None:
-    first = await held.claim("1/a")
-    assert await held.write(first.revision)
-    second = await held.claim("2/b", Grounds.OWNER_GONE)
-    assert second.slot == Slot(epoch=2, owner="2/b")
-    assert not await held.write(first.revision)
-    assert await held.write(second.revision)
+    _, first = await held.claim("1/a")
+    assert await held.write(first)
+    slot, second = await held.claim("2/b", Grounds.OWNER_GONE)
+    assert slot == Slot(epoch=2, owner="2/b")
+    assert not await held.write(first)
+    assert await held.write(second)
 
 
 async def test_an_owner_that_came_back_to_life_is_not_robbed(held: Held) -> None:
     await held.claim("1/a")
     claim = await held.prepare("2/b", Grounds.OWNER_GONE)
     await held.etcd.put(held.keyspace.live(ROLE, 1, "a"), b"x")
-    lost = await held.submit(claim)
-    assert isinstance(lost, SlotLost)
-    assert lost.slot == Slot(epoch=1, owner="1/a")
+    assert await held.submit(claim) is None
+    assert (await held.read())[0] == Slot(epoch=1, owner="1/a")
 
 
 async def test_an_instance_of_another_role_keeps_no_slot(held: Held) -> None:
     await held.claim("1/a")
     await held.etcd.put(held.keyspace.live("produce", 1, "a"), b"x")
-    assert (await held.claim("2/b", Grounds.OWNER_GONE)).slot.owner == "2/b"
+    assert (await held.claim("2/b", Grounds.OWNER_GONE))[0].owner == "2/b"
 
 
 async def test_a_claim_sent_twice_is_won_once_and_known_as_won(held: Held) -> None:
@@ -168,20 +167,20 @@ async def test_a_later_claim_of_the_same_boot_is_not_taken_for_this_one(held: He
     first = await held.prepare("1/a", Grounds.FIRST)
     await held.submit(first)
     await held.claim("1/a", Grounds.MINE)
-    assert isinstance(await held.submit(first), SlotLost)
+    assert await held.submit(first) is None
 
 
 async def test_a_release_leaves_no_owner_and_names_the_successor(held: Held) -> None:
-    won = await held.claim("1/a")
-    release = build_slot_release(held.keyspace, SLOT, slot=won.slot, revision=won.revision, handoff_to="2")
+    slot, won_at = await held.claim("1/a")
+    release = build_slot_release(held.keyspace, SLOT, slot=slot, revision=won_at, handoff_to="2")
     assert (await held.etcd.txn(release)).succeeded
     released, revision = await held.read()
     assert released == Slot(epoch=1, handoff_to="2")
-    assert not await held.write(won.revision)
+    assert not await held.write(won_at)
     again = await held.etcd.txn(release)
     assert not again.succeeded
     assert slot_in(again) == (released, revision)
-    assert (await held.claim("2/b", Grounds.HANDED_OVER)).slot == Slot(epoch=2, owner="2/b")
+    assert (await held.claim("2/b", Grounds.HANDED_OVER))[0] == Slot(epoch=2, owner="2/b")
 
 
 async def test_all_slots_are_claimed_in_one_request_and_each_for_itself(held: Held) -> None:
@@ -190,22 +189,22 @@ async def test_all_slots_are_claimed_in_one_request_and_each_for_itself(held: He
         build_slot_claim(held.keyspace, slot, slot=None, revision=0, me="1/a", why=Grounds.FIRST)
         for slot in ALL
     ]
-    result = await held.etcd.txn(Txn(success=tuple(claim.txn for claim in claims)))
+    result = await held.etcd.txn(Txn(success=tuple(txn for _, txn in claims)))
     outcomes = [
-        read_slot_claim(claim, nested, result.revision)
-        for claim, nested in zip(claims, result.responses, strict=True)
+        read_slot_claim(claimed, nested, result.revision)
+        for (claimed, _), nested in zip(claims, result.responses, strict=True)
         if isinstance(nested, TxnResult)
     ]
-    lost = [slot for slot, outcome in zip(ALL, outcomes, strict=True) if isinstance(outcome, SlotLost)]
+    lost = [slot for slot, outcome in zip(ALL, outcomes, strict=True) if outcome is None]
     assert lost == [SLOT]
-    assert outcomes[SLOT] == SlotLost(slot=Slot(epoch=4, owner="9/z"), revision=result.revision - 1)
+    assert await held.read() == (Slot(epoch=4, owner="9/z"), result.revision - 1)
 
 
 @pytest.mark.parametrize("why", [Grounds.MINE, Grounds.UNOWNED])
 async def test_only_a_claim_from_an_owner_that_is_gone_asks_whether_it_is_gone(
     held: Held, why: Grounds
 ) -> None:
-    won = await held.claim("1/a")
-    claim = build_slot_claim(held.keyspace, SLOT, slot=won.slot, revision=won.revision, me="2/b", why=why)
-    assert len(claim.txn.compare) == 1
-    assert replace(claim.slot, epoch=1) == Slot(epoch=1, owner="2/b")
+    slot, revision = await held.claim("1/a")
+    claimed, txn = build_slot_claim(held.keyspace, SLOT, slot=slot, revision=revision, me="2/b", why=why)
+    assert len(txn.compare) == 1
+    assert replace(claimed, epoch=1) == Slot(epoch=1, owner="2/b")

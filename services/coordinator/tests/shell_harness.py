@@ -121,8 +121,9 @@ class Coordinator:
                 topics=self.topics,
                 task_group=tasks,
             )
-            self.parts = Coordination(cast("Runtime[CoordinatorSettings]", runtime))
-            self.context = self.parts.context(LiveView(self.etcd, self.keys, "frontdoor"))
+            front_doors = LiveView(self.etcd, self.keys, "frontdoor")
+            self.parts = Coordination(cast("Runtime[CoordinatorSettings]", runtime), front_doors)
+            self.context = self.parts.context
             await self.parts.start()
             self._started.set_result(None)
             await self._stop.wait()

@@ -125,7 +125,8 @@ async def test_a_group_whose_description_does_not_fit_is_refused(one: Coordinato
 
 async def test_a_refusal_names_the_setting(one: Coordinator) -> None:
     request = consumer_schema.ConsumerGroupDescribeRequest(group_ids=["consumer"])
-    one.context = replace(one.context, answer_bytes_max=400)
+    settings = one.context.settings.model_copy(update={"answer_bytes_max": 400})
+    one.context = replace(one.context, settings=settings)
     answer = await one.ask(consumer_group_describe, consumer_schema, request, 0)
     assert answer.groups[0].error_message == AnswerRoom(400).refusal
     assert "KAFSCALE_ANSWER_BYTES_MAX" in answer.groups[0].error_message
@@ -141,7 +142,8 @@ async def test_names_that_clients_chose_are_part_of_a_description(one: Coordinat
         topic_partitions=[],
     )
     assert (await one.ask(consumer_group_heartbeat, beat_schema, request, 1)).error_code == 0
-    one.context = replace(one.context, answer_bytes_max=20_000)
+    settings = one.context.settings.model_copy(update={"answer_bytes_max": 20_000})
+    one.context = replace(one.context, settings=settings)
     assert await describe_consumers(one, "named", "consumer") == [("named", TOO_LARGE), ("consumer", 0)]
 
 

@@ -196,16 +196,8 @@ async def test_the_loop_runs_again_and_again_as_time_goes_by(
     one: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offset_expiration, "SLOT_PAUSE_S", 0.0)
-    parts = one.parts
-    often = offset_expiration.OffsetExpiration(
-        slots=parts.slots,
-        groups=parts.groups,
-        commits=parts.commits,
-        topics=one.topics,
-        clock=parts.clock,
-        retention_ms=WEEK_MS,
-        every_s=0.001,
-    )
+    monkeypatch.setattr(offset_expiration, "EVERY_S", 0.001)
+    often = offset_expiration.OffsetExpiration(one.context)
     looping = asyncio.ensure_future(often.run())
     for week in (1, 2):
         await commit(one)

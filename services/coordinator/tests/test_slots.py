@@ -187,7 +187,12 @@ async def test_work_that_is_cancelled_before_it_began_leaves_nothing_half_begun(
         committer=one.parts.committer,
         me=one.instance.id,
     )
-    slots = Slots(world, one.parts.groups, lambda work: begun.append(asyncio.ensure_future(work)))
+    slots = Slots(
+        world,
+        one.parts.groups.load,
+        one.parts.groups.lose,
+        lambda work: begun.append(asyncio.ensure_future(work)),
+    )
     looking = asyncio.ensure_future(slots.run())
     await asyncio.sleep(0)  # it has looked, and what it began comes after us
     for task in (looking, *begun):

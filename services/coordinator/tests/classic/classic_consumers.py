@@ -18,7 +18,6 @@ from kafscale.coordinator.classic.model import (
     Abandon,
     Generation,
     Heartbeat,
-    HeartbeatReply,
     InstanceId,
     Join,
     JoinReply,
@@ -28,6 +27,7 @@ from kafscale.coordinator.classic.model import (
     Phase,
     Reply,
     Rules,
+    StatusReply,
     Sync,
     SyncReply,
     Tick,
@@ -214,7 +214,9 @@ class Town:
                 consumer.member_id, consumer.generation = reply.member_id, reply.generation
                 consumer.roster = ()
                 if not reply.skip_assignment:
-                    consumer.roster = tuple((m.member_id, frozenset(m.metadata)) for m in reply.members)
+                    consumer.roster = tuple(
+                        (m.member_id, frozenset(m.metadata or b"")) for m in reply.members
+                    )
                 consumer.todo = "sync"
             case SyncReply():
                 given = frozenset(reply.assignment)
@@ -222,7 +224,7 @@ class Town:
                 consumer.owned, consumer.todo = given, "beat"
                 if consumer.cooperative and revoked:
                     consumer.todo = "join"  # give it up, then tell the others by joining again
-            case HeartbeatReply():
+            case StatusReply():
                 consumer.next_ms = self.judge.now_ms + HEARTBEAT_MS
 
     # --- what has to hold ----------------------------------------------------------------------

@@ -7,13 +7,10 @@ from kafscale.coordinator.classic.model import (
     NO_MEMBER_ID,
     Abandon,
     Commit,
-    CommitReply,
     Delete,
-    DeleteReply,
     Generation,
     Group,
     Heartbeat,
-    HeartbeatReply,
     InstanceId,
     Join,
     JoinReply,
@@ -25,6 +22,7 @@ from kafscale.coordinator.classic.model import (
     Protocol,
     Reply,
     Rules,
+    StatusReply,
     Sync,
     SyncReply,
     Token,
@@ -35,7 +33,7 @@ RANGE: tuple[Protocol, ...] = (("range", b"\0\0" + b"\0\0\0\1" + b"\0\1t"),)
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 Answers = list[Reply]
-T = TypeVar("T", HeartbeatReply, CommitReply, LeaveReply, DeleteReply)
+T = TypeVar("T", StatusReply, LeaveReply)
 
 
 class Desk:
@@ -167,7 +165,7 @@ class Desk:
             member_id=self.ids.get(name, MemberId("nobody")),
             instance_id=self.instances.get(name),
         )
-        return self._answered(event, HeartbeatReply).error
+        return self._answered(event, StatusReply).error
 
     def commit(self, name: str, *, generation: int | None = None, **flags: bool) -> ErrorCode:
         number = self.generations.get(name, -1) if generation is None else generation
@@ -176,10 +174,9 @@ class Desk:
             generation=Generation(number),
             member_id=self.ids.get(name, NO_MEMBER_ID),
             instance_id=self.instances.get(name),
-            transactional=flags.get("transactional", False),
             names_missing_groups=flags.get("names_missing_groups", False),
         )
-        return self._answered(event, CommitReply).error
+        return self._answered(event, StatusReply).error
 
     def leave(self, *names: str) -> list[ErrorCode]:
         """Members by their names' ids, or by instance id, written `=instance`."""
@@ -197,7 +194,7 @@ class Desk:
         return [each.error for each in reply.leavers]
 
     def delete(self) -> ErrorCode:
-        return self._answered(Delete(token=self.token("admin")), DeleteReply).error
+        return self._answered(Delete(token=self.token("admin")), StatusReply).error
 
     def vanish(self, name: str) -> None:
         for token in [token for token in self.judge.open if self.names[token] == name]:

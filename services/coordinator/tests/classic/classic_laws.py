@@ -13,33 +13,38 @@ from dataclasses import replace
 
 from kafscale.coordinator.classic.machine import durable, must_save, next_deadline, restore, step
 from kafscale.coordinator.classic.model import (
-    LEGAL,
     Abandon,
     Commit,
-    CommitReply,
     Event,
     Generation,
     Group,
     Heartbeat,
-    HeartbeatReply,
     InstanceId,
     Join,
     JoinReply,
     MemberId,
-    PersistedGroup,
     Phase,
     Reply,
     Rules,
+    StatusReply,
     Sync,
     SyncReply,
     Tick,
     Token,
     Transition,
 )
+from kafscale.storage.groups import ClassicGroup
 from kafscale.wire.errors import ErrorCode
 
 REBALANCING = (Phase.PREPARING_REBALANCE, Phase.COMPLETING_REBALANCE)
 IN_GENERATION = (Phase.COMPLETING_REBALANCE, Phase.STABLE)
+LEGAL = {
+    Phase.EMPTY: (Phase.PREPARING_REBALANCE, Phase.DEAD),
+    Phase.PREPARING_REBALANCE: (Phase.COMPLETING_REBALANCE, Phase.EMPTY),
+    Phase.COMPLETING_REBALANCE: (Phase.STABLE, Phase.PREPARING_REBALANCE),
+    Phase.STABLE: (Phase.PREPARING_REBALANCE,),
+    Phase.DEAD: (),
+}
 UNCHANGING = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.INVALID_SESSION_TIMEOUT,
@@ -114,7 +119,7 @@ class Judge:
         """Only what was persisted is left; clients that waited are cut off."""
         persisted = durable(self.group)
         self.open.clear()
-        self.group = Group() if persisted is None else restore(persisted, self.now_ms, self.rules)
+        self.group = Group() if persisted is None else restore(persisted, self.now_ms)
         assert durable(self.group) == persisted, "L11: what was restored is what was persisted"
         self.judge_state(self.group)
 
@@ -163,10 +168,10 @@ class Judge:
                     self._judge_joined(request, reply, done.group, persisted)
                 case Sync(), SyncReply():
                     self._judge_synced(request, reply, done.group, persisted)
-                case Heartbeat(), HeartbeatReply():
+                case Heartbeat(), StatusReply():
                     assert request.generation == before.generation, "L10"
-                case Commit(), CommitReply():
-                    simple = request.generation < 0 and (before.phase is Phase.EMPTY or request.transactional)
+                case Commit(), StatusReply():
+                    simple = request.generation < 0 and before.phase is Phase.EMPTY
                     assert simple or request.generation == before.generation, "L10"
         held = [m.joining for m in done.group.members.values()] + [
             m.syncing for m in done.group.members.values()
@@ -176,13 +181,13 @@ class Judge:
         assert set(tokens) == set(self.open), "L2: a request was forgotten"
 
     def _judge_joined(
-        self, request: Join, reply: JoinReply, group: Group, persisted: PersistedGroup | None
+        self, request: Join, reply: JoinReply, group: Group, persisted: ClassicGroup | None
     ) -> None:
         member = group.members[reply.member_id]
         assert reply.generation == group.generation, "L10"
         assert persisted is not None
         assert persisted.generation == reply.generation, "persist, then reply"
-        assert reply.member_id in [each.member_id for each in persisted.members], "persist, then reply"
+        assert reply.member_id in [each.id for each in persisted.members], "persist, then reply"
         assert reply.protocol_name in [name for name, _ in member.protocols], "L6"
         leads = group.leader == reply.member_id
         told = [each.member_id for each in reply.members]
@@ -191,7 +196,7 @@ class Judge:
         assert skipped or reply.leader == group.leader
 
     def _judge_synced(
-        self, request: Sync, reply: SyncReply, group: Group, persisted: PersistedGroup | None
+        self, request: Sync, reply: SyncReply, group: Group, persisted: ClassicGroup | None
     ) -> None:
         assert group.phase is Phase.STABLE, "L10: an assignment is handed out once it is made"
         assert request.generation == group.generation, "L10"
@@ -200,7 +205,7 @@ class Judge:
         right = self.given.get(owner_of(member.member_id, member.instance_id), b"")
         assert reply.assignment == right, "L10: the assignment of another"
         assert persisted is not None
-        kept = {each.member_id: each.assignment for each in persisted.members}
+        kept = {each.id: each.assignment for each in persisted.members}
         assert kept[request.member_id] == reply.assignment, "persist, then reply"
 
     def _judge_saving(self, before: Group, event: Event, done: Transition) -> None:
@@ -237,7 +242,7 @@ class Judge:
         self._judge_bounds(group)
         persisted = durable(group)
         if persisted is not None:
-            self._judge_restored(group, restore(persisted, self.now_ms, self.rules), persisted)
+            self._judge_restored(group, restore(persisted, self.now_ms), persisted)
 
     def _judge_bounds(self, group: Group) -> None:
         size_max = self.rules.group_size_max
@@ -246,7 +251,7 @@ class Judge:
         assert len(group.pending) <= size_max
         assert sum(m.bytes_held for m in group.members.values()) <= self.rules.state_bytes_max
 
-    def _judge_restored(self, group: Group, restored: Group, persisted: PersistedGroup) -> None:
+    def _judge_restored(self, group: Group, restored: Group, persisted: ClassicGroup) -> None:
         """L11, for a crash at any time."""
         assert durable(restored) == persisted
         assert restored.generation == group.generation

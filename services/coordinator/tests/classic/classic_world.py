@@ -189,10 +189,9 @@ class World:
             generation=generation_of(self.judge.group, skew),
             member_id=member_id,
             instance_id=self._instance(member_id, pick),
-            transactional=how % 3 == 0,
             names_missing_groups=how % 2 == 0,
         )
-        self.judge.do(commit if how % 4 else Commit(token=commit.token, transactional=commit.transactional))
+        self.judge.do(commit if how % 4 else Commit(token=commit.token))
 
     def leave(self, pick: int, count: int, by_instance: bool) -> None:
         leavers = []

@@ -5,8 +5,9 @@ import struct
 import pytest
 from classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
 from kafscale.coordinator.classic.machine import durable, next_deadline, restore
-from kafscale.coordinator.classic.model import PersistedGroup, Phase
+from kafscale.coordinator.classic.model import Phase
 from kafscale.coordinator.classic.queries import describe, offset_delete_refusal, state_of, subscribed_topics
+from kafscale.storage.groups import ClassicGroup, ClassicPhase
 from kafscale.wire.errors import ErrorCode
 
 OTHER = (("range", RANGE[0][1] + b"changed"),)
@@ -17,7 +18,7 @@ def subscription(*topics: bytes, version: int = 3, rest: bytes = b"\xff\xff\xff\
     return struct.pack(">hi", version, len(topics)) + named + rest
 
 
-def persisted(desk: Desk) -> PersistedGroup:
+def persisted(desk: Desk) -> ClassicGroup:
     value = durable(desk.group)
     assert value is not None
     return value
@@ -80,8 +81,8 @@ def test_newcomers_are_not_saved_before_their_generation() -> None:
     desk.join("b", v4=True)
     assert persisted(desk) == before
     desk.join("b", v4=True)
-    assert [m.member_id for m in persisted(desk).members] == [desk.ids["a"]]
-    assert persisted(desk).rebalancing
+    assert [m.id for m in persisted(desk).members] == [desk.ids["a"]]
+    assert persisted(desk).phase is ClassicPhase.PREPARING_REBALANCE
     at_begin = persisted(desk)
     desk.join("c")
     assert persisted(desk) == at_begin, "each further one costs no write"
@@ -119,7 +120,7 @@ def test_a_leader_that_was_never_saved_is_succeeded_after_a_crash() -> None:
 def test_restoring_knows_only_the_chosen_protocol() -> None:
     desk = Desk()
     desk.stable("a", a=(("range", b"r"), ("sticky", b"s")))
-    group = restore(persisted(desk), 0, desk.judge.rules)
+    group = restore(persisted(desk), 0)
     assert group.members[desk.ids["a"]].protocols == (("range", b"r"),)
 
 

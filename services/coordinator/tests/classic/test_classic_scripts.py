@@ -12,6 +12,7 @@ KAFSCALE_REWRITE=1 writes what was seen into the files; read the difference befo
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from classic_desk import REBALANCE_MS, SESSION_MS, Desk
@@ -29,16 +30,21 @@ class Teller(Desk):
         super().__init__()
         self.lines: list[str] = []
         self.last_phase = self.phase
+        self.asked: dict[int, str] = {}
 
     def take(self, replies: tuple[Reply, ...] | list[Reply]) -> list[tuple[str, Reply]]:
         heard = super().take(replies)
         self.lines += [f"{name}: {self.tell(reply)}" for name, reply in heard]
         return heard
 
+    def _answered(self, event: Any, kind: Any) -> Any:
+        self.asked[event.token] = type(event).__name__.lower()
+        return super()._answered(event, kind)
+
     def tell(self, reply: Reply) -> str:
         if isinstance(reply, LeaveReply):
             return "leave " + " ".join(each.error.name for each in reply.leavers)
-        kind = type(reply).__name__.removesuffix("Reply").lower()
+        kind = self.asked.get(reply.token, type(reply).__name__.removesuffix("Reply").lower())
         if reply.error is not ErrorCode.NONE:
             return f"{kind} {reply.error.name}"
         match reply:
@@ -65,6 +71,7 @@ class Teller(Desk):
         if self.phase is not self.last_phase:
             self.lines.append(f"{self.last_phase.value} -> {self.phase.value}")
             self.last_phase = self.phase
+        self.asked: dict[int, str] = {}
         return self.lines
 
 

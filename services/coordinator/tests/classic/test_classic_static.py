@@ -5,6 +5,7 @@ from classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
 from classic_laws import made_for
 from kafscale.coordinator.classic.machine import durable
 from kafscale.coordinator.classic.model import Phase, Rules
+from kafscale.storage.groups import ClassicPhase
 from kafscale.wire.errors import ErrorCode
 
 OTHER = (("range", RANGE[0][1] + b"changed"),)
@@ -63,9 +64,9 @@ def test_a_replacement_is_saved_and_keeps_the_place_of_the_former() -> None:
     desk.join("s1", anew=True)
     persisted = durable(desk.group)
     assert persisted is not None
-    assert [m.member_id for m in persisted.members] == [desk.ids["s1"], desk.ids["b"]]
+    assert [m.id for m in persisted.members] == [desk.ids["s1"], desk.ids["b"]]
     assert persisted.leader == desk.ids["s1"]
-    assert not persisted.rebalancing
+    assert persisted.phase is ClassicPhase.STABLE
 
 
 def test_the_former_self_is_fenced_everywhere() -> None:

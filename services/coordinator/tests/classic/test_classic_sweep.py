@@ -41,7 +41,6 @@ leave          NONE               NONE                  NONE>P                NO
 commit         UNKNOWN_MEMBER_ID  NONE                  REBALANCE_IN_PROGRESS NONE               NOT_AVAILABLE
 commit-past    UNKNOWN_MEMBER_ID  ILLEGAL_GENERATION    ILLEGAL_GENERATION    ILLEGAL_GENERATION NOT_AVAILABLE
 commit-simple  NONE               UNKNOWN_MEMBER_ID     UNKNOWN_MEMBER_ID     UNKNOWN_MEMBER_ID  NOT_AVAILABLE
-commit-txn     NONE               NONE                  NONE                  NONE               NOT_AVAILABLE
 delete         NONE>D             NON_EMPTY_GROUP       NON_EMPTY_GROUP       NON_EMPTY_GROUP    GROUP_ID_NOT_FOUND
 abandon        -                  -                     -                     -                  -
 tick           -                  -                     -                     -                  -
@@ -106,7 +105,6 @@ def event_of(name: str, desk: Desk) -> Event:
         "commit": Commit(token=T, generation=generation, member_id=follower),
         "commit-past": Commit(token=T, generation=past, member_id=follower),
         "commit-simple": Commit(token=T),
-        "commit-txn": Commit(token=T, transactional=True),
         "delete": Delete(token=T),
         "abandon": Abandon(token=T),
         "tick": Tick(),

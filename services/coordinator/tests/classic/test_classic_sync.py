@@ -178,7 +178,6 @@ def test_a_simple_commit_needs_an_empty_group() -> None:
     assert desk.group.exists
     desk.stable("a")
     assert desk.commit("nobody", generation=-1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert desk.commit("nobody", generation=-1, transactional=True) is ErrorCode.NONE
     desk.leave("a")
     assert desk.commit("nobody", generation=-1) is ErrorCode.NONE
 
@@ -203,7 +202,6 @@ def test_what_was_consumed_before_a_rebalance_can_still_be_committed_while_other
     assert desk.phase is Phase.COMPLETING_REBALANCE
     assert desk.commit("a", generation=1) is ErrorCode.ILLEGAL_GENERATION
     assert desk.commit("a") is ErrorCode.REBALANCE_IN_PROGRESS
-    assert desk.commit("a", transactional=True) is ErrorCode.NONE
 
 
 def test_a_commit_is_a_heartbeat_too() -> None:

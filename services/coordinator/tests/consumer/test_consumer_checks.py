@@ -69,14 +69,6 @@ def test_a_member_commits_by_a_version_that_knows_member_epochs() -> None:
     assert desk.commit("who", 2, version=8) is UNKNOWN
 
 
-def test_a_transaction_of_an_older_producer_knows_of_no_member() -> None:
-    desk = pair_sharing_a()
-    assert desk.commit("", -1, transactional=True) is NONE
-    assert desk.commit("", 2, transactional=True) is UNKNOWN
-    assert desk.commit("one", -1, transactional=True) is STALE
-    assert desk.commit("one", 2, transactional=True, version=3) is NONE
-
-
 # --- expressions -------------------------------------------------------------------------------
 
 

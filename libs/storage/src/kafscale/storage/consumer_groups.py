@@ -19,10 +19,10 @@ from kafscale.storage.groups import (
     ConsumerGroup,
     ConsumerGroupMetadata,
     ConsumerMember,
-    ConsumerMemberState,
     GroupState,
     TargetAssignment,
     TopicPartitions,
+    consumer_member,
     decode_group,
     partitions_from_pb,
     partitions_to_pb,
@@ -180,19 +180,4 @@ def _member(member_id: str, said: bytes, has: bytes) -> ConsumerMember:
     metadata, assignment = pb.ConsumerMemberMetadata(), pb.ConsumerMemberAssignment()
     parse_value(metadata, said, "member")
     parse_value(assignment, has, "assignment")
-    return ConsumerMember(
-        id=member_id,
-        instance_id=metadata.instance_id if metadata.HasField("instance_id") else None,
-        rack=metadata.rack if metadata.HasField("rack") else None,
-        client_id=metadata.client_id,
-        client_host=metadata.client_host,
-        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
-        subscribed=tuple(metadata.subscribed),
-        regex=metadata.regex if metadata.HasField("regex") else None,
-        assignor=metadata.assignor if metadata.HasField("assignor") else None,
-        member_epoch=assignment.member_epoch,
-        previous_epoch=assignment.previous_epoch,
-        state=ConsumerMemberState(assignment.state),
-        assigned=partitions_from_pb(assignment.assigned),
-        pending_revocation=partitions_from_pb(assignment.pending_revocation),
-    )
+    return consumer_member(member_id, metadata, assignment)

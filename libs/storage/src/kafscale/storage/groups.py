@@ -270,27 +270,32 @@ def _consumer_from_pb(message: pb.ConsumerGroup) -> ConsumerGroup:
             TargetAssignment(member_id=each.member_id, partitions=partitions_from_pb(each.partitions))
             for each in message.target
         ),
-        members=tuple(_consumer_member(member) for member in message.members),
+        members=tuple(consumer_member(member.id, member, member) for member in message.members),
         metadata_hash=message.metadata_hash,
     )
 
 
-def _consumer_member(message: pb.ConsumerMember) -> ConsumerMember:
+def consumer_member(
+    member_id: str,
+    said: pb.ConsumerMemberMetadata | pb.ConsumerMember,
+    has: pb.ConsumerMemberAssignment | pb.ConsumerMember,
+) -> ConsumerMember:
+    """A member from its two keys. In the old format one message has the fields of both."""
     return ConsumerMember(
-        id=message.id,
-        instance_id=message.instance_id if message.HasField("instance_id") else None,
-        rack=message.rack if message.HasField("rack") else None,
-        client_id=message.client_id,
-        client_host=message.client_host,
-        member_epoch=message.member_epoch,
-        previous_epoch=message.previous_epoch,
-        state=ConsumerMemberState(message.state),
-        rebalance_timeout_ms=message.rebalance_timeout_ms,
-        subscribed=tuple(message.subscribed),
-        regex=message.regex if message.HasField("regex") else None,
-        assignor=message.assignor if message.HasField("assignor") else None,
-        assigned=partitions_from_pb(message.assigned),
-        pending_revocation=partitions_from_pb(message.pending_revocation),
+        id=member_id,
+        instance_id=said.instance_id if said.HasField("instance_id") else None,
+        rack=said.rack if said.HasField("rack") else None,
+        client_id=said.client_id,
+        client_host=said.client_host,
+        rebalance_timeout_ms=said.rebalance_timeout_ms,
+        subscribed=tuple(said.subscribed),
+        regex=said.regex if said.HasField("regex") else None,
+        assignor=said.assignor if said.HasField("assignor") else None,
+        member_epoch=has.member_epoch,
+        previous_epoch=has.previous_epoch,
+        state=ConsumerMemberState(has.state),
+        assigned=partitions_from_pb(has.assigned),
+        pending_revocation=partitions_from_pb(has.pending_revocation),
     )
 
 

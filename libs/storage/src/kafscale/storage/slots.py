@@ -8,12 +8,11 @@ mod_revision (`slot_fence`), so that who has lost the slot can neither end a reb
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-from kafscale.storage.claims import Grounds, owner_gone, range_at, rendezvous
+from kafscale.storage.claims import Grounds, owner_gone, range_at
 from kafscale.storage.etcd.client import Compare, Put, Range, Txn, TxnResult
 from kafscale.storage.heads import checked_owner, parse_value
 from kafscale.storage.keys import Keyspace, SlotId
@@ -40,11 +39,6 @@ def slot_of(group: str) -> SlotId:
     return SlotId(crc32(group.encode()) % SLOTS)
 
 
-def preferred_slot_owner(slot: SlotId, node_ids: Iterable[int]) -> int:
-    """The node that should coordinate the slot, or `NO_NODE` when there is none."""
-    return rendezvous(PLACE, slot, node_ids)
-
-
 def encode_slot(slot: Slot) -> bytes:
     return pb.Slot(
         schema=SCHEMA, epoch=slot.epoch, owner=slot.owner, handoff_to=slot.handoff_to
@@ -58,36 +52,11 @@ def decode_slot(data: bytes) -> Slot:
     return Slot(epoch=message.epoch, owner=message.owner, handoff_to=message.handoff_to)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotClaim:
-    """One prepared claim: the transaction, and the record that it writes."""
-
-    slot_id: SlotId
-    slot: Slot
-    grounds: Grounds
-    txn: Txn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotWon:
-    """The slot is ours. `revision` is what every write under it compares."""
-
-    slot: Slot
-    revision: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotLost:
-    """The compare failed. What is there instead; revision 0 and None when there is nothing."""
-
-    slot: Slot | None
-    revision: int
-
-
 def build_slot_claim(
     keyspace: Keyspace, slot_id: SlotId, *, slot: Slot | None, revision: int, me: str, why: Grounds
-) -> SlotClaim:
-    """The slot as read at `revision` (None and 0: never claimed). May be nested: many in one request."""
+) -> tuple[Slot, Txn]:
+    """The claimed slot, and the transaction that writes it. `slot` is the record at `revision` (None and 0: never
+    claimed). May be nested: many in one request."""
     assert (slot is None) == (revision == 0), revision
     claimed = Slot(epoch=1 if slot is None else slot.epoch + 1, owner=me)
     compares = [slot_fence(keyspace, slot_id, revision)]
@@ -100,20 +69,19 @@ def build_slot_claim(
         success=(Put(key, encode_slot(claimed)),),
         failure=(Range(key),),
     )
-    return SlotClaim(slot_id=slot_id, slot=claimed, grounds=why, txn=txn)
+    return claimed, txn
 
 
-def read_slot_claim(claim: SlotClaim, result: TxnResult, revision: int) -> SlotWon | SlotLost:
-    """`result` is the claim's own answer; `revision` the one of the whole request, the only reliable one.
+def read_slot_claim(claimed: Slot, result: TxnResult, revision: int) -> int | None:
+    """The revision that every write under the slot compares, or None if another instance has the slot.
 
-    A failed compare whose record is this very claim's means that an earlier try of it was applied.
+    `result` is the claim's own answer; `revision` the one of the whole request, the only reliable one. A failed compare
+    whose record is this very claim's means that an earlier try of it was applied.
     """
     if result.succeeded:
-        return SlotWon(slot=claim.slot, revision=revision)
+        return revision
     slot, found_at = slot_in(result)
-    if slot == claim.slot:
-        return SlotWon(slot=claim.slot, revision=found_at)
-    return SlotLost(slot=slot, revision=found_at)
+    return found_at if slot == claimed else None
 
 
 def build_slot_release(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafscale.coordinator.consumer import model as consumer
 from kafscale.coordinator.groups.commits import Commits
 from kafscale.coordinator.groups.registry import Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
+from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Slots
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.membership.members import LiveView
@@ -24,9 +24,7 @@ class CoordinatorContext:
     slots: Slots
     groups: Groups
     commits: Commits
-    consumer_rules: consumer.Rules
-    offset_metadata_bytes_max: int
-    answer_bytes_max: int
+    settings: CoordinatorSettings
 
 
 def client_host(meta: RequestMeta) -> str:

@@ -43,7 +43,7 @@ GROUP_CALLS_MAX = 100_000
 class Coordination:
     """Builds and runs the components of the group coordinator."""
 
-    def __init__(self, runtime: Runtime[CoordinatorSettings]) -> None:
+    def __init__(self, runtime: Runtime[CoordinatorSettings], front_doors: LiveView) -> None:
         settings = runtime.settings
         self._runtime = runtime
         self._topics: Topics = {}
@@ -63,16 +63,19 @@ class Coordination:
             committer=self.committer,
             me=runtime.registration.instance.id,
         )
-        self.slots = Slots(world, self.groups, runtime.task_group.create_task)
+        self.slots = Slots(world, self.groups.load, self.groups.lose, runtime.task_group.create_task)
         self.commits = Commits(runtime.etcd, runtime.keyspace, self.committer, self.slots.lost)
-        self.offset_expiration = OffsetExpiration(
+        self.context = CoordinatorContext(
+            front_doors=front_doors,
+            producer_ids=ProducerIdBlocks(runtime.etcd, runtime.keyspace, runtime.clock),
+            topics=runtime.topics,
+            clock=self.clock,
             slots=self.slots,
             groups=self.groups,
             commits=self.commits,
-            topics=runtime.topics,
-            clock=self.clock,
-            retention_ms=settings.offsets_retention_ms,
+            settings=settings,
         )
+        self.offset_expiration = OffsetExpiration(self.context)
         runtime.topics.subscribe(self._topic_changed)
         self._watch(runtime.metrics)
 
@@ -86,13 +89,11 @@ class Coordination:
             consumer_type=ConsumerGroupType(self.group_configs.of, lambda: self._topics),
             held=lambda slot_id: self.slots.held(slot_id),
             fenced=lambda held: self.slots.lost(held),
-            is_fresh=self._is_fresh,
             space=self.space,
             groups_max=settings.groups_max,
         )
 
     def _is_fresh(self) -> bool:
-        """No other process can consider our lease expired."""
         return self._runtime.registration.is_fresh(time.monotonic())
 
     def _watch(self, metrics: Metrics) -> None:
@@ -109,21 +110,6 @@ class Coordination:
         counts = Counter(self.groups.state_of(actor) for actor in self.groups.all())
         for state in GROUP_STATES:
             yield (state,), counts[state]
-
-    def context(self, front_doors: LiveView) -> CoordinatorContext:
-        runtime = self._runtime
-        return CoordinatorContext(
-            front_doors=front_doors,
-            producer_ids=ProducerIdBlocks(runtime.etcd, runtime.keyspace, runtime.clock),
-            topics=runtime.topics,
-            clock=self.clock,
-            slots=self.slots,
-            groups=self.groups,
-            commits=self.commits,
-            consumer_rules=runtime.settings.consumer_rules(),
-            offset_metadata_bytes_max=runtime.settings.offset_metadata_max_bytes,
-            answer_bytes_max=runtime.settings.answer_bytes_max,
-        )
 
     async def start(self) -> None:
         """Starts the views first, then the tasks that use them."""
@@ -167,9 +153,8 @@ def _active_topics(topics: TopicsView) -> Topics:
 
 @asynccontextmanager
 async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceParts]:
-    coordination = Coordination(runtime)
     front_doors = LiveView(runtime.etcd, runtime.keyspace, "frontdoor")
-    context = coordination.context(front_doors)
+    coordination = Coordination(runtime, front_doors)
     watch_views(
         runtime.metrics,
         topics=runtime.topics.view,
@@ -185,7 +170,10 @@ async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceP
 
     control = {
         key: task_handler(
-            make(context), runtime.task_group, concurrent_max=GROUP_CALLS_MAX, prompt=key in HEARTBEATS
+            make(coordination.context),
+            runtime.task_group,
+            concurrent_max=GROUP_CALLS_MAX,
+            prompt=key in HEARTBEATS,
         )
         for key, make in exported(handlers, "handler", FunctionType).items()
     }

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import structlog
 from kafscale.runtime.committer import Committer, Settled
@@ -29,7 +29,6 @@ from kafscale.storage.slots import (
     PLACE,
     SLOTS,
     Slot,
-    SlotWon,
     build_slot_claim,
     build_slot_release,
     decode_slot,
@@ -63,16 +62,6 @@ class Held:
     loaded: bool = False
 
 
-class Tenant(Protocol):
-    """Who lives in the slots."""
-
-    def load(self, held: Held, states: tuple[KeyValue, ...]) -> None:
-        """The slot is ours and these are its groups; serve them."""
-
-    def lose(self, slot_id: SlotId) -> None:
-        """It is ours no more: answer NOT_COORDINATOR to waiting requests, forget everything."""
-
-
 def slot_table(etcd: EtcdClient, keyspace: Keyspace) -> PrefixView[SlotSeen]:
     return PrefixView(etcd, keyspace.slot_claims_prefix(), _seen)
 
@@ -100,13 +89,22 @@ class World:
 
 
 class Slots:
-    """See the module's law. `run` it once the views are loaded."""
+    """See the module's law. `run` it once the views are loaded.
+
+    `load` serves the groups of a slot that is ours. `lose` forgets them and answers NOT_COORDINATOR to waiting
+    requests.
+    """
 
     def __init__(
-        self, world: World, tenant: Tenant, begin: Callable[[Coroutine[Any, Any, None]], object]
+        self,
+        world: World,
+        load: Callable[[Held, tuple[KeyValue, ...]], None],
+        lose: Callable[[SlotId], None],
+        begin: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._world = world
-        self._tenant = tenant
+        self._load_groups = load
+        self._lose_groups = lose
         self._begin = begin
         self._held: dict[SlotId, Held] = {}
         self._given: dict[SlotId, int] = {}  # revisions at which slots were given away
@@ -159,7 +157,7 @@ class Slots:
 
     def _drop(self, held: Held) -> None:
         del self._held[held.slot_id]
-        self._tenant.lose(held.slot_id)
+        self._lose_groups(held.slot_id)
         self._changed.set()
 
     # -- who should have what -------------------------------------------------------------------
@@ -222,7 +220,7 @@ class Slots:
 
     async def _claim(self, slot_id: SlotId, seen: SlotSeen | None, why: Grounds) -> None:
         world = self._world
-        claim = build_slot_claim(
+        claimed, txn = build_slot_claim(
             world.keyspace,
             slot_id,
             slot=None if seen is None else seen.slot,
@@ -230,16 +228,16 @@ class Slots:
             me=world.me,
             why=why,
         )
-        answer = await world.committer.ask(claim.txn, key=world.keyspace.slot_claim(slot_id))
+        answer = await world.committer.ask(txn, key=world.keyspace.slot_claim(slot_id))
         if not isinstance(answer, Settled):
             log.error("claim refused by etcd", slot=slot_id, why=answer.reason)
             return
         try:
-            found = read_slot_claim(claim, answer.result, answer.revision)
+            revision = read_slot_claim(claimed, answer.result, answer.revision)
         except UnreadableValue:
             return  # nor won: the view will show it
-        if isinstance(found, SlotWon):
-            held = self._held[slot_id] = Held(slot_id, found.slot, found.revision)
+        if revision is not None:
+            held = self._held[slot_id] = Held(slot_id, claimed, revision)
             await self._load(held)
 
     async def _load(self, held: Held) -> None:
@@ -258,7 +256,7 @@ class Slots:
                 continue
             if self._held.get(held.slot_id) is held:
                 held.loaded = True
-                self._tenant.load(held, found.kvs)
+                self._load_groups(held, found.kvs)
             return
 
     async def _release(self, held: Held, to: int) -> None:

@@ -50,16 +50,6 @@ class Phase(Enum):
     DEAD = "Dead"
 
 
-LEGAL: Mapping[Phase, frozenset[Phase]] = {
-    Phase.EMPTY: frozenset({Phase.PREPARING_REBALANCE, Phase.DEAD}),
-    Phase.PREPARING_REBALANCE: frozenset({Phase.COMPLETING_REBALANCE, Phase.EMPTY}),
-    Phase.COMPLETING_REBALANCE: frozenset({Phase.STABLE, Phase.PREPARING_REBALANCE}),
-    Phase.STABLE: frozenset({Phase.PREPARING_REBALANCE}),
-    Phase.DEAD: frozenset(),
-}
-"""The legal transitions. The tests compare `Transition.entered` with them."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """Settings and bounds. The same group may be stepped with other rules at any time."""
@@ -134,13 +124,12 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Asks whether this OffsetCommit (or TxnOffsetCommit) may be written. It does not contain the offsets."""
+    """Asks whether this OffsetCommit may be written. It does not contain the offsets."""
 
     token: Token
     generation: Generation = NO_GENERATION
     member_id: MemberId = NO_MEMBER_ID
     instance_id: InstanceId | None = None
-    transactional: bool = False
     names_missing_groups: bool = False  # OffsetCommit v9+: GROUP_ID_NOT_FOUND, before ILLEGAL_GENERATION
 
 
@@ -241,40 +230,7 @@ class Group:
         return self.known or self.phase is not Phase.EMPTY or bool(self.pending)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersistedMember:
-    member_id: MemberId
-    instance_id: InstanceId | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    metadata: bytes
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersistedGroup:
-    """The state that must survive a crash. Without members the group is Empty. The members of a `rebalancing` one
-    rejoin.
-    """
-
-    generation: Generation
-    protocol_type: str | None
-    protocol_name: str | None
-    leader: MemberId | None
-    rebalancing: bool
-    members: tuple[PersistedMember, ...]
-
-
 # --- replies ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinMember:
-    member_id: MemberId
-    instance_id: InstanceId | None
-    metadata: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +242,7 @@ class JoinReply:
     protocol_name: str | None = None
     leader: MemberId = NO_MEMBER_ID
     member_id: MemberId = NO_MEMBER_ID
-    members: tuple[JoinMember, ...] = ()  # in the leader's reply only
+    members: tuple[Member, ...] = ()  # in the leader's reply only
     skip_assignment: bool = False
 
 
@@ -297,12 +253,6 @@ class SyncReply:
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = NO_ASSIGNMENT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatReply:
-    token: Token
-    error: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,22 +270,15 @@ class LeaveReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitReply:
-    """NONE: the offsets may be written. The shell acknowledges them after that."""
+class StatusReply:
+    """The reply to Heartbeat, Commit and Delete. After NONE the shell writes the offsets and then acknowledges them, or
+    deletes the offsets of the group, which is Dead."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteReply:
-    """NONE: the group is Dead, and the shell deletes its offsets."""
-
-    token: Token
-    error: ErrorCode = ErrorCode.NONE
-
-
-Reply = JoinReply | SyncReply | HeartbeatReply | LeaveReply | CommitReply | DeleteReply
+Reply = JoinReply | SyncReply | LeaveReply | StatusReply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

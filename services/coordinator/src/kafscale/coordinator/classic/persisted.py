@@ -1,4 +1,4 @@
-"""The persisted state of a group (raft's HardState), and how a group is restored from it.
+"""The persisted state of a group (raft's HardState): its record in etcd, and how a group is restored from it.
 
 The law: a reply never promises more than the state that was persisted with it. A member is persisted once it
 is part of a generation. New members, unused member ids, deadlines and parked requests are not persisted. So a
@@ -8,22 +8,27 @@ a member leaves.
 
 from __future__ import annotations
 
-from kafscale.coordinator.classic.model import Group, Member, PersistedGroup, PersistedMember, Phase, Rules
+from kafscale.coordinator.classic.model import Generation, Group, InstanceId, Member, MemberId, Phase
+from kafscale.storage.groups import ClassicGroup, ClassicMember, ClassicPhase, ClassicProtocol
 
 
-def durable(group: Group) -> PersistedGroup | None:
-    """None: there is nothing to persist, and the record may be deleted."""
+def durable(group: Group) -> ClassicGroup | None:
+    """None: there is nothing to persist, and the record may be deleted. A group that is neither Empty nor Stable is
+    persisted as PreparingRebalance: its members rejoin."""
     if not group.known or group.phase is Phase.DEAD:
         return None
-    members = tuple(_persisted(m, m.metadata) for m in group.members.values() if m.metadata is not None)
-    ids = [member.member_id for member in members]
-    leader = group.leader if group.leader in ids else next(iter(ids), None)
-    return PersistedGroup(
+    chosen = group.protocol_name or ""
+    members = tuple(
+        _persisted(m, chosen, m.metadata) for m in group.members.values() if m.metadata is not None
+    )
+    ids = [member.id for member in members]
+    phase = ClassicPhase.STABLE if group.phase is Phase.STABLE else ClassicPhase.PREPARING_REBALANCE
+    return ClassicGroup(
         generation=group.generation,
         protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name if members else None,
-        leader=leader,
-        rebalancing=bool(members) and group.phase is not Phase.STABLE,
+        protocol=group.protocol_name if members else None,
+        leader=group.leader if group.leader in ids else next(iter(ids), None),
+        phase=phase if members else ClassicPhase.EMPTY,
         members=members,
     )
 
@@ -49,13 +54,12 @@ def _hard(member: Member) -> tuple[object, ...]:
     return member.member_id, member.instance_id, *client, *timeouts, member.metadata, member.assignment
 
 
-def restore(persisted: PersistedGroup, now_ms: int, rules: Rules) -> Group:
+def restore(persisted: ClassicGroup, now_ms: int) -> Group:
     """Everyone gets a full session. A half-made rebalance starts over: members keep their generation,
     and their next request tells them to join again."""
-    del rules  # the bounds are checked when a member joins; members that joined stay
-    members = {m.member_id: _restored(m, persisted.protocol_name or "", now_ms) for m in persisted.members}
+    members = {MemberId(m.id): _restored(m, persisted.protocol or "", now_ms) for m in persisted.members}
     phase, deadline_ms = Phase.EMPTY, None
-    if members and persisted.rebalancing:
+    if members and persisted.phase is not ClassicPhase.STABLE:
         longest_ms = max(member.rebalance_timeout_ms for member in members.values())
         phase, deadline_ms = Phase.PREPARING_REBALANCE, now_ms + max(1, longest_ms)
     elif members:
@@ -63,39 +67,40 @@ def restore(persisted: PersistedGroup, now_ms: int, rules: Rules) -> Group:
     return Group(
         phase=phase,
         known=True,
-        generation=persisted.generation,
+        generation=Generation(persisted.generation),
         protocol_type=persisted.protocol_type,
-        protocol_name=persisted.protocol_name,
-        leader=persisted.leader,
+        protocol_name=persisted.protocol,
+        leader=None if persisted.leader is None else MemberId(persisted.leader),
         members=members,
         rebalance_deadline_ms=deadline_ms,
     )
 
 
-def _persisted(member: Member, metadata: bytes) -> PersistedMember:
-    return PersistedMember(
-        member_id=member.member_id,
+def _persisted(member: Member, protocol: str, metadata: bytes) -> ClassicMember:
+    return ClassicMember(
+        id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
         session_timeout_ms=member.session_timeout_ms,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        metadata=metadata,
+        protocols=(ClassicProtocol(name=protocol, metadata=metadata),),
         assignment=member.assignment,
     )
 
 
-def _restored(persisted: PersistedMember, protocol: str, now_ms: int) -> Member:
+def _restored(persisted: ClassicMember, protocol: str, now_ms: int) -> Member:
     """Only the chosen protocol of the member is known, as after a failover of Kafka."""
+    metadata = persisted.protocols[0].metadata if persisted.protocols else b""
     return Member(
-        member_id=persisted.member_id,
-        instance_id=persisted.instance_id,
+        member_id=MemberId(persisted.id),
+        instance_id=None if persisted.instance_id is None else InstanceId(persisted.instance_id),
         client_id=persisted.client_id,
         client_host=persisted.client_host,
         session_timeout_ms=persisted.session_timeout_ms,
         rebalance_timeout_ms=persisted.rebalance_timeout_ms,
-        protocols=((protocol, persisted.metadata),),
-        metadata=persisted.metadata,
+        protocols=((protocol, metadata),),
+        metadata=metadata,
         assignment=persisted.assignment,
         session_deadline_ms=now_ms + persisted.session_timeout_ms,
     )

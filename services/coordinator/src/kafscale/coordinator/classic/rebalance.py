@@ -15,7 +15,6 @@ from kafscale.coordinator.classic.model import (
     NO_ASSIGNMENT,
     Generation,
     InitialDelay,
-    JoinMember,
     JoinReply,
     Member,
     MemberId,
@@ -90,7 +89,7 @@ def current_generation(group: WorkingGroup, member: Member, token: Token) -> Joi
         protocol_name=group.protocol_name,
         leader=_leader(group),
         member_id=member.member_id,
-        members=_roster(group) if leads else (),
+        members=tuple(group.members.values()) if leads else (),
     )
 
 
@@ -106,13 +105,6 @@ def select_protocol(members: Collection[Member]) -> str:
 
 def metadata_for(protocols: tuple[Protocol, ...], chosen: str) -> bytes:
     return next(metadata for name, metadata in protocols if name == chosen)
-
-
-def _roster(group: WorkingGroup) -> tuple[JoinMember, ...]:
-    return tuple(
-        JoinMember(member_id=m.member_id, instance_id=m.instance_id, metadata=m.metadata or b"")
-        for m in group.members.values()
-    )
 
 
 def _leader(group: WorkingGroup) -> MemberId:

@@ -13,12 +13,9 @@ from kafscale.coordinator.classic.model import (
     NO_MEMBER_ID,
     Abandon,
     Commit,
-    CommitReply,
     Delete,
-    DeleteReply,
     Event,
     Heartbeat,
-    HeartbeatReply,
     Join,
     JoinReply,
     Leave,
@@ -26,6 +23,7 @@ from kafscale.coordinator.classic.model import (
     LeaveReply,
     LeaverReply,
     Phase,
+    StatusReply,
     Sync,
     SyncReply,
     Tick,
@@ -33,8 +31,6 @@ from kafscale.coordinator.classic.model import (
 from kafscale.coordinator.classic.rebalance import GENERATION_PHASES, prepare_rebalance
 from kafscale.coordinator.classic.working_group import WorkingGroup
 from kafscale.wire.errors import ErrorCode
-
-_COMMITS_ARE_HEARTBEATS = (Phase.STABLE, Phase.PREPARING_REBALANCE)
 
 
 def heartbeat(group: WorkingGroup, event: Heartbeat) -> None:
@@ -45,7 +41,7 @@ def heartbeat(group: WorkingGroup, event: Heartbeat) -> None:
         group.extend_session(group.members[event.member_id])
         if group.phase is Phase.PREPARING_REBALANCE:
             error = ErrorCode.REBALANCE_IN_PROGRESS
-    group.replies.append(HeartbeatReply(token=event.token, error=error))
+    group.replies.append(StatusReply(token=event.token, error=error))
 
 
 def leave(group: WorkingGroup, event: Leave) -> None:
@@ -79,28 +75,25 @@ def commit(group: WorkingGroup, event: Commit) -> None:
     if error is ErrorCode.NONE:
         if group.phase is Phase.EMPTY:
             group.known = True
-        elif not event.transactional and group.phase in _COMMITS_ARE_HEARTBEATS:
+        else:
             group.extend_session(group.members[event.member_id])
-    group.replies.append(CommitReply(token=event.token, error=error))
+    group.replies.append(StatusReply(token=event.token, error=error))
 
 
 def _commit_refusal(group: WorkingGroup, event: Commit) -> ErrorCode:
     """Kafka's ClassicGroup.validateOffsetCommit, and Kafka's errors for groups that do not exist."""
-    simple = event.generation < 0 and event.member_id == NO_MEMBER_ID and event.instance_id is None
     if group.phase is Phase.EMPTY:
         if event.generation < 0:
             return ErrorCode.NONE  # a consumer without a group protocol, or an admin client
         if not group.known and not group.pending:
             missing = event.names_missing_groups
             return ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION
-    if simple:
-        return ErrorCode.NONE if event.transactional else ErrorCode.UNKNOWN_MEMBER_ID
     error = group.check(event.member_id, event.instance_id)
     if error is not ErrorCode.NONE:
         return error
     if event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    if group.phase is Phase.COMPLETING_REBALANCE and not event.transactional:
+    if group.phase is Phase.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
@@ -114,7 +107,7 @@ def delete(group: WorkingGroup, event: Delete) -> None:
     else:
         group.pending.clear()
         group.enter(Phase.DEAD)
-    group.replies.append(DeleteReply(token=event.token, error=error))
+    group.replies.append(StatusReply(token=event.token, error=error))
 
 
 def abandon(group: WorkingGroup, event: Abandon) -> None:
@@ -134,14 +127,12 @@ def refuse(group: WorkingGroup, event: Event) -> None:
             group.replies.append(JoinReply(token=event.token, error=error, member_id=event.member_id))
         case Sync():
             group.replies.append(SyncReply(token=event.token, error=error))
-        case Heartbeat():
-            group.replies.append(HeartbeatReply(token=event.token, error=error))
+        case Heartbeat() | Commit():
+            group.replies.append(StatusReply(token=event.token, error=error))
         case Leave():
             group.replies.append(LeaveReply(token=event.token, error=error))
-        case Commit():
-            group.replies.append(CommitReply(token=event.token, error=error))
         case Delete():
-            group.replies.append(DeleteReply(token=event.token, error=ErrorCode.GROUP_ID_NOT_FOUND))
+            group.replies.append(StatusReply(token=event.token, error=ErrorCode.GROUP_ID_NOT_FOUND))
         case Abandon() | Tick():
             pass
         case _:

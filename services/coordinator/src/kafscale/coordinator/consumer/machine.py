@@ -32,11 +32,9 @@ from kafscale.coordinator.consumer.model import (
     STATIC_LEAVE_EPOCH,
     UNCHANGED,
     Assignor,
-    CheckReply,
     Commit,
     Deadlines,
     Delete,
-    DeleteReply,
     Event,
     Fetch,
     Group,
@@ -48,6 +46,7 @@ from kafscale.coordinator.consumer.model import (
     MemberState,
     PersistedGroup,
     Rules,
+    StatusReply,
     Tick,
     Topics,
     TopicsChanged,
@@ -60,7 +59,6 @@ from kafscale.wire.errors import ErrorCode
 
 MEMBER_EPOCH_COMMIT_VERSION = 9
 """The first OffsetCommit that carries a member epoch."""
-NO_EPOCH = -1
 
 
 def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
@@ -69,9 +67,9 @@ def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
         case Heartbeat():
             done = _heartbeat(group, event, now_ms, rules)
         case Commit():
-            done = Transition(group, (CheckReply(token=event.token, error=_commit_error(group, event)),))
+            done = Transition(group, (StatusReply(token=event.token, error=_commit_error(group, event)),))
         case Fetch():
-            done = Transition(group, (CheckReply(token=event.token, error=_fetch_error(group, event)),))
+            done = Transition(group, (StatusReply(token=event.token, error=_fetch_error(group, event)),))
         case TopicsChanged():
             done = Transition(_with_topics(group, event.topics))
         case Tick():
@@ -257,13 +255,10 @@ def _commit_error(group: Group, request: Commit) -> ErrorCode:
     persisted = group.persisted
     if request.member_epoch < 0 and not persisted.members:
         return ErrorCode.NONE  # an admin client, or a consumer without a group
-    if request.transactional and not request.member_id and request.member_epoch == NO_EPOCH:
-        return ErrorCode.NONE  # a producer from before KIP-447, which its transaction fences
     if persisted.epoch == 0:
         return ErrorCode.GROUP_ID_NOT_FOUND
     error = _epoch_error(persisted, request.member_id, request.member_epoch)
-    known_version = request.transactional or request.version >= MEMBER_EPOCH_COMMIT_VERSION
-    if error is ErrorCode.UNKNOWN_MEMBER_ID or known_version:
+    if error is ErrorCode.UNKNOWN_MEMBER_ID or request.version >= MEMBER_EPOCH_COMMIT_VERSION:
         return error
     return ErrorCode.UNSUPPORTED_VERSION
 
@@ -295,12 +290,12 @@ def _with_topics(group: Group, topics: Topics) -> Group:
 def _delete(group: Group, request: Delete) -> Transition:
     match state_of(group.persisted):
         case GroupState.DEAD:
-            return Transition(group, (DeleteReply(token=request.token, error=ErrorCode.GROUP_ID_NOT_FOUND),))
+            return Transition(group, (StatusReply(token=request.token, error=ErrorCode.GROUP_ID_NOT_FOUND),))
         case GroupState.EMPTY:
             gone = replace(group, persisted=PersistedGroup(group_id=group.persisted.group_id), matches={})
-            return Transition(gone, (DeleteReply(token=request.token),))
+            return Transition(gone, (StatusReply(token=request.token),))
         case GroupState.ASSIGNING | GroupState.RECONCILING | GroupState.STABLE:
-            return Transition(group, (DeleteReply(token=request.token, error=ErrorCode.NON_EMPTY_GROUP),))
+            return Transition(group, (StatusReply(token=request.token, error=ErrorCode.NON_EMPTY_GROUP),))
 
 
 # --- time ----------------------------------------------------------------------------------------

@@ -91,13 +91,12 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Asks whether this OffsetCommit or TxnOffsetCommit (`transactional`) is allowed. `version` is OffsetCommit's."""
+    """Asks whether this OffsetCommit is allowed."""
 
     token: Token
     member_id: str
     member_epoch: int
     version: int = 9
-    transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,22 +222,15 @@ class HeartbeatReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReply:
-    """The reply to Commit and Fetch. NONE: the group allows the request."""
+class StatusReply:
+    """The reply to Commit, Fetch and Delete. NONE: the group allows the request, or is deleted once the new state is
+    written. Then the shell deletes its offsets."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteReply:
-    """NONE: the group is deleted once the new state is written. The shell deletes its offsets."""
-
-    token: Token
-    error: ErrorCode = ErrorCode.NONE
-
-
-Reply = HeartbeatReply | CheckReply | DeleteReply
+Reply = HeartbeatReply | StatusReply
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,10 +79,7 @@ class GroupType(Protocol[G, E, D]):
         """The write from `stored` to the group's persisted state."""
 
     def restored(self, stored: D, now_ms: int) -> G:
-        """The group as etcd has it, with full sessions and the present topics."""
-
-    def reborn(self, group: G, now_ms: int) -> G:
-        """The group as a new coordinator would load it: no request waits, and sessions are full."""
+        """The group as etcd has it, with full sessions and the present topics. No request waits."""
 
     def tick(self) -> E: ...
 
@@ -327,7 +324,7 @@ class Actor(Generic[G, E, D]):
 
     def _undo(self) -> None:
         """Returns to the last written state. Parked requests and events in the inbox fail with a retriable error."""
-        self.group = self.type.reborn(self.group, self._now_ms())
+        self.group = self.type.restored(self.type.durable(self.group), self._now_ms())
         self._inbox.clear()
         self._fail_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._arm()

@@ -68,9 +68,6 @@ class ConsumerGroupType:
     def must_save(self, before: Group, after: Group) -> bool:
         return durable(before) != durable(after)
 
-    def reborn(self, group: Group, now_ms: int) -> Group:
-        return self.restored(durable(group), now_ms)
-
     def parts_changed(self, stored: PersistedGroup | None, group: Group) -> int:
         return sum(1 for _ in _changed(stored, durable(group)))
 

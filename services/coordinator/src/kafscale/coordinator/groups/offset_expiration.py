@@ -15,15 +15,14 @@ from __future__ import annotations
 import asyncio
 
 import structlog
+from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.groups.commits import Commits, Page, Stored, UnreadableOffset
-from kafscale.coordinator.groups.registry import AnyActor, Groups
-from kafscale.coordinator.groups.running_clock import RunningClock
-from kafscale.coordinator.slots import ALL_SLOTS, Held, Slots
+from kafscale.coordinator.groups.commits import Page, Stored, UnreadableOffset
+from kafscale.coordinator.groups.registry import AnyActor
+from kafscale.coordinator.slots import ALL_SLOTS, Held
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
 from kafscale.storage.keys import TopicId
-from kafscale.storage.topics import TopicsView
 from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -40,26 +39,15 @@ NO_GROUP_MS = 0
 class OffsetExpiration:
     """See the module's laws. `run` it while slots are held."""
 
-    def __init__(
-        self,
-        *,
-        slots: Slots,
-        groups: Groups,
-        commits: Commits,
-        topics: TopicsView,
-        clock: RunningClock,
-        retention_ms: int,
-        every_s: float = EVERY_S,
-    ) -> None:
-        self._slots = slots
-        self._groups = groups
-        self._commits = commits
-        self._topics = topics
-        self._clock = clock
-        self._retention_ms = retention_ms
-        self._every_s = every_s
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._slots = context.slots
+        self._groups = context.groups
+        self._commits = context.commits
+        self._topics = context.topics
+        self._clock = context.clock
+        self._retention_ms = context.settings.offsets_retention_ms
         self._wanted = asyncio.Event()
-        topics.subscribe(lambda _name, topic: self._wanted.set() if topic is None else None)
+        self._topics.subscribe(lambda _name, topic: self._wanted.set() if topic is None else None)
 
     async def run(self) -> None:
         """Every ten minutes, and soon after a topic is deleted. An unexpected exception ends the process, as
@@ -78,7 +66,7 @@ class OffsetExpiration:
     async def _topic_deleted(self) -> bool:
         """Waits for the next pass. Returns whether a deleted topic was the reason."""
         try:
-            async with asyncio.timeout(self._every_s):
+            async with asyncio.timeout(EVERY_S):
                 return await self._wanted.wait()
         except TimeoutError:
             return False

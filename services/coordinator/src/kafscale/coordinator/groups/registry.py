@@ -24,9 +24,7 @@ from kafscale.coordinator.consumer import model as consumer
 from kafscale.coordinator.consumer.machine import state_of as consumer_state
 from kafscale.coordinator.groups.actor import Actor, EtcdState, GroupFailed, GroupType, Shared
 from kafscale.coordinator.groups.classic_type import ClassicGroupType
-from kafscale.coordinator.groups.classic_type import persisted_of as classic_persisted
-from kafscale.coordinator.groups.consumer_type import ConsumerGroupType
-from kafscale.coordinator.groups.consumer_type import persisted_of as consumer_persisted
+from kafscale.coordinator.groups.consumer_type import ConsumerGroupType, persisted_of
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Committer
@@ -54,7 +52,7 @@ UNREADABLE = (UnreadableValue, ValueError)
 
 
 class Groups:
-    """See the module's laws. `Slots` calls `load` and `lose` (`slots.Tenant`)."""
+    """See the module's laws. `Slots` calls `load` and `lose`."""
 
     def __init__(
         self,
@@ -66,7 +64,6 @@ class Groups:
         consumer_type: ConsumerGroupType,
         held: Callable[[SlotId], Held | None],
         fenced: Callable[[Held], None],
-        is_fresh: Callable[[], bool],
         space: EtcdSpace,
         groups_max: int,
     ) -> None:
@@ -75,7 +72,6 @@ class Groups:
         self._classic = classic_type
         self._consumer = consumer_type
         self._held = held
-        self._is_fresh = is_fresh
         self._space = space
         self._groups_max = groups_max
         self._actors: dict[SlotId, dict[str, AnyActor]] = {}
@@ -113,9 +109,9 @@ class Groups:
         group_type: AnyGroupType
         stored: Any
         if isinstance(whole.state, ClassicGroup):
-            group_type, stored = self._classic, classic_persisted(whole.state)
+            group_type, stored = self._classic, whole.state
         else:
-            group_type, stored = self._consumer, consumer_persisted(name, whole.state)
+            group_type, stored = self._consumer, persisted_of(name, whole.state)
         group: Any = group_type.restored(stored, now_ms)
         is_old = is_whole and group_type is self._consumer
         topics_changed = group_type.durable(group) != stored
@@ -164,16 +160,11 @@ class Groups:
         if len(name.encode()) > GROUP_ID_BYTES_MAX:
             raise GroupFailed(ErrorCode.INVALID_GROUP_ID)
         held = self._held(slot_of(name))
-        if held is None or not self.is_fresh:
+        if held is None or not self._clock.is_fresh():
             raise GroupFailed(ErrorCode.NOT_COORDINATOR)
         if not held.loaded:
             raise GroupFailed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return held
-
-    @property
-    def is_fresh(self) -> bool:
-        """No other process can consider our lease expired, so answers from memory are valid."""
-        return self._is_fresh()
 
     def find(self, name: str) -> AnyActor | None:
         """The group, or None if it does not exist. Raises `GroupFailed` if this instance does not coordinate it.
@@ -198,7 +189,7 @@ class Groups:
         actor = self._find_named(name)
         if actor is not None and actor.type is self._classic:
             return actor
-        return self._new(name, self._classic, self._classic.fresh())
+        return self._new(name, self._classic, classic.Group())
 
     def joined(self, name: str) -> ClassicActor:
         """The classic group for a JoinGroup; creates it if it does not exist.
@@ -240,7 +231,7 @@ class Groups:
         return self.find(name)
 
     def _new_classic(self, name: str) -> ClassicActor:
-        return self._add_new(self._new(name, self._classic, self._classic.fresh()))
+        return self._add_new(self._new(name, self._classic, classic.Group()))
 
     def _add_new(self, actor: AnyActor) -> AnyActor:
         """COORDINATOR_NOT_AVAILABLE if there are too many groups, or etcd is too full: clients retry."""

@@ -18,9 +18,11 @@ GAP_MS = 1_500
 
 
 class RunningClock:
+    """`is_fresh`: no other process can consider our lease expired, so answers from memory are valid."""
+
     def __init__(self, clock: Clock, is_fresh: Callable[[], bool]) -> None:
         self._clock = clock
-        self._is_fresh = is_fresh
+        self.is_fresh = is_fresh
         self._seen_ms = clock.now_ms()
         self._was_fresh = True
         self._missed_ms = 0
@@ -28,7 +30,7 @@ class RunningClock:
     def now_ms(self) -> int:
         real_ms = self._clock.now_ms()
         gap_ms = real_ms - self._seen_ms
-        is_fresh = self._is_fresh()
+        is_fresh = self.is_fresh()
         if gap_ms > GAP_MS or not (is_fresh and self._was_fresh):
             self._missed_ms += gap_ms
         self._seen_ms, self._was_fresh = real_ms, is_fresh

@@ -1,4 +1,4 @@
-"""One module per Kafka API, named after it: decode, answer, encode.
+"""One module per Kafka API, named after it: `handler` answers a request.
 
-Each exports `handler(context)`, which makes its AsyncHandler. The file registers it (runtime/stream/handlers.py).
+The file registers its API (runtime/stream/handlers.py).
 """

@@ -5,7 +5,7 @@ GROUP_ID_NOT_FOUND for a group that does not exist or is a classic group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kafscale.coordinator.consumer.machine import preferred_assignor, state_of
 from kafscale.coordinator.consumer.model import (
@@ -20,40 +20,29 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.handlers.describe_groups import GROUP_OPERATIONS, text_bytes
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.stream.apis import answering
 from kafscale.storage.keys import TopicId
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.consumer_group_describe import (
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeResponseAssignment,
-    ConsumerGroupDescribeResponseDescribed,
-    ConsumerGroupDescribeResponseMember,
-    ConsumerGroupDescribeResponseTopicPartitions,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import consumer_group_describe as api
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def consumer_group_describe(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        room = AnswerRoom(context.answer_bytes_max)
-        names = dict.fromkeys(request.group_ids)
-        answer = ConsumerGroupDescribeResponse(groups=[_group(context, name, room) for name in names])
-        if request.include_authorized_operations:
-            for group in answer.groups:
-                if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = GROUP_OPERATIONS
-        return answered(inbound, answer, encode_response)
-
-    return consumer_group_describe
+@answering(api)
+async def handler(
+    context: CoordinatorContext, request: api.ConsumerGroupDescribeRequest
+) -> api.ConsumerGroupDescribeResponse:
+    room = AnswerRoom(context.settings.answer_bytes_max)
+    names = dict.fromkeys(request.group_ids)
+    answer = api.ConsumerGroupDescribeResponse(groups=[_group(context, name, room) for name in names])
+    if request.include_authorized_operations:
+        for group in answer.groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+    return answer
 
 
 def _group(
     context: CoordinatorContext, name: str, room: AnswerRoom
-) -> ConsumerGroupDescribeResponseDescribed:
+) -> api.ConsumerGroupDescribeResponseDescribed:
     try:
         actor = context.groups.find(name)
     except GroupFailed as failed:
@@ -62,27 +51,27 @@ def _group(
         return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
     if context.groups.is_classic(actor):
         return _refused(name, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
-    found = describe(actor.group, context.consumer_rules)
+    found = describe(actor.group, context.settings.consumer_rules())
     fits = room.take(sum(map(_size, found.members), ENTRY_BYTES))
     return found if fits else _refused(name, TOO_LARGE, room.refusal)
 
 
-def _refused(name: str, error: ErrorCode, why: str) -> ConsumerGroupDescribeResponseDescribed:
+def _refused(name: str, error: ErrorCode, why: str) -> api.ConsumerGroupDescribeResponseDescribed:
     """Kafka's admin client shows this API's message for a group that DescribeGroups does not find either."""
-    return ConsumerGroupDescribeResponseDescribed(group_id=name, error_code=error, error_message=why)
+    return api.ConsumerGroupDescribeResponseDescribed(group_id=name, error_code=error, error_message=why)
 
 
-def _size(member: ConsumerGroupDescribeResponseMember) -> int:
+def _size(member: api.ConsumerGroupDescribeResponseMember) -> int:
     topics = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
     who = (member.member_id, member.instance_id, member.rack_id, member.client_id, member.client_host)
     texts = text_bytes((*who, member.subscribed_topic_regex, *member.subscribed_topic_names))
     return texts + sum((ENTRY_BYTES + 8 * len(topic.partitions) for topic in topics), ENTRY_BYTES)
 
 
-def describe(group: Group, rules: Rules) -> ConsumerGroupDescribeResponseDescribed:
+def describe(group: Group, rules: Rules) -> api.ConsumerGroupDescribeResponseDescribed:
     persisted = group.persisted
     names = {topic.topic_id: name for name, topic in group.topics.items()}
-    return ConsumerGroupDescribeResponseDescribed(
+    return api.ConsumerGroupDescribeResponseDescribed(
         group_id=persisted.group_id,
         error_message=None,
         group_state=state_of(persisted).value,
@@ -98,8 +87,8 @@ def describe(group: Group, rules: Rules) -> ConsumerGroupDescribeResponseDescrib
 
 def _member(
     member: Member, target: Partitions, names: Mapping[TopicId, str]
-) -> ConsumerGroupDescribeResponseMember:
-    return ConsumerGroupDescribeResponseMember(
+) -> api.ConsumerGroupDescribeResponseMember:
+    return api.ConsumerGroupDescribeResponseMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -116,12 +105,12 @@ def _member(
 
 def _assignment(
     partitions: Partitions, names: Mapping[TopicId, str]
-) -> ConsumerGroupDescribeResponseAssignment:
+) -> api.ConsumerGroupDescribeResponseAssignment:
     """By topic name; without deleted topics, as in Kafka."""
     known = sorted((names[topic_id], topic_id) for topic_id in partitions if topic_id in names)
-    return ConsumerGroupDescribeResponseAssignment(
+    return api.ConsumerGroupDescribeResponseAssignment(
         topic_partitions=[
-            ConsumerGroupDescribeResponseTopicPartitions(
+            api.ConsumerGroupDescribeResponseTopicPartitions(
                 topic_id=topic_id, topic_name=name, partitions=sorted(partitions[topic_id])
             )
             for name, topic_id in known

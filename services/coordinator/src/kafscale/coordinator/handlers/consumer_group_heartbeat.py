@@ -9,46 +9,35 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Sequence
 
 from kafscale.coordinator.consumer.model import Heartbeat, HeartbeatReply, Partitions
 from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.etcd_space import Use
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.frame import RequestMeta
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.keys import TopicId
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.schema.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupHeartbeatResponseTopicPartitions,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import consumer_group_heartbeat as api
 
 JOINING = 0
 """The epoch of a member that joins."""
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def consumer_group_heartbeat(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        try:
-            if request.member_epoch == JOINING:
-                context.groups.need_room(Use.KNOWN, sum(map(len, request.subscribed_topic_names or ())))
-            actor = context.groups.consumer_group(request.group_id)
-            reply = await actor.ask(lambda token: event(request, inbound.meta, token))
-        except GroupFailed as failed:
-            reply = HeartbeatReply(token=0, error=failed.error, member_id=request.member_id)
-        return answered(inbound, response(reply), encode_response)
+@answering_with_meta(api)
+async def handler(
+    context: CoordinatorContext, request: api.ConsumerGroupHeartbeatRequest, meta: RequestMeta
+) -> api.ConsumerGroupHeartbeatResponse:
+    try:
+        if request.member_epoch == JOINING:
+            context.groups.need_room(Use.KNOWN, sum(map(len, request.subscribed_topic_names or ())))
+        actor = context.groups.consumer_group(request.group_id)
+        reply = await actor.ask(lambda token: event(request, meta, token))
+    except GroupFailed as failed:
+        reply = HeartbeatReply(token=0, error=failed.error, member_id=request.member_id)
+    return response(reply)
 
-    return consumer_group_heartbeat
 
-
-def event(request: ConsumerGroupHeartbeatRequest, meta: RequestMeta, token: int) -> Heartbeat:
+def event(request: api.ConsumerGroupHeartbeatRequest, meta: RequestMeta, token: int) -> Heartbeat:
     names = request.subscribed_topic_names
     return Heartbeat(
         token=token,
@@ -70,7 +59,7 @@ def event(request: ConsumerGroupHeartbeatRequest, meta: RequestMeta, token: int)
     )
 
 
-def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+def _owned(request: api.ConsumerGroupHeartbeatRequest) -> Partitions | None:
     if request.topic_partitions is None:
         return None
     return {
@@ -80,18 +69,18 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
     }
 
 
-def response(reply: HeartbeatReply) -> ConsumerGroupHeartbeatResponse:
+def response(reply: HeartbeatReply) -> api.ConsumerGroupHeartbeatResponse:
     assignment = None
     if reply.assignment is not None:
-        assignment = ConsumerGroupHeartbeatResponseAssignment(
+        assignment = api.ConsumerGroupHeartbeatResponseAssignment(
             topic_partitions=[
-                ConsumerGroupHeartbeatResponseTopicPartitions(
+                api.ConsumerGroupHeartbeatResponseTopicPartitions(
                     topic_id=topic_id, partitions=sorted(partitions)
                 )
                 for topic_id, partitions in sorted(reply.assignment.items())
             ]
         )
-    return ConsumerGroupHeartbeatResponse(
+    return api.ConsumerGroupHeartbeatResponse(
         error_code=reply.error,
         error_message=reply.message,
         member_id=reply.member_id,

@@ -8,32 +8,21 @@ Offsets of a group that does not exist are deleted too, so an interrupted deleti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
+from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.delete_groups import (
-    DeleteGroupsResponse,
-    DeleteGroupsResponseGroupResult,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import delete_groups as api
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def delete_groups(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        results = [
-            DeleteGroupsResponseGroupResult(group_id=name, error_code=await delete(context, name))
-            for name in dict.fromkeys(request.groups_names)
-        ]
-        return answered(inbound, DeleteGroupsResponse(results=results), encode_response)
-
-    return delete_groups
+@answering(api)
+async def handler(context: CoordinatorContext, request: api.DeleteGroupsRequest) -> api.DeleteGroupsResponse:
+    results = [
+        api.DeleteGroupsResponseGroupResult(group_id=name, error_code=await delete(context, name))
+        for name in dict.fromkeys(request.groups_names)
+    ]
+    return api.DeleteGroupsResponse(results=results)
 
 
 async def delete(context: CoordinatorContext, name: str) -> ErrorCode:

@@ -11,19 +11,12 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.brokers import brokers_on, coordinator_of
 from kafscale.storage.membership.members import Instance
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    FindCoordinatorResponseCoordinator,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import find_coordinator as api
 
 BATCHED_FROM = 4
 NO_BROKER = -1
@@ -34,28 +27,25 @@ class KeyType(IntEnum):
     TRANSACTION = 1
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def find_coordinator(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
-        if not context.front_doors.instances():
-            await context.front_doors.refresh()
-        answer = find(request, version, inbound.meta.listener, context.front_doors.instances())
-        return answered(inbound, answer, encode_response)
-
-    return find_coordinator
+@answering_with_meta(api)
+async def handler(
+    context: CoordinatorContext, request: api.FindCoordinatorRequest, meta: RequestMeta
+) -> api.FindCoordinatorResponse:
+    if not context.front_doors.instances():
+        await context.front_doors.refresh()
+    return find(request, meta.api_version, meta.listener, context.front_doors.instances())
 
 
 def find(
-    request: FindCoordinatorRequest, version: int, listener: str | None, front_doors: Sequence[Instance]
-) -> FindCoordinatorResponse:
+    request: api.FindCoordinatorRequest, version: int, listener: str | None, front_doors: Sequence[Instance]
+) -> api.FindCoordinatorResponse:
     """The answer in the shape of the version: one coordinator at the top, or a list."""
     if version >= BATCHED_FROM:
         keys = dict.fromkeys(request.coordinator_keys)
         found = [_one(key, request.key_type, listener, front_doors) for key in keys]
-        return FindCoordinatorResponse(coordinators=found)
+        return api.FindCoordinatorResponse(coordinators=found)
     one = _one(request.key, request.key_type, listener, front_doors)
-    return FindCoordinatorResponse(
+    return api.FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
         node_id=one.node_id,
@@ -66,19 +56,19 @@ def find(
 
 def _one(
     key: str, key_type: int, listener: str | None, front_doors: Sequence[Instance]
-) -> FindCoordinatorResponseCoordinator:
+) -> api.FindCoordinatorResponseCoordinator:
     if key_type not in (KeyType.GROUP, KeyType.TRANSACTION):
         return _refusal(key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} are not supported.")
     brokers = brokers_on(listener, front_doors)
     if not brokers:
         return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "No front door is registered yet.")
     chosen = coordinator_of(key, brokers)
-    return FindCoordinatorResponseCoordinator(
+    return api.FindCoordinatorResponseCoordinator(
         key=key, node_id=chosen.node_id, host=chosen.host, port=chosen.port, error_message=None
     )
 
 
-def _refusal(key: str, error: ErrorCode, message: str) -> FindCoordinatorResponseCoordinator:
-    return FindCoordinatorResponseCoordinator(
+def _refusal(key: str, error: ErrorCode, message: str) -> api.FindCoordinatorResponseCoordinator:
+    return api.FindCoordinatorResponseCoordinator(
         key=key, node_id=NO_BROKER, host="", port=NO_BROKER, error_code=error, error_message=message
     )

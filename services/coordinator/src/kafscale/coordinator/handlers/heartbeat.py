@@ -5,36 +5,24 @@ Errors: the machine's (classic/requests.py) and those of every group call. Write
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.coordinator.classic.model import Generation, Heartbeat, InstanceId, MemberId, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.schema.heartbeat import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    decode_request,
-    encode_response,
-)
+from kafscale.runtime.stream.apis import answering
+from kafscale.wire.schema import heartbeat as api
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def heartbeat(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        try:
-            actor = context.groups.classic_group(request.group_id)
-            error = (await actor.ask(lambda token: event(request, Token(token)))).error
-        except GroupFailed as failed:
-            error = failed.error
-        return answered(inbound, HeartbeatResponse(error_code=error), encode_response)
-
-    return heartbeat
+@answering(api)
+async def handler(context: CoordinatorContext, request: api.HeartbeatRequest) -> api.HeartbeatResponse:
+    try:
+        actor = context.groups.classic_group(request.group_id)
+        error = (await actor.ask(lambda token: event(request, Token(token)))).error
+    except GroupFailed as failed:
+        error = failed.error
+    return api.HeartbeatResponse(error_code=error)
 
 
-def event(request: HeartbeatRequest, token: Token) -> Heartbeat:
+def event(request: api.HeartbeatRequest, token: Token) -> Heartbeat:
     instance = request.group_instance_id
     return Heartbeat(
         token=token,

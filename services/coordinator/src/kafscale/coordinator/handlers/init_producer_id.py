@@ -8,38 +8,27 @@ COORDINATOR_NOT_AVAILABLE if no block of ids could be reserved, or their record 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import structlog
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.stream.apis import answering
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.etcd.swap import TooContended
 from kafscale.storage.schema import UnreadableValue
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.init_producer_id import InitProducerIdResponse, decode_request, encode_response
+from kafscale.wire.schema import init_producer_id as api
 
 log = structlog.get_logger(__name__)
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def init_producer_id(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        if request.transactional_id is not None:
-            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            answer = InitProducerIdResponse(error_code=error, producer_epoch=-1)
-        else:
-            answer = await _fresh(context)
-        return answered(inbound, answer, encode_response)
-
-    return init_producer_id
-
-
-async def _fresh(context: CoordinatorContext) -> InitProducerIdResponse:
+@answering(api)
+async def handler(
+    context: CoordinatorContext, request: api.InitProducerIdRequest
+) -> api.InitProducerIdResponse:
+    if request.transactional_id is not None:
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return api.InitProducerIdResponse(error_code=error, producer_epoch=-1)
     try:
-        return InitProducerIdResponse(producer_id=await context.producer_ids.draw(), producer_epoch=0)
+        return api.InitProducerIdResponse(producer_id=await context.producer_ids.draw(), producer_epoch=0)
     except (EtcdError, TooContended, UnreadableValue) as trouble:
         log.warning("producer id unavailable", reason=str(trouble))
-        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)
+        return api.InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=-1)

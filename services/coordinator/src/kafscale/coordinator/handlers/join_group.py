@@ -7,23 +7,14 @@ COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID, INCONSISTENT_GROUP_PROTOCOL for 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 
 from kafscale.coordinator.classic.model import NO_MEMBER_ID, InstanceId, Join, JoinReply, MemberId, Token
 from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.etcd_space import Use
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.frame import RequestMeta
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.schema.join_group import (
-    JoinGroupRequest,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-    decode_request,
-    encode_response,
-)
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.wire.schema import join_group as api
 
 MEMBER_ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
@@ -32,22 +23,20 @@ ID_PREFIX_CHARS_MAX = 200
 """Of the client id or instance id that starts a new member id."""
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def join_group(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
-        try:
-            context.groups.need_room(Use.KNOWN, sum(len(each.metadata) for each in request.protocols))
-            actor = context.groups.joined(request.group_id)
-            reply = await actor.ask(lambda token: event(request, inbound.meta, Token(token)))
-        except GroupFailed as failed:
-            reply = JoinReply(token=Token(0), error=failed.error, member_id=MemberId(request.member_id))
-        return answered(inbound, response(reply, version), encode_response)
-
-    return join_group
+@answering_with_meta(api)
+async def handler(
+    context: CoordinatorContext, request: api.JoinGroupRequest, meta: RequestMeta
+) -> api.JoinGroupResponse:
+    try:
+        context.groups.need_room(Use.KNOWN, sum(len(each.metadata) for each in request.protocols))
+        actor = context.groups.joined(request.group_id)
+        reply = await actor.ask(lambda token: event(request, meta, Token(token)))
+    except GroupFailed as failed:
+        reply = JoinReply(token=Token(0), error=failed.error, member_id=MemberId(request.member_id))
+    return response(reply, meta.api_version)
 
 
-def event(request: JoinGroupRequest, meta: RequestMeta, token: Token) -> Join:
+def event(request: api.JoinGroupRequest, meta: RequestMeta, token: Token) -> Join:
     instance = request.group_instance_id
     client_id = meta.client_id or ""
     return Join(
@@ -66,10 +55,10 @@ def event(request: JoinGroupRequest, meta: RequestMeta, token: Token) -> Join:
     )
 
 
-def response(reply: JoinReply, version: int) -> JoinGroupResponse:
+def response(reply: JoinReply, version: int) -> api.JoinGroupResponse:
     """Below v7 the protocol name is never null."""
     name = reply.protocol_name
-    return JoinGroupResponse(
+    return api.JoinGroupResponse(
         error_code=reply.error,
         generation_id=reply.generation,
         protocol_type=reply.protocol_type,
@@ -78,8 +67,10 @@ def response(reply: JoinReply, version: int) -> JoinGroupResponse:
         skip_assignment=reply.skip_assignment,
         member_id=reply.member_id,
         members=[
-            JoinGroupResponseMember(
-                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            api.JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                metadata=member.metadata or b"",
             )
             for member in reply.members
         ],

@@ -5,41 +5,30 @@ Errors: UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID by member, and those of every g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.coordinator.classic.model import InstanceId, Leave, Leaver, LeaveReply, MemberId, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.schema.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    LeaveGroupResponseMember,
-    decode_request,
-    encode_response,
-)
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.wire.schema import leave_group as api
 
 BATCHED_FROM = 3
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def leave_group(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
-        leaving = leavers(request, version)
-        try:
-            actor = context.groups.classic_group(request.group_id)
-            reply = await actor.ask(lambda token: Leave(token=Token(token), leavers=leaving))
-        except GroupFailed as failed:
-            reply = LeaveReply(token=Token(0), error=failed.error)
-        return answered(inbound, response(reply, version), encode_response)
-
-    return leave_group
+@answering_with_meta(api)
+async def handler(
+    context: CoordinatorContext, request: api.LeaveGroupRequest, meta: RequestMeta
+) -> api.LeaveGroupResponse:
+    leaving = leavers(request, meta.api_version)
+    try:
+        actor = context.groups.classic_group(request.group_id)
+        reply = await actor.ask(lambda token: Leave(token=Token(token), leavers=leaving))
+    except GroupFailed as failed:
+        reply = LeaveReply(token=Token(0), error=failed.error)
+    return response(reply, meta.api_version)
 
 
-def leavers(request: LeaveGroupRequest, version: int) -> tuple[Leaver, ...]:
+def leavers(request: api.LeaveGroupRequest, version: int) -> tuple[Leaver, ...]:
     if version < BATCHED_FROM:
         return (Leaver(member_id=MemberId(request.member_id)),)
     return tuple(
@@ -51,14 +40,14 @@ def leavers(request: LeaveGroupRequest, version: int) -> tuple[Leaver, ...]:
     )
 
 
-def response(reply: LeaveReply, version: int) -> LeaveGroupResponse:
+def response(reply: LeaveReply, version: int) -> api.LeaveGroupResponse:
     """Before v3 the response has the error of the only member."""
     if version < BATCHED_FROM:
-        return LeaveGroupResponse(error_code=reply.leavers[0].error if reply.leavers else reply.error)
-    return LeaveGroupResponse(
+        return api.LeaveGroupResponse(error_code=reply.leavers[0].error if reply.leavers else reply.error)
+    return api.LeaveGroupResponse(
         error_code=reply.error,
         members=[
-            LeaveGroupResponseMember(
+            api.LeaveGroupResponseMember(
                 member_id=each.member_id, group_instance_id=each.instance_id, error_code=each.error
             )
             for each in reply.leavers

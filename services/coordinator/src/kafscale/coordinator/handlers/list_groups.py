@@ -9,21 +9,12 @@ larger than KAFSCALE_ANSWER_BYTES_MAX.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
+from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.list_groups import (
-    ListGroupsResponse,
-    ListGroupsResponseListedGroup,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import list_groups as api
 
 CLASSIC, CONSUMER = "classic", "consumer"  # in a Kafka broker's spelling
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -32,46 +23,40 @@ LISTED_BYTES = 64
 """Of one group on the wire, without its name and its protocol type."""
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def list_groups(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        if context.slots.is_loading:
-            answer = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            return answered(inbound, answer, encode_response)
-        if not context.groups.is_fresh:
-            answer = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return answered(inbound, answer, encode_response)
-        states = {state.lower() for state in request.states_filter}
-        types = {type_.lower() for type_ in request.types_filter}
-        listed = [_listed(context, actor) for actor in context.groups.all() if actor.type.exists(actor.group)]
-        listed += map(_unreadable, context.groups.unreadable())
-        groups = [
-            group
-            for group in listed
-            if (not states or group.group_state.lower() in states)
-            and (not types or group.group_type.lower() in types)
-        ]
-        fits = AnswerRoom(context.answer_bytes_max).take(sum(map(_size, groups)))
-        answer = ListGroupsResponse(groups=groups) if fits else ListGroupsResponse(error_code=TOO_LARGE)
-        return answered(inbound, answer, encode_response)
-
-    return list_groups
+@answering(api)
+async def handler(context: CoordinatorContext, request: api.ListGroupsRequest) -> api.ListGroupsResponse:
+    if context.slots.is_loading:
+        return api.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    if not context.clock.is_fresh():
+        return api.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    states = {state.lower() for state in request.states_filter}
+    types = {type_.lower() for type_ in request.types_filter}
+    listed = [_listed(context, actor) for actor in context.groups.all() if actor.type.exists(actor.group)]
+    listed += map(_unreadable, context.groups.unreadable())
+    groups = [
+        group
+        for group in listed
+        if (not states or group.group_state.lower() in states)
+        and (not types or group.group_type.lower() in types)
+    ]
+    fits = AnswerRoom(context.settings.answer_bytes_max).take(sum(map(_size, groups)))
+    return api.ListGroupsResponse(groups=groups) if fits else api.ListGroupsResponse(error_code=TOO_LARGE)
 
 
-def _size(group: ListGroupsResponseListedGroup) -> int:
+def _size(group: api.ListGroupsResponseListedGroup) -> int:
     return LISTED_BYTES + len(group.group_id.encode()) + len(group.protocol_type.encode())
 
 
-def _unreadable(name: str) -> ListGroupsResponseListedGroup:
-    return ListGroupsResponseListedGroup(group_id=name, group_state=UNKNOWN, group_type=UNKNOWN)
+def _unreadable(name: str) -> api.ListGroupsResponseListedGroup:
+    return api.ListGroupsResponseListedGroup(group_id=name, group_state=UNKNOWN, group_type=UNKNOWN)
 
 
-def _listed(context: CoordinatorContext, actor: AnyActor) -> ListGroupsResponseListedGroup:
+def _listed(context: CoordinatorContext, actor: AnyActor) -> api.ListGroupsResponseListedGroup:
     if context.groups.is_classic(actor):
         protocol_type, group_type = actor.group.protocol_type or "", CLASSIC
     else:
         protocol_type, group_type = CONSUMER_PROTOCOL_TYPE, CONSUMER
-    return ListGroupsResponseListedGroup(
+    return api.ListGroupsResponseListedGroup(
         group_id=actor.name,
         protocol_type=protocol_type,
         group_state=context.groups.state_of(actor),

@@ -32,15 +32,7 @@ from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import offset_commit as api
 
 TOPIC_IDS_FROM = 10
 MISSING_GROUPS_FROM = 9
@@ -54,7 +46,7 @@ SMALL_METADATA_CHARS = 64
 def handler(context: CoordinatorContext) -> AsyncHandler:
     async def offset_commit(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
+        request = api.decode_request(inbound.body, version)
         async with context.commits.order_lock(request.group_id):
             answer, offsets = await _checked(context, request, version)
             written = await _write(context, inbound, request, offsets)
@@ -63,27 +55,27 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
             for topic in answer.topics:
                 for partition in topic.partitions:
                     partition.error_code = partition.error_code or error
-        return answered(inbound, answer, encode_response)
+        return answered(inbound, answer, api.encode_response)
 
     return offset_commit
 
 
 async def _checked(
-    context: CoordinatorContext, request: OffsetCommitRequest, version: int
-) -> tuple[OffsetCommitResponse, dict[TopicPartition, CommittedOffset]]:
+    context: CoordinatorContext, request: api.OffsetCommitRequest, version: int
+) -> tuple[api.OffsetCommitResponse, dict[TopicPartition, CommittedOffset]]:
     """The answer with the errors of single partitions, and the valid offsets."""
-    answer = OffsetCommitResponse()
+    answer = api.OffsetCommitResponse()
     offsets: dict[TopicPartition, CommittedOffset] = {}
     now_ms = context.clock.wall_ms()
     topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
     for asked in request.topics:
         topic = await topics.find(asked.name, asked.topic_id)
-        answered_topic = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
+        answered_topic = api.OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
         answer.topics.append(answered_topic)
         for partition in asked.partitions:
             error = _refusal(context, topic, partition)
             answered_topic.partitions.append(
-                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                api.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
             )
             if not isinstance(topic, ErrorCode) and error is ErrorCode.NONE:
                 where = (topic.topic_id, partition.partition_index)
@@ -92,7 +84,7 @@ async def _checked(
 
 
 def _refusal(
-    context: CoordinatorContext, topic: Topic | ErrorCode, partition: OffsetCommitRequestPartition
+    context: CoordinatorContext, topic: Topic | ErrorCode, partition: api.OffsetCommitRequestPartition
 ) -> ErrorCode:
     if topic is ErrorCode.KAFKA_STORAGE_ERROR:  # Java's consumer throws on it, but retries on this error
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -100,12 +92,12 @@ def _refusal(
         return topic
     if not 0 <= partition.partition_index < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len((partition.committed_metadata or "").encode()) > context.offset_metadata_bytes_max:
+    if len((partition.committed_metadata or "").encode()) > context.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
 
-def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:
+def _offset(partition: api.OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:
     return CommittedOffset(
         offset=partition.committed_offset,
         leader_epoch=partition.committed_leader_epoch,
@@ -120,7 +112,7 @@ def _offset(partition: OffsetCommitRequestPartition, retention_ms: int, now_ms: 
 async def _write(
     context: CoordinatorContext,
     inbound: InboundRequest,
-    request: OffsetCommitRequest,
+    request: api.OffsetCommitRequest,
     offsets: dict[TopicPartition, CommittedOffset],
 ) -> ErrorCode | asyncio.Future[ErrorCode]:
     """The group's error, or the queued write of the offsets."""
@@ -152,7 +144,7 @@ def _need_room(context: CoordinatorContext, group: str, offsets: Collection[Comm
     context.groups.need_room(use, sum(metadata) + len(group) * len(offsets), len(offsets))
 
 
-def _classic(request: OffsetCommitRequest, version: int, token: int) -> ClassicCommit:
+def _classic(request: api.OffsetCommitRequest, version: int, token: int) -> ClassicCommit:
     instance = request.group_instance_id
     return ClassicCommit(
         token=Token(token),
@@ -163,7 +155,7 @@ def _classic(request: OffsetCommitRequest, version: int, token: int) -> ClassicC
     )
 
 
-def _consumer(request: OffsetCommitRequest, version: int, token: int) -> ConsumerCommit:
+def _consumer(request: api.OffsetCommitRequest, version: int, token: int) -> ConsumerCommit:
     return ConsumerCommit(
         token=token,
         member_id=request.member_id,

@@ -6,8 +6,6 @@ GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION by partition.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.coordinator.classic import queries as classic
 from kafscale.coordinator.consumer import subscriptions as consumer
 from kafscale.coordinator.context import CoordinatorContext
@@ -15,54 +13,37 @@ from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
+from kafscale.runtime.stream.apis import answering
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import offset_delete as api
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def offset_delete(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        try:
-            answer = await _delete(context, request)
-        except GroupFailed as failed:
-            answer = OffsetDeleteResponse(error_code=failed.error)
-        return answered(inbound, answer, encode_response)
-
-    return offset_delete
-
-
-async def _delete(context: CoordinatorContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    actor = context.groups.find(request.group_id)
+@answering(api)
+async def handler(context: CoordinatorContext, request: api.OffsetDeleteRequest) -> api.OffsetDeleteResponse:
+    try:
+        actor = context.groups.find(request.group_id)
+    except GroupFailed as failed:
+        return api.OffsetDeleteResponse(error_code=failed.error)
     if actor is None or not actor.type.exists(actor.group):
-        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+        return api.OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     if context.groups.is_classic(actor):
         refusal = classic.offset_delete_refusal(actor.group)
         if refusal is not ErrorCode.NONE:
-            return OffsetDeleteResponse(error_code=refusal)
+            return api.OffsetDeleteResponse(error_code=refusal)
     answer, where = await _checked(context, request, actor)
     error = await context.commits.delete(actor.held, request.group_id, where)
-    return answer if error is ErrorCode.NONE else OffsetDeleteResponse(error_code=error)
+    return answer if error is ErrorCode.NONE else api.OffsetDeleteResponse(error_code=error)
 
 
 async def _checked(
-    context: CoordinatorContext, request: OffsetDeleteRequest, actor: AnyActor
-) -> tuple[OffsetDeleteResponse, list[TopicPartition]]:
+    context: CoordinatorContext, request: api.OffsetDeleteRequest, actor: AnyActor
+) -> tuple[api.OffsetDeleteResponse, list[TopicPartition]]:
     subscribed = _subscribed(context, actor)
-    answer, where = OffsetDeleteResponse(), list[TopicPartition]()
+    answer, where = api.OffsetDeleteResponse(), list[TopicPartition]()
     topics = TopicLookup(context.topics)
     for asked in request.topics:
         topic = await topics.find(asked.name)
-        answered_topic = OffsetDeleteResponseTopic(name=asked.name)
+        answered_topic = api.OffsetDeleteResponseTopic(name=asked.name)
         answer.topics.append(answered_topic)
         for partition in asked.partitions:
             index = partition.partition_index
@@ -76,7 +57,7 @@ async def _checked(
                 error = ErrorCode.NONE
                 where.append((topic.topic_id, index))
             answered_topic.partitions.append(
-                OffsetDeleteResponsePartition(partition_index=index, error_code=error)
+                api.OffsetDeleteResponsePartition(partition_index=index, error_code=error)
             )
     return answer, where
 

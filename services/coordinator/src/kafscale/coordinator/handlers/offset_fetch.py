@@ -23,24 +23,11 @@ from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.groups import CommittedOffset
-from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-    decode_request,
-    encode_response,
-)
+from kafscale.wire.schema import offset_fetch as api
 
 SEVERAL_GROUPS_FROM = 8
 GROUP_ERRORS_ABOVE_FROM = 2
@@ -60,34 +47,35 @@ class _Reading:
     room: AnswerRoom
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def offset_fetch(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decode_request(inbound.body, version)
-        topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
-        reading = _Reading(context, version, topics, AnswerRoom(context.answer_bytes_max))
-        if version >= SEVERAL_GROUPS_FROM:
-            groups = [await _group(reading, asked) for asked in _once(request.groups)]
-            return answered(inbound, OffsetFetchResponse(groups=groups), encode_response)
-        found = await _group(reading, _as_group(request))
-        return answered(inbound, _single_group(found, version), encode_response)
+@answering_with_meta(api)
+async def handler(
+    context: CoordinatorContext, request: api.OffsetFetchRequest, meta: RequestMeta
+) -> api.OffsetFetchResponse:
+    version = meta.api_version
+    topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
+    reading = _Reading(context, version, topics, AnswerRoom(context.settings.answer_bytes_max))
+    if version >= SEVERAL_GROUPS_FROM:
+        groups = [await _group(reading, asked) for asked in _once(request.groups)]
+        return api.OffsetFetchResponse(groups=groups)
+    found = await _group(reading, _as_group(request))
+    return _single_group(found, version)
 
-    return offset_fetch
 
-
-def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+def _as_group(request: api.OffsetFetchRequest) -> api.OffsetFetchRequestGroup:
     topics = request.topics
-    return OffsetFetchRequestGroup(
+    return api.OffsetFetchRequestGroup(
         group_id=request.group_id,
         topics=None
         if topics is None
-        else [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in topics],
+        else [
+            api.OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in topics
+        ],
     )
 
 
-def _once(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+def _once(groups: Sequence[api.OffsetFetchRequestGroup]) -> list[api.OffsetFetchRequestGroup]:
     """Each group once, with all topics that the request names for it, and with the first member."""
-    found: dict[str, OffsetFetchRequestGroup] = {}
+    found: dict[str, api.OffsetFetchRequestGroup] = {}
     for asked in groups:
         known = found.setdefault(asked.group_id, asked)
         if known is not asked and known.topics is not None:
@@ -95,18 +83,18 @@ def _once(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestG
     return list(found.values())
 
 
-def _topics_once(topics: Sequence[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
+def _topics_once(topics: Sequence[api.OffsetFetchRequestTopics]) -> list[api.OffsetFetchRequestTopics]:
     """Each topic once, with each of its partitions once."""
     found: dict[tuple[str, bytes], dict[int, None]] = {}
     for asked in topics:
         found.setdefault((asked.name, asked.topic_id), {}).update(dict.fromkeys(asked.partition_indexes))
     return [
-        OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=list(indexes))
+        api.OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=list(indexes))
         for (name, topic_id), indexes in found.items()
     ]
 
 
-async def _group(reading: _Reading, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _group(reading: _Reading, asked: api.OffsetFetchRequestGroup) -> api.OffsetFetchResponseGroup:
     if asked.topics is not None:
         asked.topics = _topics_once(asked.topics)
     try:
@@ -119,14 +107,14 @@ async def _group(reading: _Reading, asked: OffsetFetchRequestGroup) -> OffsetFet
         error = failed.error
         if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
             error = ErrorCode.NOT_COORDINATOR
-        answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
+        answer = api.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
         if reading.version < GROUP_ERRORS_ABOVE_FROM:
             answer.topics = [_refused(topic, error) for topic in asked.topics or ()]
         return answer
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    return api.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-async def _offsets(context: CoordinatorContext, asked: OffsetFetchRequestGroup) -> Offsets:
+async def _offsets(context: CoordinatorContext, asked: api.OffsetFetchRequestGroup) -> Offsets:
     """Raises GroupFailed."""
     held = context.groups.slot(asked.group_id)
     unreadable = context.groups.is_unreadable(asked.group_id)
@@ -152,8 +140,8 @@ def _reserve(room: AnswerRoom, offsets: Collection[Found | None]) -> None:
 
 
 async def _topic(
-    reading: _Reading, asked: OffsetFetchRequestTopics, offsets: Offsets
-) -> OffsetFetchResponseTopics:
+    reading: _Reading, asked: api.OffsetFetchRequestTopics, offsets: Offsets
+) -> api.OffsetFetchResponseTopics:
     topic = await reading.topics.find(asked.name, asked.topic_id)
     if topic is ErrorCode.COORDINATOR_NOT_AVAILABLE:
         raise GroupFailed(topic)
@@ -169,29 +157,31 @@ async def _topic(
         None if isinstance(topic, ErrorCode) else offsets.get((topic.topic_id, index)) for index in indexes
     ]
     _reserve(reading.room, found)
-    return OffsetFetchResponseTopics(
+    return api.OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
         partitions=[_partition(index, offset, none) for index, offset in zip(indexes, found, strict=True)],
     )
 
 
-def _refused(asked: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
+def _refused(asked: api.OffsetFetchRequestTopics, error: ErrorCode) -> api.OffsetFetchResponseTopics:
+    return api.OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
         partitions=[
-            OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET, error_code=error)
+            api.OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=NO_OFFSET, error_code=error
+            )
             for index in asked.partition_indexes
         ],
     )
 
 
-async def _all(reading: _Reading, offsets: Offsets) -> list[OffsetFetchResponseTopics]:
+async def _all(reading: _Reading, offsets: Offsets) -> list[api.OffsetFetchResponseTopics]:
     """Every offset of every existing topic."""
     _reserve(reading.room, offsets.values())
     lookup = TopicLookup(reading.context.topics, by_id=True)
-    topics: dict[bytes, OffsetFetchResponseTopics] = {}
+    topics: dict[bytes, api.OffsetFetchResponseTopics] = {}
     for (topic_id, index), offset in sorted(offsets.items()):
         topic = await lookup.find("", topic_id)
         if topic is ErrorCode.COORDINATOR_NOT_AVAILABLE:
@@ -199,7 +189,7 @@ async def _all(reading: _Reading, offsets: Offsets) -> list[OffsetFetchResponseT
         if isinstance(topic, ErrorCode):
             continue
         answered_topic = topics.setdefault(
-            topic_id, OffsetFetchResponseTopics(name=topic.name, topic_id=topic_id)
+            topic_id, api.OffsetFetchResponseTopics(name=topic.name, topic_id=topic_id)
         )
         answered_topic.partitions.append(_partition(index, offset))
     return list(topics.values())
@@ -207,19 +197,19 @@ async def _all(reading: _Reading, offsets: Offsets) -> list[OffsetFetchResponseT
 
 def _partition(
     index: int, offset: Found | None, none: ErrorCode = ErrorCode.NONE
-) -> OffsetFetchResponsePartitions:
+) -> api.OffsetFetchResponsePartitions:
     """`none`: the error for an offset that was never committed."""
     if offset is None:
-        return OffsetFetchResponsePartitions(
+        return api.OffsetFetchResponsePartitions(
             partition_index=index, committed_offset=NO_OFFSET, error_code=none
         )
     if isinstance(offset, UnreadableOffset):
-        return OffsetFetchResponsePartitions(
+        return api.OffsetFetchResponsePartitions(
             partition_index=index,
             committed_offset=NO_OFFSET,
             error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
         )
-    return OffsetFetchResponsePartitions(
+    return api.OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,
@@ -227,15 +217,15 @@ def _partition(
     )
 
 
-def _single_group(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
+def _single_group(group: api.OffsetFetchResponseGroup, version: int) -> api.OffsetFetchResponse:
     """The response up to v7, which has one group."""
-    return OffsetFetchResponse(
+    return api.OffsetFetchResponse(
         error_code=group.error_code if version >= GROUP_ERRORS_ABOVE_FROM else ErrorCode.NONE,
         topics=[
-            OffsetFetchResponseTopic(
+            api.OffsetFetchResponseTopic(
                 name=topic.name,
                 partitions=[
-                    OffsetFetchResponsePartition(
+                    api.OffsetFetchResponsePartition(
                         partition_index=partition.partition_index,
                         committed_offset=partition.committed_offset,
                         committed_leader_epoch=partition.committed_leader_epoch,

@@ -6,42 +6,29 @@ UNKNOWN_MEMBER_ID for a group that does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.coordinator.classic.model import Generation, InstanceId, MemberId, Sync, SyncReply, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.wire.buffers import Buffer
-from kafscale.wire.schema.sync_group import (
-    SyncGroupRequest,
-    SyncGroupResponse,
-    decode_request,
-    encode_response,
-)
+from kafscale.runtime.stream.apis import answering
+from kafscale.wire.schema import sync_group as api
 
 
-def handler(context: CoordinatorContext) -> AsyncHandler:
-    async def sync_group(inbound: InboundRequest) -> Sequence[Buffer]:
-        request = decode_request(inbound.body, inbound.meta.api_version)
-        try:
-            actor = context.groups.classic_group(request.group_id)
-            reply = await actor.ask(lambda token: event(request, Token(token)))
-        except GroupFailed as failed:
-            reply = SyncReply(token=Token(0), error=failed.error)
-        answer = SyncGroupResponse(
-            error_code=reply.error,
-            protocol_type=reply.protocol_type,
-            protocol_name=reply.protocol_name,
-            assignment=reply.assignment,
-        )
-        return answered(inbound, answer, encode_response)
-
-    return sync_group
+@answering(api)
+async def handler(context: CoordinatorContext, request: api.SyncGroupRequest) -> api.SyncGroupResponse:
+    try:
+        actor = context.groups.classic_group(request.group_id)
+        reply = await actor.ask(lambda token: event(request, Token(token)))
+    except GroupFailed as failed:
+        reply = SyncReply(token=Token(0), error=failed.error)
+    return api.SyncGroupResponse(
+        error_code=reply.error,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol_name,
+        assignment=reply.assignment,
+    )
 
 
-def event(request: SyncGroupRequest, token: Token) -> Sync:
+def event(request: api.SyncGroupRequest, token: Token) -> Sync:
     instance = request.group_instance_id
     return Sync(
         token=token,
