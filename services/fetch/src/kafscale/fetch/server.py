@@ -37,9 +37,7 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
     )
     _publish(runtime.metrics, service)
     watch_views(runtime.metrics, topics=runtime.topics.view)
-    unsubscribe = runtime.topics.subscribe(
-        lambda name, topic: metrics.topic_gone(name) if topic is None else None
-    )
+    unsubscribe = runtime.topics.subscribe(metrics.topics.changed)
 
     async def drain() -> None:
         service.fetch.drain()
