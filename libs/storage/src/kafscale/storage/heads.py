@@ -147,8 +147,8 @@ class OwnerRecord:
     """`{prefix}/o/{topic_id}/{partition}`: the small part of a head that many watch."""
 
     epoch: int
-    owner: str = ""
-    handoff_to: str = ""
+    owner: str = ""  # "{node_id}/{boot_id}", "" when unowned
+    handoff_to: str = ""  # node id that may claim at once
 
 
 def encode_head(head: Head) -> bytes:
