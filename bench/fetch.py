@@ -17,7 +17,7 @@ from typing import Any
 
 import uvloop
 from kafscale.fetch.metrics import FetchMetrics
-from kafscale.fetch.service import FetchService, assemble
+from kafscale.fetch.server import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock

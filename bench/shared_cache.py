@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 from kafscale.fetch.metrics import FetchMetrics
-from kafscale.fetch.service import assemble
+from kafscale.fetch.server import assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock

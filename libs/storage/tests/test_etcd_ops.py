@@ -40,7 +40,6 @@ def test_the_same_txn_gives_the_same_bytes() -> None:
         ("create", 5, "create_revision"),
         ("version", 0, "version"),
         ("value", b"", "value"),
-        ("lease", 9, "lease"),
     ],
 )
 def test_a_compare_names_its_target_even_when_the_value_is_zero(

@@ -70,16 +70,6 @@ async def test_events_come_in_order_with_revisions_and_kinds(etcd: EtcdClient, k
     ]
 
 
-async def test_the_value_before_comes_when_asked_for(etcd: EtcdClient, keyspace: Keyspace) -> None:
-    key = keyspace.topic("a")
-    first = await etcd.put(key, b"1")
-    async with etcd.watch(key, start_revision=first.revision + 1, prev_kv=True) as watch:
-        await etcd.delete(key)
-        (event,) = await take(watch, 1)
-    assert event.prev_kv is not None
-    assert event.prev_kv.value == b"1"
-
-
 async def test_a_watch_resumes_after_etcd_is_killed_and_started_again(tmp_path: Path) -> None:
     keys = Keyspace()
     with start_etcd(tmp_path) as server:
@@ -194,7 +184,7 @@ class _Answers(Watch):
 
     def __init__(self, *answers: pb.WatchResponse) -> None:
         pool = Pool(Access.parse(["127.0.0.1:1"]))
-        super().__init__(pool, key=b"k", range_end=None, start_revision=10, prev_kv=False)
+        super().__init__(pool, key=b"k", range_end=None, start_revision=10)
         self.answers = list(answers)
 
     async def _read(self) -> pb.WatchResponse:

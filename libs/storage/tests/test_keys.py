@@ -63,7 +63,6 @@ def test_objects_are_named_as_the_specification_says() -> None:
 @given(topic_ids, partitions)
 def test_partition_keys_come_back_as_they_went_in(topic_id: TopicId, partition: int) -> None:
     assert KEYS.parse_head(KEYS.head(topic_id, partition)) == (topic_id, partition)
-    assert KEYS.parse_meta(KEYS.meta(topic_id, partition)) == (topic_id, partition)
     assert KEYS.parse_owner(KEYS.owner(topic_id, partition)) == (topic_id, partition)
 
 

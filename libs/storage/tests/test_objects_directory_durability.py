@@ -20,10 +20,9 @@ from kafscale.storage.objects import (
 )
 from kafscale.storage.objects import disk_tree as disk_tree_module
 from kafscale.storage.objects.directory import DirectoryStore
-from kafscale.storage.objects.disk_files import write_body
+from kafscale.storage.objects.disk_files import names_follow_fsync, write_body
 from kafscale.storage.objects.disk_pool import DiskPool
 from kafscale.storage.objects.disk_records import LinkRecords
-from kafscale.storage.objects.durability import names_follow_fsync
 
 WRITER = Path(__file__).with_name("directory_writer.py")
 KEY = "default/orders/0/segment-00000000000000000000.kfs"

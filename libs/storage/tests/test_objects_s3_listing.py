@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from kafscale.storage.objects import ObjectInfo
-from kafscale.storage.objects.s3_listing import NotAListing, Page, list_query, parse_page
+from kafscale.storage.objects.s3_xml import BadAnswer, Page, list_query, parse_page
 
 ITEM = "<Contents><Key>{}</Key><ETag>&quot;e&quot;</ETag><Size>7</Size></Contents>"
 END = "<IsTruncated>false</IsTruncated>"
@@ -51,7 +51,7 @@ def test_an_empty_bucket_is_one_page() -> None:
     ],
 )
 def test_what_is_no_listing_is_refused(body: bytes, why: str) -> None:
-    with pytest.raises(NotAListing, match=why):
+    with pytest.raises(BadAnswer, match=why):
         parse_page(body)
 
 

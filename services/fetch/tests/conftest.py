@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from kafscale.fetch.heads import Heads
 from kafscale.fetch.metrics import FetchMetrics
-from kafscale.fetch.service import FetchService, assemble
+from kafscale.fetch.server import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock

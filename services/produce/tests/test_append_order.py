@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kafscale.produce import gates
-from kafscale.produce.gates import KEPT_MAX, KEPT_MS, AppendOrder
+from kafscale.produce import requests
+from kafscale.produce.requests import KEPT_MAX, KEPT_MS, AppendOrder
 from kafscale.storage.keys import TopicId
 from kafscale.testkit.objects import Fault, FaultyStore
 from kafscale.wire.errors import ErrorCode
@@ -107,7 +107,7 @@ async def test_being_behind_is_no_new_refusal_so_a_producer_is_held_up_for_a_whi
         await node.send(topic, 0, batch(b"0", pid=9, epoch=0, seq=0))
     ).error is ErrorCode.NOT_ENOUGH_REPLICAS
     budget.release(budget.used_bytes)
-    monkeypatch.setattr(gates, "KEPT_MS", 1_500)
+    monkeypatch.setattr(requests, "KEPT_MS", 1_500)
     refusals = 0
     async with asyncio.timeout(20):
         while (answer := await node.send(topic, 0, batch(b"50", pid=9, epoch=0, seq=50))).error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafscale.produce.gates import LANE_KEPT_MS, LANES_MAX, LaneOrder
+from kafscale.produce.requests import LANE_KEPT_MS, LANES_MAX, LaneOrder
 from kafscale.storage.keys import TopicId
 
 TOPIC = TopicId(bytes(16))

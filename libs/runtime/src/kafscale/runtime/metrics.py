@@ -201,3 +201,32 @@ class Metrics:
         name = row.exposed(self.service)
         assert name not in self.sources, f"{name} exists already"
         self.sources[name] = Source(row=row, rows=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTallies:
+    bytes: Tally
+    records: Tally
+
+
+class TopicTraffic:
+    """`bytes_total` and `records_total` of each topic. A topic's counters are kept until the topic is gone."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._bytes = metrics.counters("bytes_total")
+        self._records = metrics.counters("records_total")
+        self._topics: dict[str, TopicTallies] = {}
+
+    def of(self, topic: str) -> TopicTallies:
+        found = self._topics.get(topic)
+        if found is None:
+            found = TopicTallies(self._bytes.labels(topic), self._records.labels(topic))
+            self._topics[topic] = found
+        return found
+
+    def changed(self, name: str, topic: object | None) -> None:
+        """A listener of the view of topics: the series of a topic end with it."""
+        if topic is None:
+            self._topics.pop(name, None)
+            self._bytes.forget("topic", name)
+            self._records.forget("topic", name)

@@ -19,8 +19,16 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kafscale.storage.keys import TOPIC_ID_BYTES, BundleId, TopicId
-from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, Fault, Segment, SegmentError
-from kafscale.storage.segment.layout import POSITION_MAX, Buffer, expect
+from kafscale.storage.segment import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    POSITION_MAX,
+    Buffer,
+    Fault,
+    Segment,
+    SegmentError,
+    expect,
+)
 from kafscale.wire.batches import crc32c
 
 BUNDLE_MAGIC: Final = b"KAFB"

@@ -12,21 +12,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from kafscale.storage.claims import NO_NODE, Grounds, grounds, node_of, rendezvous
+from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.membership.members import LiveView
 
 log = logging.getLogger(__name__)
-
-
-class Ownable(Protocol):
-    """A record that says who owns something: an `OwnerRecord` or a `Slot`."""
-
-    @property
-    def owner(self) -> str: ...  # "{node_id}/{boot_id}", "" when unowned
-    @property
-    def handoff_to(self) -> str: ...  # node id that may claim at once, "" for any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +43,7 @@ class Fleet:
             live=frozenset({instance.id for instance in live.instances()} | {me}),
         )
 
-    def claimable(self, place: bytes, number: int, record: Ownable | None) -> Grounds | None:
+    def claimable(self, place: bytes, number: int, record: OwnerRecord | None) -> Grounds | None:
         """On what grounds this instance should claim it now, or None if it should not."""
         if self.leaving:
             return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
 from kafscale.storage.schema import SCHEMA, UnreadableValue, require_schema
@@ -146,8 +147,8 @@ class OwnerRecord:
     """`{prefix}/o/{topic_id}/{partition}`: the small part of a head that many watch."""
 
     epoch: int
-    owner: str = ""
-    handoff_to: str = ""
+    owner: str = ""  # "{node_id}/{boot_id}", "" when unowned
+    handoff_to: str = ""  # node id that may claim at once
 
 
 def encode_head(head: Head) -> bytes:
@@ -274,29 +275,12 @@ def decode_epoch_floor(data: bytes) -> int:
     return message.epoch
 
 
-Stored = (
-    pb.Head
-    | pb.Meta
-    | pb.Owner
-    | pb.EpochFloor
-    | pb.Manifest
-    | pb.ProducerSnapshot
-    | pb.Slot
-    | pb.GroupState
-    | pb.ConsumerMemberMetadata
-    | pb.ConsumerMemberAssignment
-    | pb.ConsumerMemberTarget
-    | pb.CommittedOffset
-    | pb.GroupConfig
-    | pb.JobRun
-    | pb.JobPlace
-    | pb.CompactionPass
-    | pb.TopicConfig
-    | pb.Live
-    | pb.NodeLease
-    | pb.ProducerIds
-    | pb.Cluster
-)
+class Stored(Protocol):
+    """A message of `store.proto` that is a whole value."""
+
+    schema: int
+
+    def ParseFromString(self, serialized: bytes, /) -> object: ...
 
 
 def parse_value(message: Stored, data: bytes, kind: str, newest: int = SCHEMA) -> None:

@@ -41,7 +41,6 @@ TopicId = NewType("TopicId", bytes)
 SlotId = NewType("SlotId", int)
 BundleId = NewType("BundleId", bytes)
 TOPIC_ID_BYTES = 16
-BUNDLE_ID_BYTES = 16
 
 META_TOPIC_ID = "kfs-topic-id"
 """Metadata names of a segment and its index. They identify the attempt, so that an orphan can be recognized."""
@@ -228,9 +227,6 @@ class Keyspace:
 
     def parse_head(self, key: bytes) -> tuple[TopicId, int]:
         return self._partition(key, self._heads)
-
-    def parse_meta(self, key: bytes) -> tuple[TopicId, int]:
-        return self._partition(key, self._metas)
 
     def parse_owner(self, key: bytes) -> tuple[TopicId, int]:
         return self._partition(key, self._owners)

@@ -8,13 +8,12 @@ mod_revision (`slot_fence`), so that who has lost the slot can neither end a reb
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
 from kafscale.storage.claims import Grounds, owner_gone, range_at
 from kafscale.storage.etcd.client import Compare, Put, Range, Txn, TxnResult
-from kafscale.storage.heads import checked_owner, parse_value
+from kafscale.storage.heads import OwnerRecord, checked_owner, parse_value
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1 import store_pb2 as pb
@@ -26,13 +25,8 @@ PLACE: Final = b"cs"
 """Names slots where a partition has its topic id: for rendezvous hashing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
-    """`{prefix}/cs/{slot}`."""
-
-    epoch: int
-    owner: str = ""  # "{node_id}/{boot_id}", "" when unowned
-    handoff_to: str = ""  # node id that may claim at once
+Slot = OwnerRecord
+"""`{prefix}/cs/{slot}`: what the owner record is for a partition."""
 
 
 def slot_of(group: str) -> SlotId:

@@ -184,25 +184,24 @@ def decode_topic(name: str, value: bytes, mod_revision: int = 0) -> Topic:
             config_version=record.config_version,
             mod_revision=mod_revision,
         )
-        for read in _NUMBERS:
-            read(topic)
+        _NUMBERS(topic)
     except ValueError as error:
         raise CorruptValue(kind, str(error)) from error
     return topic
 
 
-_NUMBERS: tuple[Callable[[Topic], float | None], ...] = (
-    attrgetter("retention_ms"),
-    attrgetter("retention_bytes"),
-    attrgetter("segment_bytes"),
-    attrgetter("max_message_bytes"),
-    attrgetter("timestamp_after_max_ms"),
-    attrgetter("timestamp_before_max_ms"),
-    attrgetter("delete_retention_ms"),
-    attrgetter("dirty_ratio_min"),
-    attrgetter("min_compaction_lag_ms"),
-    attrgetter("max_compaction_lag_ms"),
-    attrgetter("linger_ms"),
+_NUMBERS = attrgetter(
+    "retention_ms",
+    "retention_bytes",
+    "segment_bytes",
+    "max_message_bytes",
+    "timestamp_after_max_ms",
+    "timestamp_before_max_ms",
+    "delete_retention_ms",
+    "dirty_ratio_min",
+    "min_compaction_lag_ms",
+    "max_compaction_lag_ms",
+    "linger_ms",
 )
 
 

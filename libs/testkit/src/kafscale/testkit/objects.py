@@ -33,7 +33,7 @@ from kafscale.storage.objects import (
     StoreUnavailable,
     open_store,
 )
-from kafscale.storage.objects.singly import delete_singly
+from kafscale.storage.objects.port import delete_singly
 from kafscale.testkit.seaweed import SeaweedServer
 
 T = TypeVar("T")

@@ -1,17 +1,139 @@
-"""The fetch service as a process: what it answers, how it begins and how it ends."""
+"""The fetch service: its parts put together over any etcd, store and clock; what it answers, how it begins and ends."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
+from kafscale.fetch.batch_thread import BatchThread
+from kafscale.fetch.cache import CacheLimits, SegmentCache
+from kafscale.fetch.down_conversion import DownConverter
+from kafscale.fetch.handlers.fetch import FetchHandler, FetchLimits
+from kafscale.fetch.handlers.list_offsets import ListOffsetsHandler
+from kafscale.fetch.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from kafscale.fetch.heads import Heads, HeadTimes
+from kafscale.fetch.locator import Locator, ManifestCache
+from kafscale.fetch.lookup import Lookup
 from kafscale.fetch.metrics import FetchMetrics
-from kafscale.fetch.service import FetchService, assemble
+from kafscale.fetch.offsets import OffsetFinder
+from kafscale.fetch.reader import Reader, ReadLimits
 from kafscale.fetch.settings import FetchSettings
+from kafscale.runtime.budget import MemoryBudget
+from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
+from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.stream.tasks import task_handler
+from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.objects import ObjectStore
+from kafscale.storage.topics import TopicsView
 from kafscale.wire.apis import ApiKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchService:
+    """The parts that a shell, or a test, talks to."""
+
+    heads: Heads
+    cache: SegmentCache
+    fetch: FetchHandler
+    list_offsets: ListOffsetsHandler
+    offset_for_leader_epoch: OffsetForLeaderEpochHandler
+    reader: Reader
+    manifests: ManifestCache
+    batch_thread: BatchThread
+
+
+def assemble(
+    settings: FetchSettings,
+    *,
+    etcd: EtcdClient,
+    keyspace: Keyspace,
+    store: ObjectStore,
+    topics: TopicsView,
+    clock: Clock,
+    tasks: asyncio.TaskGroup,
+    budget: MemoryBudget,
+    metrics: FetchMetrics,
+    shared: SharedCache | None = None,
+) -> FetchService:
+    heads = _heads(settings, etcd, keyspace, clock, tasks)
+    cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared)
+    manifests = _manifests(settings, store, tasks)
+    locator, lookup = Locator(manifests), Lookup(topics, heads)
+    limits = _read_limits(settings)
+    reader = Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
+    thread = BatchThread()
+    finder = OffsetFinder(reader, locator, cache, thread)
+    return FetchService(
+        heads=heads,
+        cache=cache,
+        fetch=FetchHandler(
+            lookup=lookup,
+            heads=heads,
+            reader=reader,
+            cache=cache,
+            clock=clock,
+            limits=_fetch_limits(settings),
+            metrics=metrics,
+            down_converter=DownConverter(thread),
+        ),
+        list_offsets=ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock),
+        offset_for_leader_epoch=OffsetForLeaderEpochHandler(lookup=lookup, finder=finder),
+        reader=reader,
+        manifests=manifests,
+        batch_thread=thread,
+    )
+
+
+def _manifests(settings: FetchSettings, store: ObjectStore, tasks: asyncio.TaskGroup) -> ManifestCache:
+    return ManifestCache(
+        store,
+        tasks,
+        segments_max=settings.fetch_manifest_segments,
+        timeout_ms=settings.fetch_read_timeout_ms,
+    )
+
+
+def _heads(
+    settings: FetchSettings, etcd: EtcdClient, keyspace: Keyspace, clock: Clock, tasks: asyncio.TaskGroup
+) -> Heads:
+    times = HeadTimes(
+        refresh_timeout_ms=settings.fetch_refresh_timeout_ms, idle_ms=settings.fetch_idle_topic_ms
+    )
+    heads = Heads(
+        etcd, keyspace, clock=clock, tasks=tasks, times=times, partitions_max=settings.fetch_partitions
+    )
+    tasks.create_task(heads.run(), name="heads")
+    return heads
+
+
+def _cache_limits(settings: FetchSettings) -> CacheLimits:
+    return CacheLimits(
+        keep_bytes=settings.cache_bytes,
+        gets_max=settings.fetch_gets,
+        read_timeout_ms=settings.fetch_read_timeout_ms,
+    )
+
+
+def _read_limits(settings: FetchSettings) -> ReadLimits:
+    return ReadLimits(
+        join_segments_max=settings.fetch_join_segments,
+        readahead_segments=settings.readahead_segments,
+        wait_ms=settings.fetch_read_timeout_ms,
+    )
+
+
+def _fetch_limits(settings: FetchSettings) -> FetchLimits:
+    return FetchLimits(
+        response_bytes_max=settings.fetch_response_bytes,
+        held_requests_max=settings.fetch_held_requests,
+        max_wait_ms=settings.fetch_max_wait_ms,
+    )
+
 
 ROLE: Final = "fetch"
 OPEN_REQUESTS_MAX: Final = 16_384
@@ -37,9 +159,7 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
     )
     _publish(runtime.metrics, service)
     watch_views(runtime.metrics, topics=runtime.topics.view)
-    unsubscribe = runtime.topics.subscribe(
-        lambda name, topic: metrics.topic_gone(name) if topic is None else None
-    )
+    unsubscribe = runtime.topics.subscribe(metrics.topics.changed)
 
     async def drain() -> None:
         service.fetch.drain()

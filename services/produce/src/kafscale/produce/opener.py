@@ -62,7 +62,7 @@ class Opener:
                 return  # the writer stopped meanwhile, and all were refused
             request, found = line[0], None
             if not self._given_up(request):
-                opening = writer.opens(request.records, request.zstd_allowed)
+                opening = writer.opens(request.records, request.caller.zstd_allowed)
                 if opening is not None:
                     found = await self._open(opening, request)
                     if not line:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import structlog
-from kafscale.produce.gates import PENALIZED, ClaimPenalties
 from kafscale.produce.log.model import Limits, PartitionId, StepDownReason
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.partition import Partition, Phase, Tools
 from kafscale.produce.recovery import LogDamaged, Recovery
+from kafscale.produce.requests import PENALIZED, ClaimPenalties
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Settled
 from kafscale.storage.backoff import Backoff

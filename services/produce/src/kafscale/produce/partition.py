@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -19,7 +19,6 @@ from typing import Any, assert_never
 
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.produce.gates import AppendOrder
 from kafscale.produce.log.contents import Contents
 from kafscale.produce.log.ledger import head_txn
 from kafscale.produce.log.model import (
@@ -46,14 +45,14 @@ from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opener import LINE_MAX, NO_PLACE, Opener
 from kafscale.produce.pump import Pump
-from kafscale.produce.requests import Caller, Request, Requests, SegmentSpans
+from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, SegmentSpans
 from kafscale.produce.shared_fills import SharedFills
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.runtime.shared_cache import SharedCache
-from kafscale.runtime.tracing import Span
 from kafscale.storage.claims import head_in
+from kafscale.storage.heads import Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import (
     ObjectNotFound,
@@ -139,19 +138,9 @@ class Partition:
 
     # --- requests --------------------------------------------------------------------------
 
-    def append(
-        self,
-        caller: Caller,
-        slot: int,
-        records: memoryview | None,
-        *,
-        deadline_ms: int,
-        zstd_allowed: bool,
-        now: Instant,
-        span: Span | None = None,
-    ) -> None:
+    def append(self, caller: Caller, slot: int, records: memoryview | None, now: Instant) -> None:
         """Take the next request in order; `caller` gets the answer later, never from within this call."""
-        request = self._requests.take(caller, slot, records, deadline_ms, zstd_allowed, span)
+        request = self._requests.take(caller, slot, records)
         if self.writer is None:
             if not self._held:
                 self.held_since_ms = now.mono_ms
@@ -179,7 +168,7 @@ class Partition:
 
     def _line_up(self, writer: PartitionWriter, request: Request, now: Instant) -> bool:
         """Whether it waits for its turn: its records are opened first, or those of an earlier request are."""
-        if not self._unread and writer.opens(request.records, request.zstd_allowed) is None:
+        if not self._unread and writer.opens(request.records, request.caller.zstd_allowed) is None:
             return False
         if len(self._unread) >= LINE_MAX:
             self._feed(writer, request, now, NO_PLACE)
@@ -209,9 +198,9 @@ class Partition:
         writer.append(
             request.token,
             request.records,
-            deadline_ms=request.deadline_ms,
+            deadline_ms=request.caller.deadline_ms,
             now=now,
-            zstd_allowed=request.zstd_allowed,
+            zstd_allowed=request.caller.zstd_allowed,
             contents=contents,
         )
 
@@ -294,15 +283,24 @@ class Partition:
                 assert_never(action)
 
     def _note(self, done: Published | Checkpointed) -> None:
-        metrics = self._tools.metrics
         if isinstance(done, Published):
-            metrics.committed(self.id.topic, done.segments, self._tools.clock.wall_ms())
+            self._count(done.segments)
             if self._fills is not None:
                 self._fills.committed(done.segments)
             return
-        metrics.checkpoints.inc()
+        self._tools.metrics.checkpoints.inc()
         if done.old_snap_key:
             self._tools.begin(self._tools.checkpointer.drop_snapshot(done.old_snap_key))
+
+    def _count(self, segments: Sequence[Seg]) -> None:
+        metrics, wall_ms = self._tools.metrics, self._tools.clock.wall_ms()
+        topic = metrics.topics.of(self.id.topic)
+        topic.records.inc(sum(seg.records for seg in segments))
+        for seg in segments:
+            topic.bytes.inc(seg.size)
+            metrics.segment_bytes.observe(seg.size)
+            metrics.flush_seconds.observe(max(0, wall_ms - seg.created_ms) / 1000)
+        metrics.flushes.inc(len(segments))
 
     def _commit(self, writer: PartitionWriter, action: CommitHead) -> None:
         tools, span = self._tools, self._spans.commit(writer, action)

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.produce.gates import Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
@@ -23,6 +22,7 @@ from kafscale.produce.partition import Tools
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.pump import Driven, Pump
 from kafscale.produce.recovery import Recovery
+from kafscale.produce.requests import Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.produce.settings import ProduceSettings, limits_of, producer_bounds, segments_per_s
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
@@ -31,7 +31,6 @@ from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.etcd.client import KeyValue
 from kafscale.storage.heads import OwnerRecord, decode_owner
 from kafscale.storage.membership.members import LiveView
-from kafscale.storage.topics import Topic
 from kafscale.storage.views import PrefixView
 from kafscale.wire.apis import ApiKey
 
@@ -83,7 +82,7 @@ class ProduceService:
             clock=runtime.clock,
         )
         self._watch_gauges()
-        runtime.topics.subscribe(self._topic_changed)
+        runtime.topics.subscribe(self._metrics.topics.changed)
 
     def _ownership(self) -> Ownership:
         runtime = self._runtime
@@ -181,10 +180,6 @@ class ProduceService:
         ):
             tasks.create_task(work(), name=name)
         self.ownership.set_stance(ready=True, draining=False)
-
-    def _topic_changed(self, name: str, topic: Topic | None) -> None:
-        if topic is None:
-            self._metrics.topic_gone(name)
 
     async def drain(self) -> None:
         await self.handoffs.drain(self._runtime.settings.drain_timeout_ms / 1000)

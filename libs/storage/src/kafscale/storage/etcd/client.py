@@ -158,11 +158,9 @@ class EtcdClient:
         revision = answer.header.revision
         return tuple(decode_range(op.response_range, revision) for op in answer.responses)
 
-    def watch(
-        self, key: bytes, *, range_end: bytes | None = None, start_revision: int, prev_kv: bool = False
-    ) -> Watch:
+    def watch(self, key: bytes, *, range_end: bytes | None = None, start_revision: int) -> Watch:
         """Events from `start_revision` on. The watch resumes itself and raises `WatchCompacted`. Close it after use."""
-        return Watch(self._pool, key=key, range_end=range_end, start_revision=start_revision, prev_kv=prev_kv)
+        return Watch(self._pool, key=key, range_end=range_end, start_revision=start_revision)
 
     # -- writes: sent once -----------------------------------------------------------------------
 

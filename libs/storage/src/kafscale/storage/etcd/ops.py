@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from kafscale.etcd.v3 import rpc_pb2 as pb
 
-Target: TypeAlias = Literal["mod", "create", "version", "value", "lease"]
+Target: TypeAlias = Literal["mod", "create", "version", "value"]
 Operator: TypeAlias = Literal["=", "!=", "<", ">"]
 
 
@@ -113,7 +113,6 @@ class WatchEvent:
 
     kind: EventKind
     kv: KeyValue
-    prev_kv: KeyValue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +158,9 @@ def _fill_compare(request: pb.Compare, compare: Compare) -> None:
         request.target, request.mod_revision = pb.Compare.MOD, value
     elif compare.target == "version":
         request.target, request.version = pb.Compare.VERSION, value
-    elif compare.target == "create":
-        request.target, request.create_revision = pb.Compare.CREATE, value
     else:
-        assert compare.target == "lease", compare
-        request.target, request.lease = pb.Compare.LEASE, value
+        assert compare.target == "create", compare
+        request.target, request.create_revision = pb.Compare.CREATE, value
 
 
 def _fill_op(request: pb.RequestOp, op: Op) -> None:
@@ -220,5 +217,4 @@ def decode_event(event: pb.Event) -> WatchEvent:
     return WatchEvent(
         EventKind.DELETE if event.type == pb.Event.DELETE else EventKind.PUT,
         decode_kv(event.kv),
-        decode_kv(event.prev_kv) if event.HasField("prev_kv") else None,
     )

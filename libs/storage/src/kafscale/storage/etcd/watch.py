@@ -35,14 +35,11 @@ OPEN_TIMEOUT_S = 5.0
 class Watch:
     """Iterate it from one task at a time, and close it: leaving the loop does not close it."""
 
-    def __init__(
-        self, pool: Pool, *, key: bytes, range_end: bytes | None, start_revision: int, prev_kv: bool
-    ) -> None:
+    def __init__(self, pool: Pool, *, key: bytes, range_end: bytes | None, start_revision: int) -> None:
         assert start_revision > 0, "a watch starts after a revision that was read"
         self._pool = pool
         self._key = key
         self._range_end = range_end
-        self._prev_kv = prev_kv
         self._next = start_revision
         self._held: list[WatchEvent] = []  # events of a revision whose last fragment has not arrived
         self._call: grpc.aio.StreamStreamCall[Any, pb.WatchResponse] | None = None
@@ -101,7 +98,6 @@ class Watch:
             key=self._key,
             range_end=self._range_end or b"",
             start_revision=self._next,
-            prev_kv=self._prev_kv,
             fragment=True,
         )
         await self._call.write(pb.WatchRequest(create_request=create))

@@ -1,17 +1,7 @@
 """Objects: the port that services use, its errors, and the adapters behind it."""
 
-from kafscale.storage.objects.config import S3Config, StoreConfig, StoreKind
-from kafscale.storage.objects.errors import (
-    ObjectNotFound,
-    PreconditionFailed,
-    StoreError,
-    StoreFull,
-    StoreRefused,
-    StoreUnavailable,
-    StoreUnsuitable,
-)
 from kafscale.storage.objects.memory import MemoryStore
-from kafscale.storage.objects.opening import open_store
+from kafscale.storage.objects.opening import S3Config, StoreConfig, StoreKind, open_store
 from kafscale.storage.objects.port import (
     DELETES_MAX,
     NO_METADATA,
@@ -22,8 +12,15 @@ from kafscale.storage.objects.port import (
     IfMatch,
     Metadata,
     ObjectInfo,
+    ObjectNotFound,
     ObjectStore,
     Outcome,
+    PreconditionFailed,
+    StoreError,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    StoreUnsuitable,
 )
 
 __all__ = [

@@ -25,8 +25,8 @@ from kafscale.storage.objects.port import (
     Metadata,
     ObjectInfo,
     Outcome,
+    delete_singly,
 )
-from kafscale.storage.objects.singly import delete_singly
 
 WRITE_THREADS: Final = 16
 READ_THREADS: Final = 4

@@ -1,11 +1,52 @@
-"""Whole reads and writes of a file descriptor, and the hash that serves as etag."""
+"""What the directory store asks of the operating system: whole reads and writes, lasting names, errors of the port.
 
+POSIX guarantees that a name survives a power cut only after an fsync of its directory. ext4 and xfs keep one ordered
+journal, so an fsync of the file also makes all earlier name changes durable, including its own. tmpfs has nothing to
+make durable. On all other or unknown file systems, each directory is synced.
+"""
+
+import errno
 import os
 from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 import xxhash
-from kafscale.storage.objects.port import Buffer
+from kafscale.storage.objects.port import Buffer, StoreError, StoreFull, StoreRefused, StoreUnavailable
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_REFUSED: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR}
+)
+
+
+class translated:
+    """Raises the port's errors instead of OSError. It is a class for speed: each PUT enters it twice."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise in_our_words(self._key, error) from error
+
+
+def in_our_words(key: str, error: OSError) -> StoreError:
+    reason = error.strerror or str(error)
+    if error.errno in NO_ROOM:
+        return StoreFull(key, reason)
+    if error.errno in _REFUSED:
+        return StoreRefused(key, reason)
+    return StoreUnavailable(key, reason)
+
 
 _BUFFERS_MAX: Final = 1024  # Linux's IOV_MAX
 _HASH_CHUNK_BYTES: Final = 1 << 20
@@ -56,3 +97,38 @@ def hash_file(fd: int) -> str:
         digest.update(chunk)
         at += len(chunk)
     return digest.hexdigest()
+
+
+_NAMES_FOLLOW_FSYNC: Final = frozenset({"ext4", "xfs", "tmpfs"})
+
+
+def names_follow_fsync(path: str, mountinfo: str | None = None) -> bool:
+    """Whether an fsync of a file also persists the names made before it on this file system."""
+    device = os.stat(path).st_dev
+    text = mountinfo if mountinfo is not None else _read_mountinfo()
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        if before.split(" ")[2:3] == [wanted]:
+            return after.split(" ")[0] in _NAMES_FOLLOW_FSYNC
+    return False
+
+
+def _read_mountinfo() -> str:
+    try:
+        return Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return ""
+
+
+def sync_directory(path: str) -> None:
+    """Makes the names in a directory durable. If another process removed it, makes the removal durable."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        sync_directory(os.path.dirname(path))
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

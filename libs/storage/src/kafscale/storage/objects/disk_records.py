@@ -4,17 +4,20 @@ The record is in an extended attribute of the file, which costs almost nothing. 
 attributes, it is the target of a symbolic link outside of the objects' tree, named after the key and the inode of the
 bytes. Both are made before the bytes get their key, so one link or rename shows bytes and record together. Both
 are entries of the file system's journal, so they need no separate write or fsync.
+
+Every process follows the layout of the store, kept in one file since its creation. It names the place of the records.
+If they are in extended attributes, the file has one itself. If that is missing, the tree was copied without extended
+attributes, and the store is refused, because its metadata is lost.
 """
 
 import contextlib
 import errno
 import os
+import uuid
 from typing import Final, Protocol
 
-from kafscale.storage.objects.disk_files import hash_file
-from kafscale.storage.objects.durability import sync_directory
-from kafscale.storage.objects.errors import StoreUnavailable
-from kafscale.storage.objects.port import Metadata
+from kafscale.storage.objects.disk_files import hash_file, sync_directory
+from kafscale.storage.objects.port import Metadata, StoreRefused, StoreUnavailable
 from kafscale.storage.objects.sidecar import Record, decode_record, encode_record
 
 ATTRIBUTE: Final = "user.kafscale"
@@ -67,7 +70,7 @@ class AttributeRecords:
 
 
 class LinkRecords:
-    """Records in links below `root`; `ordered` as in `durability`."""
+    """Records in links below `root`; `ordered` as in `disk_files`."""
 
     def __init__(self, root: str, *, ordered: bool) -> None:
         self._root = root
@@ -143,3 +146,55 @@ def make_parents(path: str, root: str, *, ordered: bool) -> None:
         while directory != root:
             directory = os.path.dirname(directory)
             sync_directory(directory)
+
+
+_IN_ATTRIBUTES: Final = b"records in extended attributes\n"
+_IN_LINKS: Final = b"records in links\n"
+
+
+def open_records(store_dir: str, *, attributes: bool, ordered: bool) -> Records:
+    """Reads the layout of the store, or creates it: in attributes if they are wanted and supported."""
+    path = f"{store_dir}/layout"
+    if not os.path.exists(path):
+        _lay_out(store_dir, path, attributes=attributes)
+    with open(path, "rb") as file:
+        layout = file.read()
+        if layout == _IN_LINKS:
+            return LinkRecords(f"{store_dir}/meta", ordered=ordered)
+        if layout != _IN_ATTRIBUTES:
+            raise StoreRefused("", f"{path} is of another version: {layout[:80]!r}")
+        if not _has_attribute(file.fileno()):
+            raise StoreRefused(
+                "",
+                f"{store_dir} was copied without extended attributes, which hold the objects' metadata; "
+                "copy it again with cp -a, rsync -aX or tar --xattrs",
+            )
+        return AttributeRecords()
+
+
+def _lay_out(store_dir: str, path: str, *, attributes: bool) -> None:
+    name = f"{store_dir}/stage/{uuid.uuid4().hex}"
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, _IN_ATTRIBUTES if attributes and _set_attribute(fd) else _IN_LINKS)
+        os.fsync(fd)
+        with contextlib.suppress(FileExistsError):  # another process was first
+            os.link(name, path)
+    finally:
+        os.close(fd)
+        os.unlink(name)
+
+
+def _set_attribute(fd: int) -> bool:
+    try:
+        os.setxattr(fd, ATTRIBUTE, b"1")
+    except OSError:
+        return False
+    return True
+
+
+def _has_attribute(fd: int) -> bool:
+    try:
+        return os.getxattr(fd, ATTRIBUTE) == b"1"
+    except OSError:
+        return False

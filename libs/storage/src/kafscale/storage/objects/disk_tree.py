@@ -15,21 +15,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.storage.objects.disk_errors import NO_ROOM, translated
-from kafscale.storage.objects.disk_files import read_range
-from kafscale.storage.objects.disk_format import open_records
-from kafscale.storage.objects.disk_records import AttributeRecords, Records, make_parents
+from kafscale.storage.objects.disk_files import (
+    NO_ROOM,
+    names_follow_fsync,
+    read_range,
+    sync_directory,
+    translated,
+)
+from kafscale.storage.objects.disk_records import AttributeRecords, Records, make_parents, open_records
 from kafscale.storage.objects.disk_stage import Stage, Staged, fill
-from kafscale.storage.objects.durability import names_follow_fsync, sync_directory
-from kafscale.storage.objects.errors import (
+from kafscale.storage.objects.locks import KeyLocks
+from kafscale.storage.objects.port import (
+    Buffer,
+    Condition,
+    IfAbsent,
+    IfMatch,
+    Metadata,
+    ObjectInfo,
     ObjectNotFound,
     PreconditionFailed,
     StoreFull,
     StoreRefused,
     StoreUnavailable,
 )
-from kafscale.storage.objects.locks import KeyLocks
-from kafscale.storage.objects.port import Buffer, Condition, IfAbsent, IfMatch, Metadata, ObjectInfo
 from kafscale.storage.objects.sidecar import STORE_DIR, Record, check_key, encode_metadata
 
 _RACES_MAX: Final = 16  # a race is lost only if another process changed the same key at that moment

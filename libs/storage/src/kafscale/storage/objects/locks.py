@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
-from kafscale.storage.objects.errors import StoreUnavailable
+from kafscale.storage.objects.port import StoreUnavailable
 
 LOCK_SLOTS: Final = 1024
 _POLL_S: Final = 0.002

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from types import MappingProxyType
 
 import xxhash
-from kafscale.storage.objects.errors import ObjectNotFound, PreconditionFailed, StoreFull
 from kafscale.storage.objects.port import (
     DELETES_MAX,
     NO_METADATA,
@@ -19,9 +18,12 @@ from kafscale.storage.objects.port import (
     IfMatch,
     Metadata,
     ObjectInfo,
+    ObjectNotFound,
     Outcome,
+    PreconditionFailed,
+    StoreFull,
+    delete_singly,
 )
-from kafscale.storage.objects.singly import delete_singly
 
 
 class MemoryStore:

@@ -1,16 +1,52 @@
-"""The object store as the services see it: one port, three adapters.
+"""The object store as the services see it: one port, its errors, three adapters.
 
 An object's bytes, etag and metadata become visible together, or not at all. A `put` that returned is durable.
 A condition is checked and applied in one atomic step, for all processes that share the store. Etags are opaque.
-A method returns, or raises one of the errors of `objects.errors`, which define what is known of the outcome.
+A method returns, or raises a StoreError, whose class says what is known of the outcome.
+
+Definite: ObjectNotFound, PreconditionFailed, StoreFull, StoreRefused, StoreUnsuitable: nothing was changed.
+Unknown: StoreUnavailable: the request was applied, will be applied later, or never will be. It may be repeated.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
-from kafscale.storage.objects.errors import StoreError
+
+class StoreError(Exception):
+    """A failed request to the store; `key` is "" if the request named no key."""
+
+    def __init__(self, key: str, reason: str = "") -> None:
+        super().__init__(f"{key or 'object store'}: {reason or self.__class__.__name__}")
+        self.key = key
+        self.reason = reason
+
+
+class ObjectNotFound(StoreError):
+    """No object has this key."""
+
+
+class PreconditionFailed(StoreError):
+    """The object's state does not match the condition."""
+
+
+class StoreUnavailable(StoreError):
+    """Timeout, lost connection, 409 or 5xx: the outcome is unknown, and the request may be repeated."""
+
+
+class StoreFull(StoreError):
+    """The store is full and nothing was written. Requests succeed when there is space again."""
+
+
+class StoreRefused(StoreError):
+    """Wrong credentials, missing permission, no such bucket, or an invalid key."""
+
+
+class StoreUnsuitable(StoreError):
+    """The store does not support what the commit protocol needs."""
+
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Metadata: TypeAlias = Mapping[str, str]
@@ -112,3 +148,24 @@ class ObjectStore(Protocol):
 
     async def close(self) -> None:
         """Releases connections and threads; the objects remain."""
+
+
+AT_ONCE: Final = 16
+
+Delete = Callable[[str, str | None], Awaitable[bool]]
+"""Deletes a key, if it has this etag."""
+
+
+async def delete_singly(delete: Delete, doomed: Sequence[Doomed]) -> list[Outcome]:
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(each: Doomed) -> Outcome:
+        async with slots:
+            try:
+                return await delete(each.key, each.etag)
+            except StoreError as error:
+                return error
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(each)) for each in doomed]
+    return [task.result() for task in tasks]

@@ -10,13 +10,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
 from typing import Final
 
-from kafscale.storage.objects.errors import (
+from kafscale.storage.objects.port import (
+    Condition,
+    Doomed,
+    IfAbsent,
+    IfMatch,
     ObjectNotFound,
+    ObjectStore,
+    Outcome,
     PreconditionFailed,
     StoreUnavailable,
     StoreUnsuitable,
 )
-from kafscale.storage.objects.port import Condition, Doomed, IfAbsent, IfMatch, ObjectStore, Outcome
 
 _RACERS: Final = 2
 _METADATA: Final = {"kfs-epoch": "1", "kfs-attempt": "00ff"}

@@ -11,14 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from kafscale.storage.objects.config import S3Config
-from kafscale.storage.objects.errors import (
-    ObjectNotFound,
-    PreconditionFailed,
-    StoreError,
-    StoreRefused,
-    StoreUnavailable,
-)
+from kafscale.storage.objects.opening import S3Config
 from kafscale.storage.objects.port import (
     DELETES_MAX,
     NO_METADATA,
@@ -29,23 +22,31 @@ from kafscale.storage.objects.port import (
     IfMatch,
     Metadata,
     ObjectInfo,
+    ObjectNotFound,
     ObjectStore,
     Outcome,
+    PreconditionFailed,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    delete_singly,
 )
 from kafscale.storage.objects.probe import Batches, probe_batches, probe_conditions
-from kafscale.storage.objects.s3_deleting import QUERY as DELETE_QUERY
-from kafscale.storage.objects.s3_deleting import (
-    NotAnAnswer,
+from kafscale.storage.objects.s3_errors import FAILURES, from_answer, from_code, from_exception
+from kafscale.storage.objects.s3_requests import Answer, ObjectRequests, open_session
+from kafscale.storage.objects.s3_xml import (
+    DELETE_QUERY,
+    BadAnswer,
+    Page,
+    Query,
     delete_body,
     delete_headers,
     fits,
+    list_query,
     parse_deleted,
+    parse_page,
     quoted,
 )
-from kafscale.storage.objects.s3_errors import FAILURES, from_answer, from_code, from_exception
-from kafscale.storage.objects.s3_listing import NotAListing, Page, Query, list_query, parse_page
-from kafscale.storage.objects.s3_requests import Answer, ObjectRequests, open_session
-from kafscale.storage.objects.singly import delete_singly
 
 T = TypeVar("T")
 
@@ -157,7 +158,7 @@ class S3Store:
             said = parse_deleted(answer.body)
         except StoreError as error:
             return [error] * len(doomed)
-        except NotAnAnswer as strange:
+        except BadAnswer as strange:
             return [StoreUnavailable("", str(strange))] * len(doomed)
         return [await self._outcome(each.key, said) for each in doomed]
 
@@ -193,7 +194,7 @@ class S3Store:
         answer = await self._repeated(lambda: self._send("GET", "", {}, query=query))
         try:
             return parse_page(answer.body)
-        except NotAListing as strange:
+        except BadAnswer as strange:
             raise StoreUnavailable("", str(strange)) from strange
 
     # -- the bucket

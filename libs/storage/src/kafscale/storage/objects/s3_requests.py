@@ -22,9 +22,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
-from kafscale.storage.objects.config import S3Config
-from kafscale.storage.objects.errors import StoreError, StoreRefused, StoreUnavailable
-from kafscale.storage.objects.port import Buffer
+from kafscale.storage.objects.opening import S3Config
+from kafscale.storage.objects.port import Buffer, StoreError, StoreRefused, StoreUnavailable
 from kafscale.storage.objects.s3_errors import from_answer
 from yarl import URL
 

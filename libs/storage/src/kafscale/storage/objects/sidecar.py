@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from kafscale.storage.objects.errors import StoreRefused
+from kafscale.storage.objects.port import StoreRefused
 
 STORE_DIR: Final = ".store"
 METADATA_BYTES_MAX: Final = 2048  # S3's own limit

@@ -16,14 +16,15 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from kafscale.produce.gates import REPEATED, Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.produce.log.model import Instant, Reply
 from kafscale.produce.message_sets import CONVERTED_COPIES, ConversionLine, Refused
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition
+from kafscale.produce.requests import REPEATED, Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.runtime.stream.server import InboundRequest
+from kafscale.runtime.tracing import Span
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode, WireError
@@ -31,7 +32,6 @@ from kafscale.wire.message_sets import is_message_set
 from kafscale.wire.schema.produce import (
     ProduceRequest,
     ProduceRequestPartition,
-    ProduceRequestTopic,
     ProduceResponse,
     ProduceResponseBatchIndexAndErrorMessage,
     ProduceResponsePartition,
@@ -59,33 +59,33 @@ class OpenRequest:
         "_handler",
         "_parts",
         "_remaining",
-        "_request",
         "_reserved",
         "_response",
         "_revision",
         "_status",
         "_replied",
+        "by_id",
         "deadline_ms",
         "lanes",
+        "request",
         "zstd_allowed",
     )
 
     def __init__(
         self, handler: ProduceHandler, request: InboundRequest, message: ProduceRequest, now_ms: int
     ) -> None:
+        self.request = request
         self._handler = handler
-        self._request = request
         self._response = ProduceResponse()
         self._parts: list[ProduceResponsePartition] = []
-        self._remaining = 0
         self._reserved = 0
         self._revision = 0
         self._status = ReplyStatus.FINAL
         self._answered = message.acks != 0
         self._replied = False
-        self.lanes: list[tuple[TopicId, int] | None] = []
         self.deadline_ms = now_ms + min(max(message.timeout_ms, 0), TIMEOUT_MAX_MS)
         self.zstd_allowed = request.meta.api_version >= VERSION_ZSTD
+        self.by_id = request.meta.api_version >= VERSION_TOPIC_IDS
         for topic in message.topic_data:
             parts = [
                 ProduceResponsePartition(index=part.index, base_offset=-1) for part in topic.partition_data
@@ -95,10 +95,15 @@ class OpenRequest:
                 ProduceResponseTopic(name=topic.name, topic_id=topic.topic_id, partition_responses=parts)
             )
         self._remaining = len(self._parts)
+        self.lanes: list[tuple[TopicId, int] | None] = [None] * self._remaining
 
     @property
     def abandoned(self) -> bool:
-        return self._answered and self._request.cancelled
+        return self._answered and self.request.cancelled
+
+    @property
+    def span(self) -> Span | None:
+        return self.request.span
 
     def reserved(self, size: int) -> None:
         self._reserved = size
@@ -113,7 +118,7 @@ class OpenRequest:
         if any(part.error_code for part in self._parts):
             self._reply()
         else:
-            self._request.reply(status=ReplyStatus.NO_REPLY)
+            self.request.reply(status=ReplyStatus.NO_REPLY)
 
     def refuse_all(self, error: ErrorCode) -> None:
         for slot in range(len(self._parts)):
@@ -144,22 +149,22 @@ class OpenRequest:
             self._finish()
 
     def _failed(self, slot: int, error: ErrorCode) -> None:
-        self._request.failed(error)
+        self.request.failed(error)
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._status = ReplyStatus.NOT_OWNER
-            lane = self.lanes[slot] if slot < len(self.lanes) else None
+            lane = self.lanes[slot]
             # A front door without an answer would never raise the lane's epoch.
             if lane is not None and (self._answered or not self._replied):
-                self._handler.refused(self._request, lane)
+                self._handler.refused(self.request, lane)
 
     def _finish(self) -> None:
-        self._handler.finished(self._request, self._reserved)
+        self._handler.finished(self._reserved)
         if self._answered:
             self._reply()
 
     def _reply(self) -> None:
-        body = encode_response(self._response, self._request.meta.api_version)
-        self._request.reply(body, status=self._status, revision=self._revision)
+        body = encode_response(self._response, self.request.meta.api_version)
+        self.request.reply(body, status=self._status, revision=self._revision)
 
 
 class ProduceHandler:
@@ -186,9 +191,8 @@ class ProduceHandler:
         self._clock = clock
 
     def __call__(self, request: InboundRequest) -> None:
-        version = request.meta.api_version
         try:
-            message = decode_request(request.body, version)
+            message = decode_request(request.body, request.meta.api_version)
         except WireError as malformed:
             log.warning("malformed Produce", error=str(malformed), peer=request.meta.peer)
             request.reply(status=ReplyStatus.FAILED)
@@ -196,109 +200,78 @@ class ProduceHandler:
         now = self._ownership.tools.now()
         open_request = OpenRequest(self, request, message, now.mono_ms)
         if request.span is not None:
-            request.span.set(
-                "kafka.partitions", sum(len(topic.partition_data) for topic in message.topic_data)
-            )
+            request.span.set("kafka.partitions", len(open_request.lanes))
         size = len(request.body)
-        old = version < VERSION_BATCHES
+        old = request.meta.api_version < VERSION_BATCHES
         if old:
             size *= CONVERTED_COPIES
         error = _wrong_with(message) or self._admission.admit(size)
         if error is not ErrorCode.NONE:
-            self._refuse(message, version, error)
-            open_request.refuse_all(error)
+            self._refuse(open_request, message, error)
         else:
             open_request.reserved(size)
             if old:
-                self._convert(request, message, open_request)
+                self._convert(open_request, message)
                 return
-            self._enter(request, message, open_request, now)
+            self._enter(open_request, message, {}, now)
         open_request.placed()
 
-    def _convert(self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest) -> None:
+    def _convert(self, open_request: OpenRequest, message: ProduceRequest) -> None:
         """Enter when the message sets are batches."""
-        until_ms = max(open_request.deadline_ms, request.arrived_ms + CONVERSION_MS_MIN)
+        until_ms = max(open_request.deadline_ms, open_request.request.arrived_ms + CONVERSION_MS_MIN)
 
         def wanted() -> bool:
             return not open_request.abandoned and self._clock.now_ms() < until_ms
 
         def enter(refused: Refused | None) -> None:
             if refused is None:
-                error = ErrorCode.REQUEST_TIMED_OUT
-                self._refuse(message, request.meta.api_version, error)
-                open_request.refuse_all(error)
+                self._refuse(open_request, message, ErrorCode.REQUEST_TIMED_OUT)
             else:
-                self._enter_converted(request, message, open_request, refused)
+                self._enter(open_request, message, refused, self._ownership.tools.now())
             open_request.placed()
 
         self._conversions.add(message, wanted, enter)
 
-    def _enter_converted(
-        self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest, refused: Refused
+    def _enter(
+        self, open_request: OpenRequest, message: ProduceRequest, refused: Refused, now: Instant
     ) -> None:
-        now = self._ownership.tools.now()
         slot = 0
         for topic in message.topic_data:
+            ref: str | bytes = topic.topic_id if open_request.by_id else topic.name
             for part in topic.partition_data:
                 if slot in refused:
-                    open_request.lanes.append(None)
                     open_request.settle(slot, refused[slot])
                 else:
-                    self._enter_partition(request, open_request, slot, topic, part, False, now)
-                slot += 1
-        if not slot:
-            open_request.refuse_all(ErrorCode.NONE)
-
-    def _enter(
-        self, request: InboundRequest, message: ProduceRequest, open_request: OpenRequest, now: Instant
-    ) -> None:
-        by_id = request.meta.api_version >= VERSION_TOPIC_IDS
-        slot = 0
-        for topic in message.topic_data:
-            for part in topic.partition_data:
-                self._enter_partition(request, open_request, slot, topic, part, by_id, now)
+                    self._enter_partition(open_request, slot, ref, part, now)
                 slot += 1
         if not slot:
             open_request.refuse_all(ErrorCode.NONE)
 
     def _enter_partition(
         self,
-        request: InboundRequest,
         open_request: OpenRequest,
         slot: int,
-        named: ProduceRequestTopic,
+        ref: str | bytes,
         part: ProduceRequestPartition,
-        by_id: bool,
         now: Instant,
     ) -> None:
-        open_request.lanes.append(None)
-        ref: str | bytes = named.topic_id if by_id else named.name
-        topic = self._find(ref)
+        topic = self._topics.find(ref)
         if topic is None or not 0 <= part.index < topic.partitions or self._unknown_topics.waits(ref):
             self._unknown_topics.wait(
                 ref,
                 lambda known: self._enter_seen(
-                    request,
-                    open_request,
-                    slot,
-                    self._find(ref),
-                    part,
-                    by_id,
-                    self._ownership.tools.now(),
-                    known,
+                    open_request, slot, self._topics.find(ref), part, self._ownership.tools.now(), known
                 ),
             )
             return
-        self._enter_seen(request, open_request, slot, topic, part, by_id, now)
+        self._enter_seen(open_request, slot, topic, part, now)
 
     def _enter_seen(
         self,
-        request: InboundRequest,
         open_request: OpenRequest,
         slot: int,
         topic: Topic | None,
         part: ProduceRequestPartition,
-        by_id: bool,
         now: Instant,
         known: bool = True,
     ) -> None:
@@ -307,46 +280,35 @@ class ProduceHandler:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not known:
                 error = ErrorCode.LEADER_NOT_AVAILABLE
-            elif by_id and topic is None:
+            elif open_request.by_id and topic is None:
                 error = ErrorCode.UNKNOWN_TOPIC_ID
             open_request.settle(slot, Reply(token=0, error=error))
             return
         key = open_request.lanes[slot] = (topic.topic_id, part.index)
+        meta = open_request.request.meta
         partition: Partition | ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if not self._lane_order.refuses((request.meta.connection_id, *key), request.meta.lane_epoch):
+        if not self._lane_order.refuses((meta.connection_id, *key), meta.lane_epoch):
             owned = self._ownership.partitions.get(key)
             partition = owned or self._ownership.find_or_claim(topic, part.index)
-        records = _view(part)
         if isinstance(partition, ErrorCode):
             self._behind(topic, part, partition)
             open_request.settle(slot, Reply(token=0, error=partition))
             return
-        partition.append(
-            open_request,
-            slot,
-            records,
-            deadline_ms=open_request.deadline_ms,
-            zstd_allowed=open_request.zstd_allowed,
-            now=now,
-            span=request.span,
-        )
+        partition.append(open_request, slot, _view(part), now)
 
-    def _refuse(self, message: ProduceRequest, version: int, error: ErrorCode) -> None:
-        """Refused as a whole: what its producers send after it must not be taken first."""
-        by_id = version >= VERSION_TOPIC_IDS
+    def _refuse(self, open_request: OpenRequest, message: ProduceRequest, error: ErrorCode) -> None:
+        """As a whole: what its producers send after it must not be taken first."""
         for named in message.topic_data:
-            topic = self._find(named.topic_id if by_id else named.name)
+            topic = self._topics.find(named.topic_id if open_request.by_id else named.name)
             for part in named.partition_data if topic is not None else ():
                 self._behind(topic, part, error)
+        open_request.refuse_all(error)
 
     def _behind(self, topic: Topic | None, part: ProduceRequestPartition, error: ErrorCode) -> None:
         records = _view(part)
         if topic is not None and error in REPEATED and not (records and is_message_set(records)):
             key = (topic.topic_id, part.index)
             self._append_order.refused(key, records, self._clock.now_ms())
-
-    def _find(self, ref: str | bytes) -> Topic | None:
-        return self._topics.find(ref)
 
     # --- called by open requests -------------------------------------------------------------
 
@@ -356,7 +318,7 @@ class ProduceHandler:
             (request.meta.connection_id, topic_id, partition), request.meta.lane_epoch, self._clock.now_ms()
         )
 
-    def finished(self, request: InboundRequest, reserved: int) -> None:
+    def finished(self, reserved: int) -> None:
         self._admission.release(reserved)
 
 

@@ -17,13 +17,13 @@ from kafscale.produce.log.model import (
     Batches,
     Instant,
     Limits,
-    ObjectNames,
     PartitionId,
     Rejection,
 )
 from kafscale.produce.log.producers import IN_FLIGHT_MAX, ProducerTable
 from kafscale.produce.log.sequences import Repeat, sequence_after
 from kafscale.storage.heads import Head
+from kafscale.storage.keys import Keyspace
 from kafscale.wire.batches import crc32c, each_batch
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (
@@ -168,7 +168,7 @@ class Intake:
         self._append_time_ms = max([now.wall_ms, *(ms for ms in before if ms <= latest_ms)])
         return self._append_time_ms
 
-    def seal(self, partition: PartitionId, names: ObjectNames, attempt: bytes, now: Instant) -> Flight:
+    def seal(self, partition: PartitionId, names: Keyspace, attempt: bytes, now: Instant) -> Flight:
         """Fix the open buffer's bytes for ever."""
         buffer = self.replace_open()
         return Flight(

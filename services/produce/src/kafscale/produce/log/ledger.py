@@ -45,7 +45,7 @@ from kafscale.produce.log.model import (
     Waiter,
     Waiters,
 )
-from kafscale.produce.log.producers import ProducerTable, SnapshotWork
+from kafscale.produce.log.producers import ProducerTable
 from kafscale.storage.etcd.client import Compare, Put, Range, Txn
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, EpochStart, Head, Seg, encode_head
 from kafscale.storage.keys import Keyspace
@@ -61,15 +61,6 @@ REST_KEEP = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointPlan:
-    """What a checkpoint under way will move and save."""
-
-    number: int
-    manifest: Manifest | None
-    snapshot: SnapshotWork
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """A transaction without an answer yet: a commit (`flights`), a checkpoint (`plan`), or neither,
     sent only to prove ownership for the `doubts` that ride on it."""
@@ -79,7 +70,7 @@ class Sent:
     head: Head
     base: int
     flights: tuple[Flight, ...] = ()
-    plan: CheckpointPlan | None = None
+    plan: TakeCheckpoint | None = None
     doubts: Waiters = field(default_factory=Waiters)
 
     def judge_commit(self, current: Head | None, *, ambiguous: bool) -> Outcome:
@@ -105,9 +96,9 @@ class Ledger:
         """Fold uploaded flights, the first of which starts at `head.next`, into one put."""
         segs = tuple(flight.seg(self.head.epoch) for flight in flights)
         head = extended(self.head, segs, attempt)
-        return self._send(head, None, flights=tuple(flights), plan=None, doubts=doubts)
+        return self._send(head, None, doubts, flights=tuple(flights))
 
-    def checkpoint(self, plan: CheckpointPlan, snap_key: str, meta: MetaWrite, doubts: Waiters) -> CommitHead:
+    def checkpoint(self, plan: TakeCheckpoint, snap_key: str, meta: MetaWrite, doubts: Waiters) -> CommitHead:
         moved = len(plan.manifest.segments) if plan.manifest is not None else 0
         head = replace(
             self.head,
@@ -115,16 +106,16 @@ class Ledger:
             snap_offset=plan.snapshot.offset,
             snap_key=snap_key,
         )
-        return self._send(head, meta, flights=(), plan=plan, doubts=doubts)
+        return self._send(head, meta, doubts, plan=plan)
 
     def _send(
         self,
         head: Head,
         meta: MetaWrite | None,
-        *,
-        flights: tuple[Flight, ...],
-        plan: CheckpointPlan | None,
         doubts: Waiters,
+        *,
+        flights: tuple[Flight, ...] = (),
+        plan: TakeCheckpoint | None = None,
     ) -> CommitHead:
         assert self.sent is None, "one transaction per partition"
         self._txns += 1
@@ -293,13 +284,13 @@ class Answers:
             self.fail(waiters.take_all(), error)
 
 
-Ready = tuple[CheckpointPlan, str, MetaWrite]
+Ready = tuple[TakeCheckpoint, str, MetaWrite]
 
 
 class Checkpoints:
     def __init__(self, producers: ProducerTable) -> None:
         self._producers = producers
-        self._plan: CheckpointPlan | None = None  # with the shell
+        self._plan: TakeCheckpoint | None = None  # with the shell
         self._ready: Ready | None = None  # uploaded, waits for its turn
         self._plans = 0
         self._not_before_ms = 0
@@ -351,11 +342,11 @@ class Checkpoints:
         self._again_ms = now.mono_ms + AGAIN_MS
         manifest = plan_manifest(head, keep)
         snapshot = self._producers.begin_snapshot(head.next, now.wall_ms)
-        self._plan = CheckpointPlan(number=self._plans, manifest=manifest, snapshot=snapshot)
-        return TakeCheckpoint(plan=self._plans, manifest=manifest, snapshot=snapshot)
+        self._plan = TakeCheckpoint(plan=self._plans, manifest=manifest, snapshot=snapshot)
+        return self._plan
 
     def uploaded(self, number: int, snap_key: str, meta: MetaWrite) -> None:
-        if self._plan is not None and self._plan.number == number:
+        if self._plan is not None and self._plan.plan == number:
             self._ready = (self._plan, snap_key, meta)
 
     def take_ready(self) -> Ready | None:
@@ -363,7 +354,7 @@ class Checkpoints:
         return ready
 
     def failed(self, number: int, limits: Limits, now: Instant) -> None:
-        if self._plan is not None and self._plan.number == number:
+        if self._plan is not None and self._plan.plan == number:
             self._producers.abandon(self._plan.snapshot)
             self._plan = None
             self._ready = None
@@ -372,16 +363,14 @@ class Checkpoints:
     def refused(self, number: int, now: Instant) -> None:
         """Meta moved while the plan was under way. Nothing failed, so the next one need not wait: the tail may
         be full by now, and commits wait for it."""
-        if self._plan is not None and self._plan.number == number:
+        if self._plan is not None and self._plan.plan == number:
             self._producers.abandon(self._plan.snapshot)
             self._plan = None
             self._not_before_ms = now.mono_ms
 
-    def applied(self, plan: CheckpointPlan, head: Head, old_snap_key: str, revision: int) -> Checkpointed:
+    def applied(self, plan: TakeCheckpoint, head: Head, old_snap_key: str) -> Checkpointed:
         """The plan is in etcd: memory may forget the producers that its snapshot left out."""
         self._plan = None
         self._ripe_ms = None
         self._producers.forget(plan.snapshot)
-        return Checkpointed(
-            plan=plan.number, revision=revision, snap_key=head.snap_key, old_snap_key=old_snap_key
-        )
+        return Checkpointed(snap_key=head.snap_key, old_snap_key=old_snap_key)

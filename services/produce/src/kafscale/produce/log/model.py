@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kafscale.produce.log.flush import NEVER, FlushLimits
 from kafscale.produce.log.producers import SnapshotWork
@@ -40,19 +40,6 @@ class Instant(NamedTuple):
 
     mono_ms: int
     wall_ms: int
-
-
-class ObjectNames(Protocol):
-    """The part of `storage.keys.Keyspace` that names a segment and its index."""
-
-    def segment_key(self, topic: str, partition: int, base: int) -> str: ...
-    def index_key(self, topic: str, partition: int, base: int) -> str: ...
-
-
-class IdSource(Protocol):
-    """Gives 16 random bytes, never the same twice."""
-
-    def __call__(self) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,10 +338,8 @@ class TakeCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointed:
-    """The checkpoint's transaction was applied at `revision`; `snap_key` replaced `old_snap_key`."""
+    """The checkpoint's transaction was applied; `snap_key` replaced `old_snap_key`."""
 
-    plan: int
-    revision: int
     snap_key: str
     old_snap_key: str
 

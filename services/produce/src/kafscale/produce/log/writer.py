@@ -16,25 +16,23 @@ and in `tick`, so that with a linger of 0 everything one turn of the loop brings
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight, Uploads
 from kafscale.produce.log.flush import NEVER, FlushPolicy
 from kafscale.produce.log.intake import Intake
-from kafscale.produce.log.ledger import Answers, CheckpointPlan, Checkpoints, Ledger, Outcome, Sent
+from kafscale.produce.log.ledger import Answers, Checkpoints, Ledger, Outcome, Sent
 from kafscale.produce.log.model import (
     NO_OFFSET,
     NO_TIMESTAMP,
     Action,
     Drained,
     FoundObject,
-    IdSource,
     Instant,
     Limits,
     MetaWrite,
-    ObjectNames,
     Part,
     PartitionId,
     Published,
@@ -44,6 +42,7 @@ from kafscale.produce.log.model import (
     State,
     StepDownReason,
     SteppedDown,
+    TakeCheckpoint,
     Token,
     Waiter,
     Waiters,
@@ -51,6 +50,7 @@ from kafscale.produce.log.model import (
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.sequences import Repeat
 from kafscale.storage.heads import Head
+from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
 
 _WORKING = (State.SERVING, State.DRAINING)
@@ -69,8 +69,8 @@ class PartitionWriter:
         producers: ProducerTable,
         log_start: int,
         limits: Limits,
-        names: ObjectNames,
-        ids: IdSource,
+        names: Keyspace,
+        ids: Callable[[], bytes],  # gives 16 random bytes, never the same twice
     ) -> None:
         self._partition = partition
         self._limits = limits
@@ -275,7 +275,7 @@ class PartitionWriter:
             segments = head.tail[-len(sent.flights) :]
             self._actions.append(Published(segments=segments, next=head.next, revision=revision))
         if sent.plan is not None:
-            self._actions.append(self._checkpoints.applied(sent.plan, head, old_snap_key, revision))
+            self._actions.append(self._checkpoints.applied(sent.plan, head, old_snap_key))
         self._state = State.CLOSED if self._state is State.CLOSING else self._state
         self._advance(now)
 
@@ -288,7 +288,7 @@ class PartitionWriter:
         self._advance(now)
 
     def _checkpoint_refused(
-        self, sent: Sent, plan: CheckpointPlan, current: Head | None, revision: int, now: Instant
+        self, sent: Sent, plan: TakeCheckpoint, current: Head | None, revision: int, now: Instant
     ) -> None:
         outcome = sent.judge_checkpoint(current, revision)
         if outcome is Outcome.COMMITTED:
@@ -296,7 +296,7 @@ class PartitionWriter:
         elif outcome is Outcome.ABSENT:
             for doubt in sent.doubts.take_all():
                 self._doubts.add(doubt)
-            self._checkpoints.refused(plan.number, now)
+            self._checkpoints.refused(plan.plan, now)
             self._advance(now)
         else:
             self._answers.fail(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
