@@ -7,7 +7,7 @@ MIB = 1 << 20
 
 def given(memory: AnswerMemory, size: int, now_ms: int, unsent: UnsentAnswers | None = None) -> UnsentAnswers:
     """An answer of `size` bytes was written to a socket that takes nothing."""
-    unsent = unsent or UnsentAnswers(now_ms=now_ms)
+    unsent = unsent or UnsentAnswers(moved_ms=now_ms)
     unsent.given_bytes += size
     memory.update(unsent, unsent_bytes=0, buffered_bytes=unsent.buffered_bytes + size, now_ms=now_ms)
     return unsent

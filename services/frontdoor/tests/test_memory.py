@@ -24,7 +24,9 @@ class Connections:
         self.now_ms = 0
 
     def one(self, held_bytes: int = 0, *, address: str = "a", under_way: bool = True) -> Holder:
-        holder = Holder(address, wake=lambda: self.woken.append(holder), end=lambda: None, touched_ms=0)
+        holder = Holder(
+            address=address, wake=lambda: self.woken.append(holder), end=lambda: None, touched_ms=0
+        )
         self.hold(holder, held_bytes, under_way=under_way)
         return holder
 

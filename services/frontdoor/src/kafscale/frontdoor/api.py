@@ -132,6 +132,38 @@ class Api:
         return api_label(self.key)
 
 
+def to_admin(
+    key: ApiKey,
+    versions: tuple[int, int],
+    refuse: Refuse,
+    *,
+    repeatable: bool = True,
+    large_answer: bool = False,
+) -> Api:
+    """Certainly not executed: NOT_CONTROLLER, on which admin clients try again. Perhaps executed: REQUEST_TIMED_OUT."""
+    return Api(
+        key=key,
+        versions=versions,
+        backend=Backend.ADMIN,
+        dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER, repeatable=repeatable),
+        refuse=refuse,
+        large_answer=large_answer,
+    )
+
+
+def to_group(
+    key: ApiKey,
+    versions: tuple[int, int],
+    refuse: Refuse,
+    *,
+    wait_ms: Callable[[memoryview, int], int] | None = None,
+    age_ms_max: int | None = None,
+) -> Api:
+    """Not sent: COORDINATOR_NOT_AVAILABLE. Lost: NOT_COORDINATOR. On both clients ask for the coordinator again."""
+    dispatch = ToGroup(wait_ms=wait_ms, age_ms_max=age_ms_max)
+    return Api(key=key, versions=versions, backend=Backend.COORDINATOR, dispatch=dispatch, refuse=refuse)
+
+
 @dataclass(frozen=True, slots=True)
 class NotServed:
     """An API of Kafka that ApiVersions shows as -1/-1. `versions` are Kafka's."""

@@ -41,9 +41,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         now_ms = self._made_ms = self._last_ms = gateway.clock.now_ms()
         self._has_asked = False
         self._frame_timer = FrameTimer()
-        self._holder = Holder("", wake=self._settle, end=self._make_room, touched_ms=now_ms)
+        self._holder = Holder(address="", wake=self._settle, end=self._make_room, touched_ms=now_ms)
         self.exchanges: dict[Slot, Exchange] = {}
-        unsent = UnsentAnswers(end=self._make_room, now_ms=now_ms)
+        unsent = UnsentAnswers(end=self._make_room, moved_ms=now_ms)
         self.caller = Caller(connection_id=0, listener=listener, peer="", unsent=unsent)
 
     # ---- the transport's calls

@@ -84,20 +84,16 @@ class BadFrame:
 Event = Request | FrameTooLarge | BadFrame
 
 
+@dataclass(slots=True, eq=False)
 class _Open:
     """A request in flight and, once it is known, its answer."""
 
-    __slots__ = ("answer", "correlation_id", "request_bytes", "silent", "slot", "tagged")
-
-    def __init__(
-        self, slot: Slot, correlation_id: int, tagged: bool, silent: bool, request_bytes: int
-    ) -> None:
-        self.slot = slot
-        self.correlation_id = correlation_id
-        self.tagged = tagged
-        self.silent = silent
-        self.request_bytes = request_bytes
-        self.answer: list[Buffer] | None = None
+    slot: Slot
+    correlation_id: int
+    tagged: bool
+    silent: bool
+    request_bytes: int
+    answer: list[Buffer] | None = None
 
 
 def room_for(arrived: int) -> int:

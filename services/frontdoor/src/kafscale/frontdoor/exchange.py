@@ -7,6 +7,7 @@ everything that is still open at a service.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kafscale.frontdoor.api import Api, Backend
@@ -64,64 +65,38 @@ class Client(Protocol):
     def abort(self) -> None: ...
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Caller:
     """One client connection: its identity, and the instances that its requests stay with."""
 
-    __slots__ = (
-        "connection_id",
-        "controls",
-        "fetch_sessions",
-        "fetch_turn",
-        "gone",
-        "listener",
-        "unsent",
-        "peer",
-        "principal",
-    )
-
-    def __init__(
-        self, *, connection_id: int, listener: str, peer: str, unsent: UnsentAnswers | None = None
-    ) -> None:
-        self.connection_id = connection_id
-        self.listener = listener
-        self.peer = peer
-        self.unsent = unsent or UnsentAnswers()
-        self.fetch_turn: FetchTurn | None = None
-        self.principal = "User:ANONYMOUS"
-        self.controls: dict[Backend, Channel] = {}
-        self.fetch_sessions: dict[int, Channel] = {}
-        self.gone = False
+    connection_id: int
+    listener: str
+    peer: str
+    unsent: UnsentAnswers = field(default_factory=UnsentAnswers)
+    fetch_turn: "FetchTurn | None" = None
+    principal: str = "User:ANONYMOUS"
+    controls: dict[Backend, Channel] = field(default_factory=dict)
+    fetch_sessions: dict[int, Channel] = field(default_factory=dict)
+    gone: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Exchange:
-    __slots__ = (
-        "_client",
-        "api",
-        "arriving_bytes",
-        "call",
-        "caller",
-        "deadline_ms",
-        "error",
-        "out_bytes",
-        "request",
-        "span",
-        "traceparent",
-        "unanswered",
-    )
+    _client: Client
+    request: Request
+    api: Api
+    deadline_ms: int
+    caller: Caller = field(init=False)
+    call: Call | None = None
+    unanswered: bool = True
+    error: int = 0
+    arriving_bytes: int = 0  # of large answers, reserved until they are the connection's
+    out_bytes: int = 0
+    span: Span | None = None
+    traceparent: str | None = None
 
-    def __init__(self, client: Client, request: Request, api: Api, deadline_ms: int) -> None:
-        self._client = client
-        self.caller = client.caller
-        self.request = request
-        self.api = api
-        self.deadline_ms = deadline_ms
-        self.call: Call | None = None
-        self.unanswered = True
-        self.error = 0
-        self.arriving_bytes = 0  # of large answers, reserved until they are the connection's
-        self.out_bytes = 0
-        self.span: Span | None = None
-        self.traceparent: str | None = None
+    def __post_init__(self) -> None:
+        self.caller = self._client.caller
 
     @property
     def version(self) -> int:
@@ -183,30 +158,15 @@ class AckedRevision:
     them: each writes its own slots of a common page and reads them all. Without `slots`: of this process alone.
     """
 
-    __slots__ = ("_commits", "_log_starts")
+    __slots__ = ("commits", "log_starts")
 
     def __init__(self, slots: memoryview | None = None, slot: int = 0) -> None:
         workers = 0 if slots is None else len(slots) // REVISION_KINDS
-        self._commits = _Highest(slots and slots[:workers], slot)
-        self._log_starts = _Highest(slots and slots[workers:], slot)
-
-    @property
-    def value(self) -> int:
-        return self._commits.value
-
-    @property
-    def log_starts(self) -> int:
-        """Clients have seen log starts as of this revision."""
-        return self._log_starts.value
-
-    def saw(self, revision: int) -> None:
-        self._commits.saw(revision)
-
-    def saw_log_starts(self, revision: int) -> None:
-        self._log_starts.saw(revision)
+        self.commits = Highest(slots and slots[:workers], slot)
+        self.log_starts = Highest(slots and slots[workers:], slot)
 
 
-class _Highest:
+class Highest:
     __slots__ = ("_own", "_slot", "_slots")
 
     def __init__(self, slots: memoryview | None, slot: int) -> None:

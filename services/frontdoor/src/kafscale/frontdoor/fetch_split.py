@@ -9,12 +9,14 @@ another one, once: any of them can serve it. If that fails too, its partitions a
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.backends import Channel, Pool
+from kafscale.frontdoor.api import Backend
+from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.runtime.stream.client import PendingReply
@@ -33,34 +35,29 @@ from kafscale.wire.schema.fetch import (
 log = structlog.get_logger("kafscale.frontdoor.fetch")
 
 Wanted = tuple[FetchRequestTopic, FetchRequestPartition]
-Unserved = Callable[[int, ErrorCode], FetchResponsePartition]
 TOPIC_IDS_FROM: Final = 13
 SESSIONLESS_EPOCH: Final = -1
 LOST: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-class Splitter:
-    """What all split fetches share."""
-
-    def __init__(self, *, forwarder: Forwarder, unserved: Unserved, pool: Pool) -> None:
-        self.forwarder = forwarder
-        self.unserved = unserved
-        self.pool = pool
-
-
+@dataclass(slots=True, eq=False)
 class FetchPart:
     """What one instance is asked."""
 
-    __slots__ = ("channel", "done", "hurried", "moved", "pending", "response", "wanted")
+    channel: Channel
+    wanted: Sequence[Wanted]
+    pending: PendingReply | None = None
+    response: FetchResponse | None = None
+    hurried: bool = False
+    moved: bool = False
+    done: bool = False
 
-    def __init__(self, channel: Channel, wanted: Sequence[Wanted]) -> None:
-        self.channel = channel
-        self.wanted = wanted
-        self.pending: PendingReply | None = None
-        self.response: FetchResponse | None = None
-        self.hurried = False
-        self.moved = False
-        self.done = False
+
+def unserved(partition: int, code: ErrorCode) -> FetchResponsePartition:
+    """Empty records, never null: null records have broken clients."""
+    return FetchResponsePartition(
+        partition_index=partition, error_code=int(code), high_watermark=-1, records=b""
+    )
 
 
 def size_of(result: FetchResponsePartition) -> int:
@@ -83,20 +80,20 @@ def says_something(response: FetchResponse) -> bool:
 
 
 class SplitFetch:
-    __slots__ = ("_exchange", "_from", "_message", "_parts", "_version")
+    __slots__ = ("_exchange", "_forwarder", "_message", "_parts", "_version")
 
     def __init__(
         self,
-        splitter: Splitter,
+        forwarder: Forwarder,
         exchange: Exchange,
         message: FetchRequest,
-        wanted: Sequence[tuple[Channel, Sequence[Wanted]]],
+        wanted: dict[Channel, list[Wanted]],
     ) -> None:
-        self._from = splitter
+        self._forwarder = forwarder
         self._exchange = exchange
         self._message = message
         self._version = exchange.version
-        self._parts = [FetchPart(channel, entries) for channel, entries in wanted]
+        self._parts = [FetchPart(channel, entries) for channel, entries in wanted.items()]
 
     def start(self) -> None:
         share = max(0, self._message.min_bytes)
@@ -105,12 +102,12 @@ class SplitFetch:
             self._ask(part, self._message.max_wait_ms, min_bytes)
 
     def _ask(self, part: FetchPart, max_wait_ms: int, min_bytes: int) -> None:
-        exchange, forwarder = self._exchange, self._from.forwarder
+        exchange, forwarder = self._exchange, self._forwarder
         body = schema.encode_request(self._share(part, max_wait_ms, min_bytes), self._version)
         meta = exchange.meta(
             now_ms=forwarder.clock.now_ms(),
-            revision=forwarder.acked.value,
-            log_start_revision=forwarder.acked.log_starts,
+            revision=forwarder.acked.commits.value,
+            log_start_revision=forwarder.acked.log_starts.value,
         )
         pending = part.pending = part.channel.send(exchange.api.stream, meta, body)
         pending.future.add_done_callback(partial(self._replied, part, pending))
@@ -160,7 +157,7 @@ class SplitFetch:
             return None
 
     def _move(self, part: FetchPart) -> bool:
-        other = None if part.moved else self._from.pool.another([part.channel])
+        other = None if part.moved else self._forwarder.routing.pool(Backend.FETCH).another([part.channel])
         if other is None:
             return False
         part.moved = True
@@ -206,7 +203,7 @@ class SplitFetch:
             for asked in topic.partitions:
                 entry = found.get((self._key(topic), asked.partition))
                 if entry is None:
-                    entry = self._from.unserved(asked.partition, LOST)
+                    entry = unserved(asked.partition, LOST)
                 size = size_of(entry)
                 if entry.records is None or (size > left and not empty):
                     entry.records, size = b"", 0

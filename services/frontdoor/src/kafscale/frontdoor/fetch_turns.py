@@ -8,6 +8,7 @@ it reads. The memory decides how large an answer may be requested (memory.py).
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from kafscale.frontdoor.exchange import Caller, Exchange
@@ -20,29 +21,17 @@ HUNGRY_BYTES: Final = SMALL_ANSWER_BYTES // 2
 """After an answer of this size the next is expected to be large; before the first answer the size is unknown."""
 
 
-class WaitingFetch:
-    """The work of a Fetch whose turn has not come: there is none."""
-
-    def abandon(self) -> None:
-        """Its connection forgets all of them together."""
-
-    def expire(self) -> None:
-        raise AssertionError("a Fetch that waits for its own client has no deadline")
-
-
 NONE_YET: Final = -1
 
 
+@dataclass(slots=True, eq=False)
 class FetchTurn:
     """Of one connection."""
 
-    __slots__ = ("answered_slot", "last_bytes", "running", "waiting")
-
-    def __init__(self) -> None:
-        self.running: Exchange | None = None
-        self.answered_slot: int = NONE_YET
-        self.last_bytes: int | None = None
-        self.waiting: deque[tuple[Exchange, int, Start]] = deque()
+    running: Exchange | None = None
+    answered_slot: int = NONE_YET
+    last_bytes: int | None = None
+    waiting: deque[tuple[Exchange, int, Start]] = field(default_factory=deque)
 
 
 class FetchTurns:
@@ -56,8 +45,7 @@ class FetchTurns:
         if turn is None:
             turn = caller.fetch_turn = FetchTurn()
         if turn.running is not None or turn.waiting or not caller.unsent.has_passed(turn.answered_slot):
-            exchange.deadline_ms = NEVER_MS
-            exchange.call = WaitingFetch()
+            exchange.deadline_ms = NEVER_MS  # it waits for its own client
             turn.waiting.append((exchange, wanted_bytes, start))
             return
         self._start(turn, exchange, wanted_bytes, start)
@@ -65,7 +53,6 @@ class FetchTurns:
     def _start(self, turn: FetchTurn, exchange: Exchange, wanted_bytes: int, start: Start) -> None:
         hungry = turn.last_bytes is None or turn.last_bytes >= HUNGRY_BYTES
         granted_bytes = self.memory.grant(exchange.caller.unsent, wanted_bytes, hungry=hungry)
-        exchange.call = None
         turn.running = exchange
         start(exchange, granted_bytes)
 

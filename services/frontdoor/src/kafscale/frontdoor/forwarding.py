@@ -9,6 +9,7 @@ request or an answer that is too large for a stream is refused and never repeate
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, assert_never
 
@@ -30,13 +31,13 @@ LOSSES_MAX: Final = 2
 OnReply = Callable[[Exchange, Reply, Channel], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarder:
     """What all forwarded requests share."""
 
-    def __init__(self, *, routing: Routing, clock: Clock, acked: AckedRevision) -> None:
-        self.routing = routing
-        self.clock = clock
-        self.acked = acked
+    routing: Routing
+    clock: Clock
+    acked: AckedRevision
 
     def forward(
         self,
@@ -57,46 +58,22 @@ class Forwarder:
         call.attempt()
 
 
+@dataclass(slots=True, eq=False)
 class Forwarded:
     """One request under way."""
 
-    __slots__ = (
-        "_losses",
-        "_body",
-        "_choose",
-        "_exchange",
-        "_failed",
-        "_from",
-        "_on_reply",
-        "_pending",
-        "_how",
-        "_refuse_with",
-        "_timer",
-        "_tried",
-    )
-
-    def __init__(
-        self,
-        forwarder: Forwarder,
-        exchange: Exchange,
-        how: Forward,
-        choose: Callable[[], Channel | None],
-        on_reply: OnReply | None,
-        body: Sequence[Buffer],
-        refuse: Refuse | None,
-    ) -> None:
-        self._from = forwarder
-        self._body = body
-        self._exchange = exchange
-        self._how = how
-        self._refuse_with = refuse
-        self._choose = choose
-        self._on_reply = on_reply
-        self._losses = 0
-        self._tried: Channel | None = None
-        self._failed: list[Channel] = []
-        self._pending: PendingReply | None = None
-        self._timer: asyncio.TimerHandle | None = None
+    _from: Forwarder
+    _exchange: Exchange
+    _how: Forward
+    _choose: Callable[[], Channel | None]
+    _on_reply: OnReply | None
+    _body: Sequence[Buffer]
+    _refuse_with: Refuse | None
+    _losses: int = 0
+    _tried: Channel | None = None
+    _failed: list[Channel] = field(default_factory=list)
+    _pending: PendingReply | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def attempt(self) -> None:
         self._timer = None
@@ -107,8 +84,8 @@ class Forwarded:
         if channel is None or self._losses >= LOSSES_MAX:
             self._wait()
             return
-        revision = self._from.acked.value if how.carries_revision else 0
-        starts = self._from.acked.log_starts if how.carries_revision else 0
+        revision = self._from.acked.commits.value if how.carries_revision else 0
+        starts = self._from.acked.log_starts.value if how.carries_revision else 0
         meta = exchange.meta(now_ms=self._from.clock.now_ms(), revision=revision, log_start_revision=starts)
         self._tried = channel
         pending = self._pending = channel.send(api.stream, meta, self._body)
@@ -137,7 +114,7 @@ class Forwarded:
         match reply.status.outcome:
             case Outcome.ANSWERED:
                 if how.moves_log_starts:
-                    self._from.acked.saw_log_starts(reply.revision)
+                    self._from.acked.log_starts.saw(reply.revision)
                 if self._on_reply is not None and self._tried is not None:
                     self._on_reply(self._exchange, reply, self._tried)
                 self._exchange.answer([reply.body])

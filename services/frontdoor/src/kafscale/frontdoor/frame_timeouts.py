@@ -18,16 +18,14 @@ class FrameTimeouts:
     bytes_per_s_min: int = 32 << 10
 
 
+@dataclass(slots=True, eq=False)
 class FrameTimer:
     """Of one connection: the frame that is under way, if there is one."""
 
-    __slots__ = ("_began_ms", "_quiet_from_ms", "_unread_from_ms", "first_ms")
-
-    def __init__(self) -> None:
-        self.first_ms: int | None = None  # of the frame's first byte; None: no frame is under way
-        self._began_ms = 0  # the first byte, later by the time in which nothing was read
-        self._quiet_from_ms = 0
-        self._unread_from_ms: int | None = None
+    first_ms: int | None = None  # of the frame's first byte; None: no frame is under way
+    _began_ms: int = 0  # the first byte, later by the time in which nothing was read
+    _quiet_from_ms: int = 0
+    _unread_from_ms: int | None = None
 
     def arrived(self, now_ms: int, *, new_frame: bool, under_way: bool) -> None:
         """Bytes arrived. `new_frame`: they completed a request, so a frame that is under way began with them."""

@@ -14,7 +14,7 @@ refusal that an instance may remember. Pure: no clock, no sockets; targets and p
 
 from bisect import insort
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Generic, NewType, TypeVar
 
@@ -33,29 +33,25 @@ class LaneLimits:
     held_max: int = 20_000
 
 
+@dataclass(slots=True, eq=False)
 class Part:
     """One partition's share of one request; `number` orders the requests of a connection."""
 
-    __slots__ = ("arrived_ms", "key", "number")
-
-    def __init__(self, key: LaneKey, number: int, arrived_ms: int) -> None:
-        self.key = key
-        self.number = number
-        self.arrived_ms = arrived_ms
+    key: LaneKey
+    number: int
+    arrived_ms: int
 
 
 P = TypeVar("P", bound=Part)
 
 
+@dataclass(slots=True, eq=False)
 class Lane(Generic[P, T]):
-    __slots__ = ("epoch", "held", "outstanding", "retry_ms", "target")
-
-    def __init__(self, epoch: LaneEpoch) -> None:
-        self.epoch = epoch
-        self.target: T | None = None
-        self.outstanding = 0
-        self.held: list[P] = []
-        self.retry_ms = 0
+    epoch: LaneEpoch
+    target: T | None = None
+    outstanding: int = 0
+    held: list[P] = field(default_factory=list)
+    retry_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ while bytes wait in its socket is closed in any case.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 SMALL_BYTES: Final = 64 << 10
@@ -43,38 +44,33 @@ def nobody() -> None:
     """In place of a callback, when the connection has ended."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Holder:
-    """One connection. `touched_ms`: when bytes of it last came."""
+    """One connection. `touched_ms`: when bytes of it last came.
 
-    __slots__ = ("address", "end", "held_bytes", "touched_ms", "under_way", "wake")
+    `wake` is called when the connection may be read again; it checks again. `end` is called when its memory is needed:
+    the connection must close."""
 
-    def __init__(
-        self, address: str, *, wake: Callable[[], None], end: Callable[[], None], touched_ms: int
-    ) -> None:
-        """`wake` is called when the connection may be read again; it checks again. `end` is called when its memory is
-        needed: the connection must close."""
-        self.address = address
-        self.wake = wake
-        self.end = end
-        self.touched_ms = touched_ms
-        self.held_bytes = 0
-        self.under_way = False
+    address: str
+    wake: Callable[[], None]
+    end: Callable[[], None]
+    touched_ms: int
+    held_bytes: int = 0
+    under_way: bool = False
 
     @property
     def is_large(self) -> bool:
         return self.held_bytes >= SMALL_BYTES
 
 
+@dataclass(slots=True, eq=False)
 class Part:
     """A bound on bytes. It is full from the bound on until a quarter is free again."""
 
-    __slots__ = ("bytes_max", "full", "stalled", "used_bytes")
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.used_bytes = 0
-        self.full = False
-        self.stalled: dict[Holder, None] = {}
+    bytes_max: int
+    used_bytes: int = 0
+    full: bool = False
+    stalled: dict[Holder, None] = field(default_factory=dict)
 
     def add(self, delta_bytes: int) -> Iterable[Holder]:
         """The connections that waited and may be read again."""
@@ -205,30 +201,19 @@ class RequestMemory:
         return woken
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class UnsentAnswers:
-    """One connection's answers. `moved_ms`: when its client last took something, or nothing waited."""
+    """One connection's answers. `moved_ms`: when its client last took something, or nothing waited. `end`: its memory
+    is needed, the connection must close."""
 
-    __slots__ = (
-        "buffered_bytes",
-        "end",
-        "given_bytes",
-        "moved_ms",
-        "next_slot",
-        "reserved_bytes",
-        "taken_bytes",
-        "unsent_bytes",
-    )
-
-    def __init__(self, *, end: Callable[[], None] = nobody, now_ms: int = 0) -> None:
-        """`end`: its memory is needed, the connection must close."""
-        self.end = end
-        self.moved_ms = now_ms
-        self.next_slot = 0  # the first request whose answer the socket has not been given
-        self.reserved_bytes = 0
-        self.unsent_bytes = 0  # here, behind other answers or because the socket is full
-        self.buffered_bytes = 0  # in the socket's own buffer
-        self.given_bytes = 0  # to the socket, ever
-        self.taken_bytes = 0
+    end: Callable[[], None] = nobody
+    moved_ms: int = 0
+    next_slot: int = 0  # the first request whose answer the socket has not been given
+    reserved_bytes: int = 0
+    unsent_bytes: int = 0  # here, behind other answers or because the socket is full
+    buffered_bytes: int = 0  # in the socket's own buffer
+    given_bytes: int = 0  # to the socket, ever
+    taken_bytes: int = 0
 
     @property
     def waiting_bytes(self) -> int:

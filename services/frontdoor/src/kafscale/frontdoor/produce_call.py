@@ -6,6 +6,7 @@ Kafka. Records are never touched: an answer or a share is built around the same 
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
@@ -54,53 +55,36 @@ class ProducePart(Part):
         return self.key is not UNPLACED
 
 
+@dataclass(slots=True, eq=False)
 class Share:
     """What went to one instance at once and is not answered yet."""
 
-    __slots__ = ("call", "channel", "epoch", "parts", "pending", "whole")
-
-    def __init__(
-        self, call: "ProduceCall", parts: list[ProducePart], channel: Channel, epoch: LaneEpoch, whole: bool
-    ) -> None:
-        self.call = call
-        self.parts = parts
-        self.channel = channel
-        self.epoch = epoch
-        self.whole = whole
-        self.pending: PendingReply | None = None
+    call: "ProduceCall"
+    parts: list[ProducePart]
+    channel: Channel
+    epoch: LaneEpoch
+    whole: bool
+    pending: PendingReply | None = None
 
 
+@dataclass(slots=True, eq=False)
 class ProduceCall:
-    __slots__ = (
-        "_expired",
-        "as_received",
-        "exchange",
-        "message",
-        "number",
-        "parts",
-        "shares",
-        "throttle_ms",
-        "version",
-        "waiting",
-    )
+    """`expired`: called when the deadline of the exchange has passed."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        message: ProduceRequest,
-        number: int,
-        expired: Callable[["ProduceCall"], None],
-    ) -> None:
-        """`expired`: called when the deadline of the exchange has passed."""
-        self._expired = expired
-        self.exchange = exchange
-        self.message = message
-        self.number = number
-        self.version = exchange.version
-        self.shares: list[Share] = []
-        self.throttle_ms = 0
-        self.as_received = True
-        self.parts = self._cut(message)
+    exchange: Exchange
+    message: ProduceRequest
+    number: int
+    _expired: Callable[["ProduceCall"], None]
+    version: int = field(init=False)
+    parts: list[ProducePart] = field(init=False)
+    waiting: int = field(init=False)
+    shares: list[Share] = field(default_factory=list)
+    throttle_ms: int = 0
+    as_received: bool = True
+
+    def __post_init__(self) -> None:
+        self.version = self.exchange.version
+        self.parts = self._cut(self.message)
         self.waiting = len(self.parts)
 
     def _cut(self, message: ProduceRequest) -> list[ProducePart]:

@@ -10,6 +10,7 @@ is held too long is answered LEADER_NOT_AVAILABLE: certainly not appended.
 """
 
 import asyncio
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, assert_never
 
@@ -28,17 +29,15 @@ NOT_OWNER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 NO_OWNER: Final = ErrorCode.LEADER_NOT_AVAILABLE
 
 
+@dataclass(slots=True, eq=False)
 class Producer:
     """The lanes of one connection, and its requests that wait for a topic lookup."""
 
-    __slots__ = ("caller", "lanes", "numbers", "timer", "unplaced")
-
-    def __init__(self, caller: Caller, lanes: Lanes[ProducePart, Channel]) -> None:
-        self.caller = caller
-        self.lanes = lanes
-        self.numbers = 0
-        self.unplaced: list[ProduceCall] = []
-        self.timer: asyncio.TimerHandle | None = None
+    caller: Caller
+    lanes: Lanes[ProducePart, Channel]
+    numbers: int = 0
+    unplaced: list[ProduceCall] = field(default_factory=list)
+    timer: asyncio.TimerHandle | None = None
 
 
 class LaneSender:
@@ -58,9 +57,8 @@ class LaneSender:
         self._acked = acked
         self._producers: dict[int, Producer] = {}
         self._holding: set[Producer] = set()
-        self._holders: dict[
-            LaneKey, dict[int, None]
-        ] = {}  # the connections that hold parts of each lane, oldest first
+        # The connections that hold parts of each lane, oldest first.
+        self._holders: dict[LaneKey, dict[int, None]] = {}
         self.resent_parts = 0
         routing.subscribe(self._route_changed)
 
@@ -168,7 +166,7 @@ class LaneSender:
         share.call.shares.remove(share)
         reply = future.result()
         status = reply.status
-        self._acked.saw(reply.revision)
+        self._acked.commits.saw(reply.revision)
         match status.outcome:
             case Outcome.ANSWERED:
                 if status is not ReplyStatus.FINAL or not self._pass_on(producer, share, reply):

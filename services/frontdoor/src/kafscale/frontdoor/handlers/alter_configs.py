@@ -4,18 +4,15 @@ Admin decides. Certainly not executed: NOT_CONTROLLER; outcome unknown: REQUEST_
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.api import to_admin
 from kafscale.frontdoor.refusals import each
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import alter_configs as schema
 
-API: Final = Api(
-    key=ApiKey.ALTER_CONFIGS,
-    versions=(0, 2),
-    backend=Backend.ADMIN,
-    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER, repeatable=False),
-    refuse=each(
+API: Final = to_admin(
+    ApiKey.ALTER_CONFIGS,
+    (0, 2),
+    each(
         schema,
         schema.AlterConfigsResponse,
         ("resources", "responses"),
@@ -23,4 +20,5 @@ API: Final = Api(
         "resource_type",
         "resource_name",
     ),
+    repeatable=False,
 )

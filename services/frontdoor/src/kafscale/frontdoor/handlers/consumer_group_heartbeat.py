@@ -5,15 +5,11 @@ COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost. On both clients ask 
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.frontdoor.api import to_group
 from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import consumer_group_heartbeat as schema
 
-API: Final = Api(
-    key=ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    versions=(0, 1),
-    backend=Backend.COORDINATOR,
-    dispatch=ToGroup(),
-    refuse=whole(schema, schema.ConsumerGroupHeartbeatResponse),
+API: Final = to_group(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), whole(schema, schema.ConsumerGroupHeartbeatResponse)
 )

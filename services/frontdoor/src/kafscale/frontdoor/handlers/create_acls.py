@@ -4,18 +4,15 @@ Admin answers. While none is there: NOT_CONTROLLER, for each creation, since the
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.api import to_admin
 from kafscale.frontdoor.refusals import each
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_acls as schema
 
-API: Final = Api(
-    key=ApiKey.CREATE_ACLS,
-    versions=(1, 3),
-    backend=Backend.ADMIN,
-    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER),
-    refuse=each(
+API: Final = to_admin(
+    ApiKey.CREATE_ACLS,
+    (1, 3),
+    each(
         schema,
         schema.CreateAclsResponse,
         ("creations", "results"),

@@ -4,22 +4,20 @@ Admin decides. Certainly not executed: NOT_CONTROLLER; outcome unknown: REQUEST_
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.api import to_admin
 from kafscale.frontdoor.refusals import each
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_partitions as schema
 
-API: Final = Api(
-    key=ApiKey.CREATE_PARTITIONS,
-    versions=(0, 3),
-    backend=Backend.ADMIN,
-    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER, repeatable=False),
-    refuse=each(
+API: Final = to_admin(
+    ApiKey.CREATE_PARTITIONS,
+    (0, 3),
+    each(
         schema,
         schema.CreatePartitionsResponse,
         ("topics", "results"),
         schema.CreatePartitionsResponseTopicResult,
         "name",
     ),
+    repeatable=False,
 )

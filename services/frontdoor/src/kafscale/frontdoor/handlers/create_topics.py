@@ -5,18 +5,15 @@ outcome unknown: REQUEST_TIMED_OUT.
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.api import to_admin
 from kafscale.frontdoor.refusals import each
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_topics as schema
 
-API: Final = Api(
-    key=ApiKey.CREATE_TOPICS,
-    versions=(0, 7),
-    backend=Backend.ADMIN,
-    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER, repeatable=False),
-    refuse=each(
+API: Final = to_admin(
+    ApiKey.CREATE_TOPICS,
+    (0, 7),
+    each(
         schema,
         schema.CreateTopicsResponse,
         ("topics", "topics"),
@@ -24,5 +21,6 @@ API: Final = Api(
         "name",
         configs=None,
     ),
+    repeatable=False,
     large_answer=True,
 )

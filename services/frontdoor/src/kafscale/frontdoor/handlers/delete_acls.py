@@ -4,18 +4,15 @@ Admin answers. While none is there: NOT_CONTROLLER, for each filter, since the a
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.api import to_admin
 from kafscale.frontdoor.refusals import each
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_acls as schema
 
-API: Final = Api(
-    key=ApiKey.DELETE_ACLS,
-    versions=(1, 3),
-    backend=Backend.ADMIN,
-    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER),
-    refuse=each(
+API: Final = to_admin(
+    ApiKey.DELETE_ACLS,
+    (1, 3),
+    each(
         schema,
         schema.DeleteAclsResponse,
         ("filters", "filter_results"),

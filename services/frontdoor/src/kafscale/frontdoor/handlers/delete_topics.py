@@ -4,7 +4,7 @@ Admin decides. Certainly not executed: NOT_CONTROLLER; outcome unknown: REQUEST_
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.api import to_admin
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -28,10 +28,4 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
     return schema.encode_response(schema.DeleteTopicsResponse(responses=results), version)
 
 
-API: Final = Api(
-    key=ApiKey.DELETE_TOPICS,
-    versions=(0, 6),
-    backend=Backend.ADMIN,
-    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER, repeatable=False),
-    refuse=refuse,
-)
+API: Final = to_admin(ApiKey.DELETE_TOPICS, (0, 6), refuse, repeatable=False)

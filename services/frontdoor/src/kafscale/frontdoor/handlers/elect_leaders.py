@@ -4,7 +4,7 @@ Admin answers; nothing is ever changed, so it may be asked twice. While none is 
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.api import to_admin
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -30,11 +30,4 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
     return schema.encode_response(response, version)
 
 
-API: Final = Api(
-    key=ApiKey.ELECT_LEADERS,
-    versions=(0, 2),
-    backend=Backend.ADMIN,
-    dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER),
-    refuse=refuse,
-    large_answer=True,
-)
+API: Final = to_admin(ApiKey.ELECT_LEADERS, (0, 2), refuse, large_answer=True)

@@ -14,7 +14,7 @@ from typing import Final
 from kafscale.frontdoor.api import Api, Backend, Forward, Own
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.fetch_split import SplitFetch, Splitter, Wanted
+from kafscale.frontdoor.fetch_split import TOPIC_IDS_FROM, SplitFetch, Wanted, unserved
 from kafscale.frontdoor.parts import Parts
 from kafscale.runtime.stream.frame import Reply
 from kafscale.runtime.stream.options import Stream
@@ -24,7 +24,6 @@ from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import fetch as schema
 from kafscale.wire.schema.fetch import FetchRequest
 
-TOPIC_IDS_FROM: Final = 13
 MAX_BYTES_FROM: Final = 3
 SESSIONS_FROM: Final = 7
 REPLICA_STATE_FROM: Final = 15
@@ -50,13 +49,6 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
         for topic in request.topics
     ]
     return schema.encode_response(schema.FetchResponse(responses=topics), version)
-
-
-def unserved(partition: int, code: ErrorCode) -> schema.FetchResponsePartition:
-    """Empty records, never null: null records have broken clients."""
-    return schema.FetchResponsePartition(
-        partition_index=partition, error_code=int(code), high_watermark=-1, records=b""
-    )
 
 
 FORWARD: Final = Forward(unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER, carries_revision=True)
@@ -101,7 +93,6 @@ class FetchHandler:
         self._routing = parts.routing
         self._topics = parts.topics
         self._pool = self._routing.pool(Backend.FETCH)
-        self._splitter = Splitter(forwarder=parts.forwarder, unserved=unserved, pool=self._pool)
 
     def __call__(self, exchange: Exchange) -> None:
         self._turns.begin(exchange, max_bytes(exchange.request.body, exchange.version), self._start)
@@ -126,8 +117,7 @@ class FetchHandler:
             self._forward(exchange, partial(self._this, channel), granted_bytes)
         elif wanted:
             message.max_bytes = min(message.max_bytes, granted_bytes)
-            split = SplitFetch(self._splitter, exchange, message, list(wanted.items()))
-            exchange.call = split
+            split = exchange.call = SplitFetch(self._forwarder, exchange, message, wanted)
             split.start()
         else:
             self._forward(exchange, self._any, granted_bytes)

@@ -5,15 +5,9 @@ COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost. On both clients ask 
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.frontdoor.api import to_group
 from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import heartbeat as schema
 
-API: Final = Api(
-    key=ApiKey.HEARTBEAT,
-    versions=(0, 4),
-    backend=Backend.COORDINATOR,
-    dispatch=ToGroup(),
-    refuse=whole(schema, schema.HeartbeatResponse),
-)
+API: Final = to_group(ApiKey.HEARTBEAT, (0, 4), whole(schema, schema.HeartbeatResponse))

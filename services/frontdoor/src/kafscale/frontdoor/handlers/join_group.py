@@ -6,7 +6,7 @@ COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost. On both clients ask 
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.frontdoor.api import to_group
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -31,10 +31,4 @@ def wait_ms(body: memoryview, version: int) -> int:
     return request.rebalance_timeout_ms if version >= REBALANCE_TIMEOUT_FROM else request.session_timeout_ms
 
 
-API: Final = Api(
-    key=ApiKey.JOIN_GROUP,
-    versions=(0, 9),
-    backend=Backend.COORDINATOR,
-    dispatch=ToGroup(wait_ms=wait_ms),
-    refuse=refuse,
-)
+API: Final = to_group(ApiKey.JOIN_GROUP, (0, 9), refuse, wait_ms=wait_ms)

@@ -5,15 +5,9 @@ COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost; without a retry the 
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.frontdoor.api import to_group
 from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import leave_group as schema
 
-API: Final = Api(
-    key=ApiKey.LEAVE_GROUP,
-    versions=(0, 5),
-    backend=Backend.COORDINATOR,
-    dispatch=ToGroup(),
-    refuse=whole(schema, schema.LeaveGroupResponse),
-)
+API: Final = to_group(ApiKey.LEAVE_GROUP, (0, 5), whole(schema, schema.LeaveGroupResponse))

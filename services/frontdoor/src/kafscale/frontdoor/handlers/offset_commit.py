@@ -8,7 +8,7 @@ Versions 0 and 1, which Kafka 4 has dropped, go to the same store.
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.frontdoor.api import to_group
 from kafscale.frontdoor.refusals import each_partition
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import offset_commit as schema
@@ -16,20 +16,16 @@ from kafscale.wire.schema import offset_commit as schema
 AGE_MS_MAX: Final = 5_000
 """Kafka's offsets.commit.timeout.ms."""
 
-API: Final = Api(
-    key=ApiKey.OFFSET_COMMIT,
-    versions=(0, 10),
-    backend=Backend.COORDINATOR,
-    dispatch=ToGroup(age_ms_max=AGE_MS_MAX),
-    refuse=each_partition(
+API: Final = to_group(
+    ApiKey.OFFSET_COMMIT,
+    (0, 10),
+    each_partition(
         schema,
         schema.OffsetCommitResponse,
         schema.OffsetCommitResponseTopic,
         schema.OffsetCommitResponsePartition,
-        names=(
-            "name",
-            "topic_id",
-        ),
+        names=("name", "topic_id"),
         number="partition_index",
     ),
+    age_ms_max=AGE_MS_MAX,
 )

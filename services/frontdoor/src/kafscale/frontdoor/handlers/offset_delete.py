@@ -5,15 +5,9 @@ COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost. Tools try again on b
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.frontdoor.api import to_group
 from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import offset_delete as schema
 
-API: Final = Api(
-    key=ApiKey.OFFSET_DELETE,
-    versions=(0, 0),
-    backend=Backend.COORDINATOR,
-    dispatch=ToGroup(),
-    refuse=whole(schema, schema.OffsetDeleteResponse),
-)
+API: Final = to_group(ApiKey.OFFSET_DELETE, (0, 0), whole(schema, schema.OffsetDeleteResponse))

@@ -6,7 +6,7 @@ COORDINATOR_NOT_AVAILABLE: not sent. NOT_COORDINATOR: lost. On both clients ask 
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, ToGroup
+from kafscale.frontdoor.api import to_group
 from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import sync_group as schema
@@ -18,10 +18,4 @@ def wait_ms(_body: memoryview, _version: int) -> int:
     return WAIT_MS
 
 
-API: Final = Api(
-    key=ApiKey.SYNC_GROUP,
-    versions=(0, 5),
-    backend=Backend.COORDINATOR,
-    dispatch=ToGroup(wait_ms=wait_ms),
-    refuse=whole(schema, schema.SyncGroupResponse),
-)
+API: Final = to_group(ApiKey.SYNC_GROUP, (0, 5), whole(schema, schema.SyncGroupResponse), wait_ms=wait_ms)
