@@ -1,13 +1,13 @@
 """Listeners as people write them, and sockets that are bound for them."""
 
 import pytest
-from kafscale.frontdoor.listeners import Bind, ListenersWrong, advertised, parse
+from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
 from kafscale.frontdoor.server import bind_all, bind_for_workers
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.storage.membership.members import Listener
 from pydantic import ValidationError
 
-PLAIN = Bind(name="PLAINTEXT", host="127.0.0.1", port=9092)
+PLAIN = Listener(name="PLAINTEXT", host="127.0.0.1", port=9092)
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,11 @@ PLAIN = Bind(name="PLAINTEXT", host="127.0.0.1", port=9092)
     [
         ("PLAINTEXT://127.0.0.1:9092", (PLAIN,)),
         (" plaintext://127.0.0.1:9092 , ", (PLAIN,)),
-        ("A://:1,B://[::1]:2", (Bind(name="A", host="", port=1), Bind(name="B", host="::1", port=2))),
-        ("IN-SIDE_1://kafka.example:65535", (Bind(name="IN-SIDE_1", host="kafka.example", port=65535),)),
+        ("A://:1,B://[::1]:2", (Listener(name="A", host="", port=1), Listener(name="B", host="::1", port=2))),
+        ("IN-SIDE_1://kafka.example:65535", (Listener(name="IN-SIDE_1", host="kafka.example", port=65535),)),
     ],
 )
-def test_listeners_are_written_as_in_kafka(text: str, expected: tuple[Bind, ...]) -> None:
+def test_listeners_are_written_as_in_kafka(text: str, expected: tuple[Listener, ...]) -> None:
     assert parse(text, setting="S") == expected
 
 
@@ -42,7 +42,7 @@ def test_a_wrong_setting_is_refused_with_a_sentence_that_names_it(text: str, say
 
 
 def test_what_is_not_advertised_otherwise_is_advertised_as_it_listens() -> None:
-    listening = (PLAIN, Bind(name="ALL", host="", port=9093), Bind(name="V6", host="::", port=9094))
+    listening = (PLAIN, Listener(name="ALL", host="", port=9093), Listener(name="V6", host="::", port=9094))
     shown = advertised(listening, " ", setting="S", own_host="me")
     assert shown == (
         Listener(name="PLAINTEXT", host="127.0.0.1", port=9092),
@@ -70,18 +70,18 @@ def test_what_cannot_be_dialled_is_not_advertised(text: str, says: str) -> None:
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    (door,) = bind_all((Bind(name="A", host="127.0.0.1", port=0),))
+    (door,) = bind_all((Listener(name="A", host="127.0.0.1", port=0),))
     door.socket.listen()
     try:
         assert door.where.port == door.port > 0
         with pytest.raises(ListenersWrong, match=f"listener B cannot have 127.0.0.1:{door.port}"):
-            bind_all((Bind(name="B", host="127.0.0.1", port=door.port),))
+            bind_all((Listener(name="B", host="127.0.0.1", port=door.port),))
     finally:
         door.socket.close()
 
 
 def test_workers_get_the_same_ports_each_by_a_socket_of_its_own() -> None:
-    binds = (Bind(name="A", host="127.0.0.1", port=0), Bind(name="B", host="127.0.0.1", port=0))
+    binds = (Listener(name="A", host="127.0.0.1", port=0), Listener(name="B", host="127.0.0.1", port=0))
     of_workers = bind_for_workers(binds, 3)
     try:
         assert len({tuple(door.port for door in doors) for doors in of_workers}) == 1

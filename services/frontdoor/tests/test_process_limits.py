@@ -3,7 +3,7 @@
 import resource
 
 import pytest
-from kafscale.frontdoor.process_limits import OTHER_DESCRIPTORS, allow_descriptors
+from kafscale.frontdoor.__main__ import OTHER_DESCRIPTORS, allow_descriptors
 
 
 @pytest.fixture

@@ -1,17 +1,39 @@
 """`python -m kafscale.frontdoor`: a Kafka broker to its clients."""
 
+import resource
 import socket
 import sys
 from functools import partial
+from typing import Final
 
+import structlog
 from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
-from kafscale.frontdoor.process_limits import allow_descriptors
 from kafscale.frontdoor.server import ROLE, bind_all, bind_for_workers, build
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.workers import build_workers
 from kafscale.runtime.logs import configure_logs, say_why_it_ends
 from kafscale.runtime.process import run_service
 from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings
+
+log = structlog.get_logger("kafscale.frontdoor")
+
+OTHER_DESCRIPTORS: Final = 256
+
+
+def allow_descriptors(connections_max: int) -> None:
+    """A connection is a descriptor; the usual soft limit of 1024 would end accepting long before our bound."""
+    wanted = connections_max + OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        log.warning(
+            "fewer connections than max.connections can be open",
+            connections_max=connections_max,
+            descriptors=allowed,
+        )
 
 
 def main() -> int:

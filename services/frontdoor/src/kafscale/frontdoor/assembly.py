@@ -10,11 +10,10 @@ from typing import Final, assert_never
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
 from kafscale.frontdoor.apis import SERVED, advertised
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
-from kafscale.frontdoor.connection import Limits
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
-from kafscale.frontdoor.gateway import REQUESTS_SHARE, Bounds, Gateway, Handler, Served
+from kafscale.frontdoor.gateway import REQUESTS_SHARE, Gateway, Handler, Served
 from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.lanes import LaneLimits
 from kafscale.frontdoor.memory import AnswerMemory
@@ -92,14 +91,13 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
     gateway = Gateway(
         served={key: Served(api, handler_of(api, parts), *api.versions) for key, api in SERVED.items()},
         left=sender.left,
-        bounds=bounds_of(settings),
+        settings=settings,
         clock=means.clock,
         budget=means.budget,
         turns=parts.turns,
         metrics=FrontdoorMetrics(means.metrics),
         tracer=means.tracer,
         connection_base=connection_base(),
-        log_requests=settings.log_level == "debug",
     )
     return FrontDoor(gateway=gateway, pools=pools, sender=sender)
 
@@ -144,20 +142,3 @@ def handler_of(api: Api, parts: Parts) -> Handler:
             return how.make(parts)
         case _ as never:
             assert_never(never)
-
-
-def bounds_of(settings: FrontdoorSettings) -> Bounds:
-    return Bounds(
-        connection=Limits(
-            frame_bytes_max=settings.socket_request_max_bytes,
-            requests_max=settings.frontdoor_requests_max,
-            request_bytes_max=settings.frontdoor_request_bytes_max,
-            unsent_bytes_max=settings.frontdoor_unsent_bytes_max,
-        ),
-        connections_max=settings.max_connections,
-        address_connections_max=settings.max_connections_per_ip,
-        address_memory_share=settings.frontdoor_address_memory_percent / 100,
-        first_request_ms_max=settings.frontdoor_first_request_ms,
-        idle_ms_max=settings.connections_max_idle_ms,
-        request_timeout_ms=settings.frontdoor_request_timeout_ms,
-    )

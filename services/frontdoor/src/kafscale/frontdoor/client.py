@@ -26,7 +26,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._gateway = gateway
         self._listener = listener
         self._machine = Connection(
-            gateway.bounds.connection,
+            gateway.limits,
             scratch=gateway.scratch,
             silent=is_silent,
             alone=gateway.has_large_answer,
@@ -303,9 +303,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._complain(wrong, "half_request")
         elif self.caller.unsent.is_stuck(now_ms):
             self.cut_off("a client that takes no answers", "no_reader")
-        elif not self._has_asked and now_ms - self._made_ms > gateway.bounds.first_request_ms_max:
+        elif not self._has_asked and now_ms - self._made_ms > gateway.settings.frontdoor_first_request_ms:
             self._complain("no request", "no_request")
-        elif now_ms - self._last_ms > gateway.bounds.idle_ms_max and machine.drained:
+        elif now_ms - self._last_ms > gateway.settings.connections_max_idle_ms and machine.drained:
             gateway.metrics.hung_up.labels("idle").inc()
             self._close()
 

@@ -8,7 +8,6 @@ once per interval.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import structlog
@@ -22,6 +21,7 @@ from kafscale.frontdoor.memory import Holder, RequestMemory, Tide, UnsentAnswers
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.request_log import end_span, log_request, start_span
+from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.memory_tuning import give_back
@@ -41,21 +41,18 @@ FETCH: Final = int(ApiKey.FETCH)
 API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """Of one process; `connection` of each of its connections."""
-
-    connection: Limits
-    connections_max: int
-    address_connections_max: int
-    address_memory_share: float
-    idle_ms_max: int
-    first_request_ms_max: int
-    request_timeout_ms: int
+def limits_of(settings: FrontdoorSettings) -> Limits:
+    return Limits(
+        frame_bytes_max=settings.socket_request_max_bytes,
+        requests_max=settings.frontdoor_requests_max,
+        request_bytes_max=settings.frontdoor_request_bytes_max,
+        unsent_bytes_max=settings.frontdoor_unsent_bytes_max,
+    )
 
 
-def request_memory(budget: MemoryBudget, bounds: Bounds) -> RequestMemory:
-    return RequestMemory(int(budget.bytes_max * REQUESTS_SHARE), address_share=bounds.address_memory_share)
+def request_memory(budget: MemoryBudget, settings: FrontdoorSettings) -> RequestMemory:
+    address_share = settings.frontdoor_address_memory_percent / 100
+    return RequestMemory(int(budget.bytes_max * REQUESTS_SHARE), address_share=address_share)
 
 
 class Served(NamedTuple):
@@ -91,36 +88,35 @@ class Gateway:
         *,
         served: Mapping[int, Served],
         left: Callable[[Caller], None],
-        bounds: Bounds,
+        settings: FrontdoorSettings,
         clock: Clock,
         budget: MemoryBudget,
         turns: FetchTurns,
         metrics: FrontdoorMetrics,
         tracer: Tracer | None,
         connection_base: int,
-        log_requests: bool = False,
     ) -> None:
-        """`served`: by API key. `left` is called when a connection has ended. `log_requests`: a line at debug level for
-        each request; otherwise nothing is built for it."""
+        """`served`: by API key. `left` is called when a connection has ended."""
         self._served = served
         self._left = left
         self._budget = budget
         self._tracer = tracer
-        self._log_requests = log_requests
+        self._log_requests = settings.log_level == "debug"  # otherwise nothing is built for a line
         self._next_connection = connection_base
         self._dirty: list[Client] = []
         self._turns = turns
         self._answers = turns.memory
         self._connection_limits: ConnectionLimits[Client] = ConnectionLimits(
-            bounds.connections_max, bounds.address_connections_max
+            settings.max_connections, settings.max_connections_per_ip
         )
         self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
-        self.bounds = bounds
-        self.frame_timeouts = FrameTimeouts(frame_ms_max=bounds.idle_ms_max)
+        self.settings = settings
+        self.limits = limits_of(settings)
+        self.frame_timeouts = FrameTimeouts(frame_ms_max=settings.connections_max_idle_ms)
         self.clock = clock
         self.metrics = metrics
         self.complaints = Complaints(clock)
-        self.requests = request_memory(budget, bounds)
+        self.requests = request_memory(budget, settings)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Client] = set()
         self.draining = False
@@ -167,7 +163,7 @@ class Gateway:
             connection.hang_up(f"API key {header.api_key} is not served")
             return
         api, handler, version_min, version_max = served
-        deadline_ms = request.arrived_ms + self.bounds.request_timeout_ms
+        deadline_ms = request.arrived_ms + self.settings.frontdoor_request_timeout_ms
         exchange = Exchange(connection, request, api, deadline_ms)
         connection.exchanges[request.slot] = exchange
         if self._tracer is not None:

@@ -6,7 +6,6 @@ one address: Metadata then shows that address alone.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from kafscale.storage.membership.members import Listener
@@ -23,23 +22,14 @@ class ListenersWrong(ValueError):
     """The setting cannot be used; the sentence says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bind:
-    """An address to listen on, by the name of its listener."""
-
-    name: str
-    host: str
-    port: int
-
-
-def parse(text: str, *, setting: str) -> tuple[Bind, ...]:
+def parse(text: str, *, setting: str) -> tuple[Listener, ...]:
     """The listeners in their order; each name once."""
-    binds: list[Bind] = []
+    binds: list[Listener] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = ADDRESS.fullmatch(part)
         if found is None or int(found["port"]) > PORT_MAX:
             raise ListenersWrong(f"{setting}: {part!r} is not NAME://host:port")
-        bind = Bind(name=found["name"].upper(), host=found["host"].strip("[]"), port=int(found["port"]))
+        bind = Listener(name=found["name"].upper(), host=found["host"].strip("[]"), port=int(found["port"]))
         if bind.name in NOT_PLAIN:
             raise ListenersWrong(
                 f"{setting}: {bind.name} is not supported yet; use PLAINTEXT or a name of your own"
@@ -53,7 +43,7 @@ def parse(text: str, *, setting: str) -> tuple[Bind, ...]:
 
 
 def advertised(
-    listening: tuple[Bind, ...], text: str, *, setting: str, own_host: str
+    listening: tuple[Listener, ...], text: str, *, setting: str, own_host: str
 ) -> tuple[Listener, ...]:
     """The addresses for clients. Without a setting: where we listen, by our host's name if that is every address."""
     if not text.strip():

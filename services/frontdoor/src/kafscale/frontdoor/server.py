@@ -16,14 +16,14 @@ import structlog
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
-from kafscale.frontdoor.listeners import Bind, ListenersWrong
+from kafscale.frontdoor.listeners import ListenersWrong
 from kafscale.frontdoor.owner_views import OwnersView, SlotsView
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership.members import LiveView
+from kafscale.storage.membership.members import Listener, LiveView
 from kafscale.storage.topics import TopicsView
 
 log = structlog.get_logger("kafscale.frontdoor")
@@ -46,12 +46,12 @@ class BoundListener:
         return port
 
     @property
-    def where(self) -> Bind:
+    def where(self) -> Listener:
         """With the port that we got, where 0 was asked for."""
-        return Bind(name=self.name, host=self.host, port=self.port)
+        return Listener(name=self.name, host=self.host, port=self.port)
 
 
-def bind_all(binds: Sequence[Bind], *, shared: bool = False) -> tuple[BoundListener, ...]:
+def bind_all(binds: Sequence[Listener], *, shared: bool = False) -> tuple[BoundListener, ...]:
     """`shared`: other sockets of ours will have the same ports. Raises ListenersWrong."""
     doors: list[BoundListener] = []
     for bind in binds:
@@ -64,7 +64,7 @@ def bind_all(binds: Sequence[Bind], *, shared: bool = False) -> tuple[BoundListe
     return tuple(doors)
 
 
-def bind_for_workers(binds: Sequence[Bind], workers: int) -> tuple[tuple[BoundListener, ...], ...]:
+def bind_for_workers(binds: Sequence[Listener], workers: int) -> tuple[tuple[BoundListener, ...], ...]:
     """The same ports once for each worker. Raises ListenersWrong.
 
     SO_REUSEPORT would also share a port with a foreign process that sets it, so the ports are first bound without.
@@ -88,7 +88,7 @@ def _close_all(doors: Sequence[BoundListener]) -> None:
         door.socket.close()
 
 
-def _bound(bind: Bind, *, shared: bool) -> socket.socket:
+def _bound(bind: Listener, *, shared: bool) -> socket.socket:
     family, kind, protocol, _, address = socket.getaddrinfo(
         bind.host or None, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

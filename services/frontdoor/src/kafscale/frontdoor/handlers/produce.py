@@ -10,7 +10,7 @@ from typing import Final
 from kafscale.frontdoor.api import Api, Backend, Own
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.parts import Parts
-from kafscale.frontdoor.produce_call import ProduceCall
+from kafscale.frontdoor.produce_call import ProduceCall, failed
 from kafscale.frontdoor.produce_lanes import Producer
 from kafscale.runtime.stream.options import Stream
 from kafscale.storage.topics import READ_PAUSE_S, Topic, TopicState
@@ -61,12 +61,7 @@ def refuse_message(message: ProduceRequest, version: int, code: ErrorCode) -> li
         produce.ProduceResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
-            partition_responses=[
-                produce.ProduceResponsePartition(
-                    index=entry.index, error_code=int(code), base_offset=-1, log_start_offset=-1
-                )
-                for entry in topic.partition_data
-            ],
+            partition_responses=[failed(entry.index, code) for entry in topic.partition_data],
         )
         for topic in message.topic_data
     ]
