@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.columns import Wanted, read_columns
-from kafscale.lake.counting import count_records
 from kafscale.lake.heads import CorruptSegment, check_offsets, scan_heads, without_aborted
 from kafscale.lake.scan import scan
+from kafscale.lake.sources import count_records
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Aborted, encode_head
 from kafscale.storage.keys import Keyspace

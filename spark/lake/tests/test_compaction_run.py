@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.latest_offsets import KEYS_MAX
-from kafscale.lake.compaction.pace import Pace
 from kafscale.lake.compaction.plan import Reason
-from kafscale.lake.compaction.run import Bounds, Round
+from kafscale.lake.compaction.run import Bounds, Pace, Round
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.retention.deletes import Fate, delete_all
 from kafscale.lake.retention.orphans import Orphans

@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.compaction.due import Due, candidates, in_turn, look
-from kafscale.lake.compaction.pace import Pace
-from kafscale.lake.compaction.read_ahead import AHEAD_BYTES_MAX, AHEAD_MAX, read_ahead
 from kafscale.lake.compaction.record_filter import LoadedSegment
 from kafscale.lake.compaction.report import Report
-from kafscale.lake.compaction.run import Bounds, Round
+from kafscale.lake.compaction.run import AHEAD_BYTES_MAX, AHEAD_MAX, Bounds, Pace, Round, read_ahead
 from kafscale.lake.heads import HEADS
 from kafscale.storage.heads import Seg
 from kafscale.storage.job_runs import CompactionPass, decode_compaction_pass

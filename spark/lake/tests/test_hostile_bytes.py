@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.columns import FIELDS, Wanted, read_columns
-from kafscale.lake.counting import count_records
 from kafscale.lake.heads import CorruptSegment, check_offsets, scan_heads
 from kafscale.lake.rows import Bodies, _follow, _step, skipped
+from kafscale.lake.sources import count_records
 from kafscale.wire.batches import BatchHeader, crc32c, pack_batch
 from kafscale.wire.compression import compress
 from kafscale.wire.records import Codec, Record, build_batch, read_batch_header

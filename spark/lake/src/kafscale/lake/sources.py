@@ -7,15 +7,14 @@ runs. Groups are read from etcd, and lag is measured, only for a query that name
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from kafscale.lake.batches import BATCHES, scan_batches
 from kafscale.lake.catalog import Lake, Log
-from kafscale.lake.columns import FIELDS, Wanted
-from kafscale.lake.counting import scan_places
+from kafscale.lake.columns import FIELDS, Wanted, read_columns
 from kafscale.lake.datasets import Asked
 from kafscale.lake.group_tables import (
     COMMITS,
@@ -26,13 +25,17 @@ from kafscale.lake.group_tables import (
     groups_table,
     lag_table,
 )
+from kafscale.lake.heads import Heads, check_crcs, without_aborted
 from kafscale.lake.lag.commits import Commit, read_commits, read_groups
 from kafscale.lake.lag.measure import measure
 from kafscale.lake.lag.report import Facts, make_report
 from kafscale.lake.lag.sampler import with_history
 from kafscale.lake.pruning import HEADERS, SCHEMA, at, possible, prune
-from kafscale.lake.scan import placed, scan_segments
+from kafscale.lake.scan import bodies, parse, placed, places, scan_segments
 from kafscale.lake.tables import PARTITIONS, SEGMENTS, TOPICS, partitions_table, segments_table, topics_table
+from kafscale.storage.heads import Seg
+from kafscale.wire.batches import CONTROL
+from kafscale.wire.buffers import Buffer
 
 TABLES: Final[Mapping[str, pa.Schema]] = {
     "records": SCHEMA,
@@ -44,6 +47,9 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
     "commits": COMMITS,
     "lag": LAG,
 }
+
+ROWS_MAX: Final = 1 << 17
+"""Rows per Arrow batch, because the topic name of each row takes memory."""
 
 
 class TableSource:
@@ -120,3 +126,27 @@ def _of_commit(commit: Commit) -> pc.Expression:
 async def _all(table: pa.Table, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
     for batch in table.select(asked.columns).to_batches():
         yield batch
+
+
+async def scan_places(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[pa.RecordBatch]:
+    """A row with topic and partition for each record that `scan_segments` would return."""
+    aborted = log.aborted
+    async for seg, body in bodies(lake, log, segments):
+        heads = without_aborted(parse(body, lake.place_of(log, seg).name, seg), aborted)
+        left = count_records(body, heads, log.start, log.stable_end)
+        while left:
+            rows = min(left, ROWS_MAX)
+            yield places(log, rows)
+            left -= rows
+
+
+def count_records(segment: Buffer, heads: Heads, first: int, end: int) -> int:
+    """The number of records of these batches in [first, end). Transaction markers do not count."""
+    heads = heads[(heads["attributes"] & CONTROL) == 0]
+    last = heads["base_offset"] + heads["last_offset_delta"]
+    inside = (heads["base_offset"] >= first) & (last < end)
+    check_crcs(segment, heads[inside])
+    across = heads[~inside]
+    opened = read_columns(segment, across, Wanted(columns=("offset",), first=first, end=end))
+    whole = int(heads["records"][inside].sum())
+    return whole + sum(int(batch.num_rows) for batch in opened)

@@ -15,20 +15,18 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from kafscale.lake.catalog import Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.due import TopicPartition, compacted_places, find_due, in_turn, look
 from kafscale.lake.compaction.latest_offsets import KEYS_MAX, LatestOffsets, LatestOffsetsBuilder
-from kafscale.lake.compaction.pace import Pace
 from kafscale.lake.compaction.passes import Position, read_pass
 from kafscale.lake.compaction.plan import Candidate, Group, Reason, is_clean, is_due
 from kafscale.lake.compaction.publish import discard, publish, read_existing, upload
-from kafscale.lake.compaction.read_ahead import read_ahead
 from kafscale.lake.compaction.record_filter import LoadedSegment, filter_records, keys_of
 from kafscale.lake.compaction.report import Outcome, Report, Tally
 from kafscale.lake.compaction.rewrite import Rewritten, rewrite
@@ -47,6 +45,9 @@ from kafscale.storage.schema import UnreadableValue
 
 GET_TIMEOUT_S: Final = 60.0
 TROUBLE: Final = (CorruptSegment, UnreadableValue, StoreError, EtcdError, TimeoutError, Overtaken)
+AHEAD_MAX: Final = 8
+AHEAD_BYTES_MAX: Final = 32 << 20
+"""A segment that is larger than this is read alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,3 +279,69 @@ def _rewritten(
 ) -> Rewritten:
     judged = filter_records(sources, newest, candidate.aborted, now_ms)
     return rewrite(judged, now_ms=now_ms, delete_retention_ms=candidate.log.topic.delete_retention_ms)
+
+
+class Pace:
+    """The budget of a round, or of an executor's part of it: bytes per second, and time. None: no bound.
+
+    A moment is a reading of `clock`.
+    """
+
+    def __init__(
+        self,
+        *,
+        io_bytes_per_s: int | None,
+        within_ms: int | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._rate = io_bytes_per_s
+        self._clock = clock
+        self._sleep = sleep
+        self._paid_until_s = clock()
+        self._end_s = math.inf if within_ms is None else clock() + within_ms / 1000
+
+    async def spend(self, count: int) -> None:
+        """Waits until the budget covers these bytes. Concurrent callers wait one after another."""
+        if self._rate is None:
+            return
+        self._paid_until_s = max(self._paid_until_s, self._clock()) + count / self._rate
+        await self._sleep(self._paid_until_s - self._clock())
+
+    def after(self, share: float, end_s: float = math.inf) -> float:
+        """The moment when this share of the time up to `end_s`, or to the end of the round, is used."""
+        end_s = min(end_s, self._end_s)
+        now_s = self._clock()
+        return end_s if math.isinf(end_s) else now_s + max(0.0, end_s - now_s) * share
+
+    def passed(self, moment_s: float) -> bool:
+        return self._clock() >= min(moment_s, self._end_s)
+
+
+async def read_ahead(
+    read: Callable[[Seg], Coroutine[Any, Any, LoadedSegment]], segments: AsyncIterator[Seg]
+) -> AsyncGenerator[LoadedSegment, None]:
+    """Reads the segments in order, and the next ones ahead: bounded in number and bytes.
+
+    Raises what `read` raises, for the segment in turn. The caller closes it; that cancels the reads in flight.
+    """
+    ahead: deque[tuple[Seg, asyncio.Task[LoadedSegment]]] = deque()
+    following = await anext(segments, None)
+    try:
+        while following is not None or ahead:
+            while following is not None and _has_room([seg for seg, _ in ahead], following):
+                ahead.append((following, asyncio.create_task(read(following))))
+                following = await anext(segments, None)
+            source = await ahead[0][1]
+            ahead.popleft()
+            yield source
+    finally:
+        for _, task in ahead:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in ahead), return_exceptions=True)
+
+
+def _has_room(ahead: Sequence[Seg], seg: Seg) -> bool:
+    if not ahead:
+        return True
+    return len(ahead) < AHEAD_MAX and sum(each.size for each in ahead) + seg.size <= AHEAD_BYTES_MAX
