@@ -7,7 +7,7 @@ views are loaded: until then a client is refused, and asks the next front door.
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -21,7 +21,7 @@ from kafscale.frontdoor.owner_views import OwnersView, SlotsView
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
-from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Listener, LiveView
 from kafscale.storage.topics import TopicsView
@@ -30,6 +30,7 @@ log = structlog.get_logger("kafscale.frontdoor")
 
 ROLE: Final = "frontdoor"
 BACKLOG: Final = 1024
+REFRESH_TIMEOUT_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +167,9 @@ class Service:
 
     async def drain(self) -> None:
         """Call it once the registration says that we leave. Clients with our address still connect for a while."""
+        with suppress(EtcdError, TimeoutError):  # without etcd, the others are those of the last watch event
+            async with asyncio.timeout(REFRESH_TIMEOUT_S):
+                await self._front_doors.refresh()
         if any(other.is_ready for other in self._front_doors.instances() if other.node_id != self._node_id):
             await asyncio.sleep(self._settings.frontdoor_notice_ms / 1000)
         for server in self._servers:
