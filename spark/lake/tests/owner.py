@@ -8,8 +8,8 @@ from typing import Any
 
 from kafscale.lake.catalog import Lake
 from kafscale.produce.checkpoint import Checkpointer, Uploaded
-from kafscale.produce.log.ledger import plan_manifest
 from kafscale.produce.log.model import PartitionId, TakeCheckpoint
+from kafscale.produce.log.plans import plan_manifest
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.merging import Merges
 from kafscale.produce.metrics import ProduceMetrics

@@ -1,10 +1,12 @@
 """What a refused transaction's head says about it."""
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
-from kafscale.produce.log.ledger import Checkpoints, Outcome, judge_checkpoint, judge_commit, plan_manifest
+from kafscale.produce.log.ledger import Outcome, judge_commit, judge_plan
 from kafscale.produce.log.model import Limits
+from kafscale.produce.log.plans import Checkpoints, plan_manifest
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.storage.heads import EPOCHS_MAX, EpochStart, Head, Seg
 
@@ -82,13 +84,13 @@ def test_evidence_that_is_gone_leaves_the_outcome_unknown() -> None:
 
 
 def test_a_checkpoint_over_an_untouched_head_was_refused_for_its_meta() -> None:
-    assert judge_checkpoint(SENT, 7, current(), 7) is Outcome.ABSENT
+    assert judge_plan(SENT, 7, current(), 7) is Outcome.ABSENT
 
 
 def test_a_checkpoint_is_applied_when_the_head_is_exactly_it() -> None:
-    assert judge_checkpoint(SENT, 7, SENT, 8) is Outcome.COMMITTED
-    assert judge_checkpoint(SENT, 7, replace(SENT, epoch=4), 8) is Outcome.UNKNOWABLE
-    assert judge_checkpoint(SENT, 7, None, 0) is Outcome.UNKNOWABLE
+    assert judge_plan(SENT, 7, SENT, 8) is Outcome.COMMITTED
+    assert judge_plan(SENT, 7, replace(SENT, epoch=4), 8) is Outcome.UNKNOWABLE
+    assert judge_plan(SENT, 7, None, 0) is Outcome.UNKNOWABLE
 
 
 def test_a_pruned_history_is_not_asked_when_the_log_ends_at_my_base() -> None:
@@ -119,5 +121,5 @@ def test_a_tail_that_begins_with_a_slice_asks_for_no_checkpoint() -> None:
     """There would be nothing to move, and the next one would be due at once."""
     limits = Limits(checkpoint_at=2)
     for kinds, due in (("....", True), (".s..", True), ("s...", False)):
-        checkpoints = Checkpoints(ProducerTable())
+        checkpoints = Checkpoints(ProducerTable(), count(1))
         assert (checkpoints.due_ms(tail_of(kinds), limits) == 0) is due

@@ -79,7 +79,7 @@ def test_a_full_tail_holds_commits_back_until_the_checkpoint_made_room() -> None
 def test_a_failed_checkpoint_is_planned_anew_after_a_pause() -> None:
     desk = desk_with_tail(25)
     first = desk.one(TakeCheckpoint)
-    desk.do(desk.writer.checkpoint_failed, first.plan)
+    desk.do(desk.writer.plan_failed, first.plan)
     assert not desk.pop(TakeCheckpoint)
     assert desk.writer.next_deadline() == desk.now_ms + 1_000
     desk.tick(1_000)
@@ -149,7 +149,7 @@ def test_a_hand_over_does_not_wait_for_a_checkpoint_that_fails() -> None:
     desk = Desk()
     desk.write(1)
     desk.do(desk.writer.begin_handoff)
-    desk.do(desk.writer.checkpoint_failed, desk.one(TakeCheckpoint).plan)
+    desk.do(desk.writer.plan_failed, desk.one(TakeCheckpoint).plan)
     desk.one(Drained)
     assert desk.writer.state is State.DRAINED
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.model import (
     CommitHead,
-    FoundObject,
     HeadObject,
     Limits,
     MetaWrite,

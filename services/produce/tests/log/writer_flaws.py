@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kafscale.produce.log.flight import Claimant, Flight, Uploads
+from kafscale.produce.log.claimants import Claimant, FoundObject
+from kafscale.produce.log.flight import Flight, Uploads
 from kafscale.produce.log.ledger import Answers, Outcome
-from kafscale.produce.log.model import CommitHead, FoundObject, Instant, Part, PutObject, Reply, Waiter
+from kafscale.produce.log.model import CommitHead, Instant, Part, PutObject, Reply, Waiter
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.heads import Head
@@ -71,7 +72,7 @@ class NoEtag(World):
 class _AllOlder(Uploads):
     def claimant(self, seen: FoundObject | None, attempt: bytes) -> Claimant:
         claimant = super().claimant(seen, attempt)
-        return Claimant.OLDER if claimant is Claimant.NEWER else claimant
+        return Claimant.OLDER if claimant in (Claimant.EPOCH, Claimant.NEWER) else claimant
 
 
 class OverwriteAny(World):
@@ -109,7 +110,7 @@ class EpochRestarts(World):
             def claimant(self, seen: FoundObject | None, attempt: bytes) -> Claimant:
                 claimant = super().claimant(seen, attempt)
                 if (
-                    claimant is Claimant.NEWER
+                    claimant in (Claimant.EPOCH, Claimant.NEWER)
                     and seen is not None
                     and topic_of.get(seen.attempt or b"") != mine
                 ):

@@ -11,12 +11,12 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.model import (
     Action,
     Checkpointed,
     CommitHead,
     Drained,
-    FoundObject,
     HeadObject,
     Instant,
     Limits,

@@ -139,7 +139,7 @@ class World(Shell):
             return
         plan, revision = owner.plans.pop(0)
         if fails:
-            owner.writer.checkpoint_failed(plan.plan, self.now())
+            owner.writer.plan_failed(plan.plan, self.now())
         else:
             meta, at = self._meta(owner.truth)
             if at == revision and plan.manifest is not None:

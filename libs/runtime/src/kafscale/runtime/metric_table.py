@@ -179,6 +179,7 @@ PRODUCE: Final = (
     counter("claims_lost_total", "Claims that failed because another instance was first"),
     counter("handoffs_total", "Partitions handed over"),
     counter("checkpoints_total", "Tails moved to manifests"),
+    counter("settled_bytes_total", "Bytes of segments written from slices of bundles"),
     counter("manifest_merges_failed_total", "Merges of old manifests that failed"),
     counter("damaged_partitions_total", "Times that a partition was not served because its data is damaged"),
     histogram("put_seconds", "One PUT that succeeded"),

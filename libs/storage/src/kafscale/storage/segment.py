@@ -152,9 +152,10 @@ class Segment:
 
 
 def build_segment(
-    base_offset: int, batches: Sequence[BatchInfo], parts: Sequence[Buffer], created_ms: int
+    base_offset: int, batches: Sequence[BatchInfo], parts: Sequence[Buffer], created_ms: int, mark: int = 0
 ) -> Segment:
-    """`parts` are the batches' bytes in order, cut anywhere; together exactly as long as `batches` say."""
+    """`parts` are the batches' bytes in order, cut anywhere; together exactly as long as `batches` say. `mark` goes
+    into the reserved field, so that segments of equal batches may have other bytes."""
     assert batches, "a segment holds at least one batch"
     assert batches[0].offset == base_offset, (batches[0].offset, base_offset)
     crc = 0
@@ -165,7 +166,7 @@ def build_segment(
     assert size <= POSITION_MAX, size
     records = sum(batch.records for batch in batches)
     last_offset = batches[-1].last_offset
-    header = HEADER.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, base_offset, records, created_ms, 0)
+    header = HEADER.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, base_offset, records, created_ms, mark)
     footer = FOOTER.pack(crc, last_offset, FOOTER_MAGIC)
     return Segment(
         base_offset=base_offset,

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
-from kafscale.produce.log.model import MetaWrite, PartitionId, StepDownReason, TakeCheckpoint
+from kafscale.produce.log.model import Instant, MetaWrite, PartitionId, StepDownReason, TakeCheckpoint
 from kafscale.produce.log.producers import SnapshotWork
+from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.merging import Merges
 from kafscale.produce.pieces import Pieces
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
@@ -58,6 +59,19 @@ class Checkpointer:
         self._pieces = pieces
         self._merges = merges
         self._drops = asyncio.Semaphore(DROPS_AT_ONCE_MAX)
+
+    async def carry_out(
+        self, id_: PartitionId, writer: PartitionWriter, plan: TakeCheckpoint, now: Callable[[], Instant]
+    ) -> None:
+        """Writes the objects, and reports to the writer what came of it."""
+        done = await self.upload(id_, plan)
+        if done is None:
+            writer.plan_failed(plan.plan, now())
+        elif isinstance(done, StepDownReason):
+            writer.step_down(done, now())
+        else:
+            writer.checkpoint_ready(plan.plan, done.snap_key, done.meta, now())
+            writer.moved_log_start(done.log_start)
 
     async def upload(self, id_: PartitionId, plan: TakeCheckpoint) -> Uploaded | StepDownReason | None:
         """None when etcd or the store failed: nothing refers to what was uploaded. DAMAGED: meta cannot be read,

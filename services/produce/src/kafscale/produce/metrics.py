@@ -24,6 +24,7 @@ class ProduceMetrics:
         self.claims_lost = counter("claims_lost_total")
         self.handoffs = counter("handoffs_total")
         self.checkpoints = counter("checkpoints_total")
+        self.settled_bytes = counter("settled_bytes_total")
         self.merges_failed = counter("manifest_merges_failed_total")
         self.damage_met = counter("damaged_partitions_total")
         self.put_seconds = histogram("put_seconds")

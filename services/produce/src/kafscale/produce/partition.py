@@ -19,6 +19,7 @@ from typing import Any, assert_never
 
 import structlog
 from kafscale.produce.checkpoint import Checkpointer
+from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.contents import Contents
 from kafscale.produce.log.ledger import head_txn
 from kafscale.produce.log.model import (
@@ -26,7 +27,6 @@ from kafscale.produce.log.model import (
     Checkpointed,
     CommitHead,
     Drained,
-    FoundObject,
     HeadObject,
     Instant,
     PartitionId,
@@ -35,6 +35,7 @@ from kafscale.produce.log.model import (
     PutObject,
     Reply,
     SealWanted,
+    SettleRun,
     StepDownReason,
     SteppedDown,
     TakeCheckpoint,
@@ -46,6 +47,7 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opener import LINE_MAX, NO_PLACE, Opener
 from kafscale.produce.pump import Pump
 from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, SegmentSpans
+from kafscale.produce.settler import Settler
 from kafscale.produce.shared_fills import SharedFills
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
@@ -90,6 +92,7 @@ class Tools:
     committer: Committer
     opener: Opener
     checkpointer: Checkpointer
+    settler: Settler
     pump: Pump
     append_order: AppendOrder
     producer_budget: ProducerBudget
@@ -269,8 +272,8 @@ class Partition:
                 self._tools.begin(self._put(writer, action))
             case HeadObject():
                 self._tools.begin(self._head(writer, action))
-            case TakeCheckpoint():
-                self._tools.begin(self._checkpoint(writer, action))
+            case TakeCheckpoint() | SettleRun():
+                self._tools.begin(self._plan(writer, action))
             case SealWanted():
                 self._tools.pump.seal_wanted(self, action.bytes_waiting)
             case Published() | Checkpointed():
@@ -365,17 +368,13 @@ class Partition:
             writer.object_found(action.base, action.part, found, tools.now())
         tools.pump.touch(self)
 
-    async def _checkpoint(self, writer: PartitionWriter, action: TakeCheckpoint) -> None:
-        ready = await self._tools.checkpointer.upload(self.id, action)
-        now = self._tools.now()
-        if ready is None:
-            writer.checkpoint_failed(action.plan, now)
-        elif isinstance(ready, StepDownReason):
-            writer.step_down(ready, now)
+    async def _plan(self, writer: PartitionWriter, plan: TakeCheckpoint | SettleRun) -> None:
+        tools = self._tools
+        if isinstance(plan, SettleRun):
+            await tools.settler.carry_out(self.id, writer, plan, tools.now)
         else:
-            writer.checkpoint_ready(action.plan, ready.snap_key, ready.meta, now)
-            writer.moved_log_start(ready.log_start)
-        self._tools.pump.touch(self)
+            await tools.checkpointer.carry_out(self.id, writer, plan, tools.now)
+        tools.pump.touch(self)
 
     def _settled(self, writer: PartitionWriter, action: CommitHead, answer: Answer) -> None:
         now = self._tools.now()

@@ -24,6 +24,7 @@ from kafscale.produce.pump import Driven, Pump
 from kafscale.produce.recovery import Recovery
 from kafscale.produce.requests import Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.produce.settings import ProduceSettings, limits_of, producer_bounds, segments_per_s
+from kafscale.produce.settler import Settler
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
@@ -124,6 +125,7 @@ class ProduceService:
             checkpointer=Checkpointer(
                 runtime.etcd, runtime.store, runtime.keyspace, fresh_id, Pieces(), merges
             ),
+            settler=Settler(runtime.store, runtime.keyspace, fresh_id, Pieces(), self._metrics),
             pump=self.pump,
             append_order=self._append_order,
             producer_budget=self._producer_budget,

@@ -33,6 +33,11 @@ class ProduceSettings(ServiceSettings):
     produce_linger_max_ms: int = Field(
         5_000, ge=1, description="Longest time that a record waits for the budget of segments."
     )
+    settle_ms: int = Field(
+        900_000,
+        ge=1_000,
+        description="Age at which a slice of a bundle becomes part of a segment, give or take a tenth.",
+    )
     produce_handoffs_per_s: int = Field(
         20, ge=1, description="Partitions handed over per second while rebalancing."
     )
@@ -88,6 +93,7 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         flush_interval_ms=settings.flush_interval_ms,
         budgeted=segments_per_s(settings, store) is not None,
         budget_linger_max_ms=settings.produce_linger_max_ms,
+        settle_ms=settings.settle_ms,
         log_append_time=topic.takes_append_time,
         future_max_ms=topic.timestamp_after_max_ms,
         past_max_ms=topic.timestamp_before_max_ms,

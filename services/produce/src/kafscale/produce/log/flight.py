@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Iterator
 from enum import Enum, auto
 
+from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import (
     Action,
     Buffer,
-    FoundObject,
     HeadObject,
     Instant,
     Limits,
@@ -165,7 +165,7 @@ class Flight:
         index_key: str,
     ) -> None:
         built = build_segment(buffer.base, buffer.batches, buffer.parts, created_ms)
-        index = _stamped(built.index, epoch)
+        index = stamped(built.index, epoch)
         self.base = buffer.base
         self.end = buffer.end
         self.bytes = buffer.bytes
@@ -211,7 +211,7 @@ class Flight:
         )
 
 
-def _stamped(index: bytes, epoch: int) -> bytes:
+def stamped(index: bytes, epoch: int) -> bytes:
     """The index with the low half of the leader epoch in its reserved field.
 
     Two epochs may write equal entries at the same base. Were the bytes equal as well, a store whose
@@ -219,16 +219,6 @@ def _stamped(index: bytes, epoch: int) -> bytes:
     index (ABA). Segments differ by the epoch in their batches; this makes indexes differ too.
     """
     return index[:_INDEX_STAMP_AT] + _STAMP.pack(epoch & 0xFFFF) + index[_INDEX_STAMP_AT + _STAMP.size :]
-
-
-class Claimant(Enum):
-    """Whose object has our name."""
-
-    NOBODY = auto()
-    ME = auto()
-    OLDER = auto()
-    NEWER = auto()
-    FOREIGN = auto()
 
 
 class Uploads:
@@ -288,7 +278,7 @@ class Uploads:
         flight, upload = at
         upload.answered()
         claimant = self.claimant(seen, flight.attempt)
-        if claimant is Claimant.NEWER:
+        if claimant in (Claimant.EPOCH, Claimant.NEWER):
             return StepDownReason.FENCED
         if claimant is Claimant.FOREIGN:
             return StepDownReason.FOREIGN_OBJECT
@@ -301,13 +291,7 @@ class Uploads:
         return None
 
     def claimant(self, seen: FoundObject | None, attempt: bytes) -> Claimant:
-        if seen is None:
-            return Claimant.NOBODY
-        if seen.epoch is None or seen.attempt is None:
-            return Claimant.FOREIGN
-        if seen.attempt == attempt:
-            return Claimant.ME
-        return Claimant.OLDER if seen.epoch < self._epoch else Claimant.NEWER
+        return claimant_of(seen, attempt, self._epoch)
 
     def unknown(self, base: int, part: Part, limits: Limits, now: Instant) -> StepDownReason | None:
         """Neither done nor refused: the same request again, later. A reason: it has gone on too long."""

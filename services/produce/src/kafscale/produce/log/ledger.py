@@ -1,5 +1,5 @@
-"""The committed side of a partition: the head as etcd has it, the one transaction that may be under way over it, what
-became of that transaction, and the checkpoints that move the head's tail into a manifest.
+"""The committed side of a partition: the head as etcd has it, the one transaction that may be under way over it, and
+what became of that transaction.
 
 Every value it sends is the compared predecessor plus something, so offsets are dense by
 construction. While a transaction is out, nothing else is: its answer gives the revision that the
@@ -10,15 +10,6 @@ applied (`judge_commit`). Evidence, in this order: the commit's attempt id; the 
 inside my epoch was committed by me and by no other writer. `Answers.acknowledge` is called for committed offsets
 only, and names the real offset. `Answers.fail` carries a code that means "certainly not appended", or
 REQUEST_TIMED_OUT, the only answer to an unknown outcome.
-
-`Checkpoints` plans when the tail is moved, and what the producer snapshot that goes with it holds. A plan is made from
-the committed head alone. The shell uploads it while commits go on; its transaction takes its turn like any commit. At
-most one plan is under way, and a plan that failed is forgotten: the next one is made anew, because an object may only
-be referred to by a transaction whose compared meta revision was read before its upload began.
-
-Compaction replaces only what manifests list. So in a compacted topic (`Limits.tail_rest_ms`) segments do not stay in
-the tail until there are many. All but the newest leave it as soon as no record was written for a second, but not more
-often than every AGAIN_MS, and after `tail_rest_ms` when writes never pause. A hand-over moves them too.
 """
 
 from __future__ import annotations
@@ -26,43 +17,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from itertools import takewhile
+from typing import Protocol
 
 from kafscale.produce.log.flight import Flight
-from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import (
     Action,
-    Checkpointed,
     CommitHead,
-    Instant,
-    Limits,
     MetaWrite,
     PartitionId,
     Rejection,
     Reply,
-    TakeCheckpoint,
     Token,
     Waiter,
     Waiters,
 )
-from kafscale.produce.log.producers import ProducerTable
 from kafscale.storage.etcd.client import Compare, Put, Range, Txn
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, EpochStart, Head, Seg, encode_head
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.manifests import Manifest, epoch_starts
 from kafscale.wire.errors import ErrorCode
 
-QUIET_MS = 1_000
-"""Without a commit: then a partition counts as quiet."""
-AGAIN_MS = 10_000
-"""Between checkpoints for quiet's sake: each costs two objects and a transaction, as a commit does."""
-REST_KEEP = 1
-"""The newest segment is never compacted."""
+
+class Ready(Protocol):
+    """A plan whose objects are in the store: one transaction may put it into etcd."""
+
+    @property
+    def meta(self) -> MetaWrite | None:
+        """What the transaction also does with meta."""
+
+    def applied_to(self, head: Head) -> Head: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A transaction without an answer yet: a commit (`flights`), a checkpoint (`plan`), or neither,
+    """A transaction without an answer yet: a commit (`flights`), a plan that is ready, or neither,
     sent only to prove ownership for the `doubts` that ride on it."""
 
     txn: int
@@ -70,14 +57,14 @@ class Sent:
     head: Head
     base: int
     flights: tuple[Flight, ...] = ()
-    plan: TakeCheckpoint | None = None
+    plan: Ready | None = None
     doubts: Waiters = field(default_factory=Waiters)
 
     def judge_commit(self, current: Head | None, *, ambiguous: bool) -> Outcome:
         return judge_commit(self.head, self.base, current, ambiguous=ambiguous)
 
-    def judge_checkpoint(self, current: Head | None, revision: int) -> Outcome:
-        return judge_checkpoint(self.head, self.over, current, revision)
+    def judge_plan(self, current: Head | None, revision: int) -> Outcome:
+        return judge_plan(self.head, self.over, current, revision)
 
 
 class Ledger:
@@ -98,15 +85,8 @@ class Ledger:
         head = extended(self.head, segs, attempt)
         return self._send(head, None, doubts, flights=tuple(flights))
 
-    def checkpoint(self, plan: TakeCheckpoint, snap_key: str, meta: MetaWrite, doubts: Waiters) -> CommitHead:
-        moved = len(plan.manifest.segments) if plan.manifest is not None else 0
-        head = replace(
-            self.head,
-            tail=self.head.tail[moved:],
-            snap_offset=plan.snapshot.offset,
-            snap_key=snap_key,
-        )
-        return self._send(head, meta, doubts, plan=plan)
+    def carry_out(self, ready: Ready, doubts: Waiters) -> CommitHead:
+        return self._send(ready.applied_to(self.head), ready.meta, doubts, plan=ready)
 
     def _send(
         self,
@@ -115,7 +95,7 @@ class Ledger:
         doubts: Waiters,
         *,
         flights: tuple[Flight, ...] = (),
-        plan: TakeCheckpoint | None = None,
+        plan: Ready | None = None,
     ) -> CommitHead:
         assert self.sent is None, "one transaction per partition"
         self._txns += 1
@@ -175,16 +155,6 @@ def extended(head: Head, segs: Sequence[Seg], attempt: bytes) -> Head:
     )
 
 
-def plan_manifest(head: Head, keep: int) -> Manifest | None:
-    """The segments at the front of the tail, as a manifest, but none of its newest `keep`; None if nothing can move.
-    A manifest lists no slice: slices, and what follows them, wait until they are settled."""
-    leading = tuple(takewhile(lambda seg: not seg.is_slice, head.tail))
-    moved = leading[: max(0, len(head.tail) - keep)]
-    if not moved:
-        return None
-    return Manifest(segments=moved, epochs=epoch_starts(moved))
-
-
 def head_txn(keyspace: Keyspace, id_: PartitionId, action: CommitHead) -> Txn:
     """If head (and meta) are as expected they are put, else the head is read."""
     key = keyspace.head(id_.topic_id, id_.partition)
@@ -232,7 +202,7 @@ def _by_history(epoch: int, base: int, end: int, current: Head) -> Outcome:
     return Outcome.UNKNOWABLE
 
 
-def judge_checkpoint(sent: Head, sent_over: int, current: Head | None, revision: int) -> Outcome:
+def judge_plan(sent: Head, sent_over: int, current: Head | None, revision: int) -> Outcome:
     """COMMITTED: it is the head now. ABSENT: the head is untouched, so meta moved. UNKNOWABLE: fenced."""
     if revision == sent_over:
         return Outcome.ABSENT
@@ -282,95 +252,3 @@ class Answers:
         """The transaction was never proposed."""
         for waiters in (sent.doubts, *(flight.waiters for flight in sent.flights)):
             self.fail(waiters.take_all(), error)
-
-
-Ready = tuple[TakeCheckpoint, str, MetaWrite]
-
-
-class Checkpoints:
-    def __init__(self, producers: ProducerTable) -> None:
-        self._producers = producers
-        self._plan: TakeCheckpoint | None = None  # with the shell
-        self._ready: Ready | None = None  # uploaded, waits for its turn
-        self._plans = 0
-        self._not_before_ms = 0
-        self._closing_taken = False
-        self._ripe_ms: int | None = None  # since when the tail has had more than its newest segment
-        self._seen_next = -1
-        self._grew_ms = 0  # when the committed end was seen to move last
-        self._again_ms = 0  # no checkpoint for quiet's sake before it
-
-    @property
-    def under_way(self) -> bool:
-        return self._plan is not None
-
-    def due_ms(self, head: Head, limits: Limits) -> int:
-        """When the tail's length asks for the next plan, or its age does. Behind a slice nothing can move."""
-        if self._plan is not None or (head.tail and head.tail[0].is_slice):
-            return NEVER
-        if len(head.tail) > limits.checkpoint_at:
-            return self._not_before_ms
-        if limits.tail_rest_ms is None or self._ripe_ms is None or len(head.tail) <= REST_KEEP:
-            return NEVER
-        quiet_ms = max(self._grew_ms + QUIET_MS, self._again_ms)
-        return max(self._not_before_ms, min(quiet_ms, self._ripe_ms + limits.tail_rest_ms))
-
-    def take(self, head: Head, limits: Limits, now: Instant) -> TakeCheckpoint | None:
-        """A plan, if one is due."""
-        if head.next != self._seen_next:
-            self._seen_next, self._grew_ms = head.next, now.mono_ms
-        if len(head.tail) <= REST_KEEP:
-            self._ripe_ms = None
-        elif self._ripe_ms is None:
-            self._ripe_ms = now.mono_ms
-        if self.due_ms(head, limits) > now.mono_ms:
-            return None
-        return self._take(head, limits.tail_keep if limits.tail_rest_ms is None else REST_KEEP, now)
-
-    def take_closing(self, head: Head, limits: Limits, now: Instant) -> TakeCheckpoint | None:
-        """Once before a hand-over: a snapshot up to the end spares the next owner the replay."""
-        keep = len(head.tail) if limits.tail_rest_ms is None else REST_KEEP
-        if self._closing_taken or self._plan is not None:
-            return None
-        if head.snap_offset >= head.next and len(head.tail) <= keep:
-            return None
-        self._closing_taken = True
-        return self._take(head, keep, now)
-
-    def _take(self, head: Head, keep: int, now: Instant) -> TakeCheckpoint:
-        self._plans += 1
-        self._again_ms = now.mono_ms + AGAIN_MS
-        manifest = plan_manifest(head, keep)
-        snapshot = self._producers.begin_snapshot(head.next, now.wall_ms)
-        self._plan = TakeCheckpoint(plan=self._plans, manifest=manifest, snapshot=snapshot)
-        return self._plan
-
-    def uploaded(self, number: int, snap_key: str, meta: MetaWrite) -> None:
-        if self._plan is not None and self._plan.plan == number:
-            self._ready = (self._plan, snap_key, meta)
-
-    def take_ready(self) -> Ready | None:
-        ready, self._ready = self._ready, None
-        return ready
-
-    def failed(self, number: int, limits: Limits, now: Instant) -> None:
-        if self._plan is not None and self._plan.plan == number:
-            self._producers.abandon(self._plan.snapshot)
-            self._plan = None
-            self._ready = None
-            self._not_before_ms = now.mono_ms + limits.checkpoint_retry_ms
-
-    def refused(self, number: int, now: Instant) -> None:
-        """Meta moved while the plan was under way. Nothing failed, so the next one need not wait: the tail may
-        be full by now, and commits wait for it."""
-        if self._plan is not None and self._plan.plan == number:
-            self._producers.abandon(self._plan.snapshot)
-            self._plan = None
-            self._not_before_ms = now.mono_ms
-
-    def applied(self, plan: TakeCheckpoint, head: Head, old_snap_key: str) -> Checkpointed:
-        """The plan is in etcd: memory may forget the producers that its snapshot left out."""
-        self._plan = None
-        self._ripe_ms = None
-        self._producers.forget(plan.snapshot)
-        return Checkpointed(snap_key=head.snap_key, old_snap_key=old_snap_key)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kafscale.produce.log.flush import NEVER, FlushLimits
 from kafscale.produce.log.producers import SnapshotWork
 from kafscale.storage.heads import Head, Seg
-from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, TopicId
+from kafscale.storage.keys import TopicId
 from kafscale.storage.manifests import Manifest
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.wire.compression import Compression
@@ -100,6 +100,7 @@ class Limits(FlushLimits):
         None  # all but the newest segment leave a tail that long after there are two, or sooner
     )
     checkpoint_retry_ms: int = 1_000
+    settle_ms: int = 900_000  # the age at which a slice of a bundle is settled
     log_append_time: bool = False  # message.timestamp.type=LogAppendTime
     future_max_ms: int = NO_BOUND_MS  # message.timestamp.after.max.ms
     past_max_ms: int = NO_BOUND_MS  # message.timestamp.before.max.ms
@@ -185,28 +186,6 @@ class PutFailure(Enum):
     @property
     def reason(self) -> StepDownReason:
         return self.value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundObject:
-    """What HEAD saw at a name: `ObjectInfo` of the store, with our metadata parsed.
-
-    `epoch` and `attempt` are None on an object that no KafScale wrote. `from_metadata` makes one.
-    """
-
-    etag: str
-    size: int
-    epoch: int | None
-    attempt: bytes | None
-
-    @staticmethod
-    def from_metadata(etag: str, size: int, metadata: Mapping[str, str]) -> FoundObject:
-        try:
-            epoch = int(metadata[META_EPOCH])
-            attempt = bytes.fromhex(metadata[META_ATTEMPT])
-        except (KeyError, ValueError):
-            return FoundObject(etag=etag, size=size, epoch=None, attempt=None)
-        return FoundObject(etag=etag, size=size, epoch=epoch, attempt=attempt)
 
 
 # --- actions ---------------------------------------------------------------------------------
@@ -327,7 +306,7 @@ class TakeCheckpoint:
 
     In this order: read meta (value and revision); take the snapshot's steps, with other work between them;
     upload the manifest and the snapshot under fresh names; `checkpoint_ready(plan, snap_key, MetaWrite)`. Or
-    `checkpoint_failed(plan)`, after which the writer plans again by itself. Commits go on meanwhile; the transaction
+    `plan_failed(plan)`, after which the writer plans again by itself. Commits go on meanwhile; the transaction
     itself comes back as a CommitHead.
     """
 
@@ -342,6 +321,19 @@ class Checkpointed:
 
     snap_key: str
     old_snap_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleRun:
+    """Write the batches of these slices as one segment with an ordinary name, as the owner of `epoch`. Identity:
+    `plan`.
+
+    Answer by `run_rewritten(plan, seg)`, or by `plan_failed(plan)`, after which the writer plans again by itself.
+    """
+
+    plan: int
+    run: tuple[Seg, ...]
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,6 +359,7 @@ Action = (
     | Published
     | TakeCheckpoint
     | Checkpointed
+    | SettleRun
     | Drained
     | SteppedDown
 )

@@ -19,17 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight, Uploads
 from kafscale.produce.log.flush import NEVER, FlushPolicy
 from kafscale.produce.log.intake import Intake
-from kafscale.produce.log.ledger import Answers, Checkpoints, Ledger, Outcome, Sent
+from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Ready, Sent
 from kafscale.produce.log.model import (
     NO_OFFSET,
     NO_TIMESTAMP,
     Action,
     Drained,
-    FoundObject,
     Instant,
     Limits,
     MetaWrite,
@@ -42,14 +42,14 @@ from kafscale.produce.log.model import (
     State,
     StepDownReason,
     SteppedDown,
-    TakeCheckpoint,
     Token,
     Waiter,
     Waiters,
 )
+from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.sequences import Repeat
-from kafscale.storage.heads import Head
+from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
 
@@ -83,7 +83,7 @@ class PartitionWriter:
         self._uploads = Uploads(head.epoch, partition.topic_id, self._actions)
         self._intake = Intake(head, producers)
         self._flush = FlushPolicy(limits)
-        self._checkpoints = Checkpoints(producers)
+        self._plans = Plans(producers)
         self._doubts = Waiters()
 
     @property
@@ -120,7 +120,7 @@ class PartitionWriter:
         if self._state in _WORKING:
             if self._doubts.items and self._ledger.sent is None:
                 return 0  # the transaction that settles them can be sent at once
-            plan_due_ms = self._checkpoints.due_ms(self._ledger.head, self._limits)
+            plan_due_ms = self._plans.due_ms(self._ledger.head, self._limits)
             due = min(due, self._seal_due_ms(), self._uploads.next_retry_ms(), plan_due_ms)
         return None if due >= NEVER else due
 
@@ -240,7 +240,7 @@ class PartitionWriter:
         if sent is None:
             return
         if sent.plan is not None:
-            self._checkpoint_refused(sent, sent.plan, current, revision, now)
+            self._plan_refused(sent, sent.plan, current, revision, now)
             return
         outcome = self._judge_commit(sent, current, ambiguous=ambiguous)
         if outcome is Outcome.COMMITTED and current == sent.head:
@@ -262,7 +262,7 @@ class PartitionWriter:
 
     def _applied(self, sent: Sent, head: Head, revision: int, now: Instant) -> None:
         """The transaction is in etcd. Only here and in `Answers.decide` are requests acknowledged."""
-        old_snap_key = self._ledger.head.snap_key
+        old = self._ledger.head
         self._ledger.adopt(head, revision)
         self._intake.producers.committed(head.next)
         if sent.flights:
@@ -275,28 +275,32 @@ class PartitionWriter:
             segments = head.tail[-len(sent.flights) :]
             self._actions.append(Published(segments=segments, next=head.next, revision=revision))
         if sent.plan is not None:
-            self._actions.append(self._checkpoints.applied(sent.plan, head, old_snap_key))
+            self._actions.extend(self._plans.applied(sent.plan, old, head))
         self._state = State.CLOSED if self._state is State.CLOSING else self._state
         self._advance(now)
 
     def checkpoint_ready(self, plan: int, snap_key: str, meta: MetaWrite, now: Instant) -> None:
-        self._checkpoints.uploaded(plan, snap_key, meta)
+        self._plans.saved(plan, snap_key, meta)
         self._advance(now)
 
-    def checkpoint_failed(self, plan: int, now: Instant) -> None:
-        self._checkpoints.failed(plan, self._limits, now)
+    def run_rewritten(self, plan: int, seg: Seg, now: Instant) -> None:
+        self._plans.rewritten(plan, seg)
         self._advance(now)
 
-    def _checkpoint_refused(
-        self, sent: Sent, plan: TakeCheckpoint, current: Head | None, revision: int, now: Instant
+    def plan_failed(self, plan: int, now: Instant) -> None:
+        self._plans.failed(plan, self._limits, now)
+        self._advance(now)
+
+    def _plan_refused(
+        self, sent: Sent, plan: Ready, current: Head | None, revision: int, now: Instant
     ) -> None:
-        outcome = sent.judge_checkpoint(current, revision)
+        outcome = sent.judge_plan(current, revision)
         if outcome is Outcome.COMMITTED:
             self._applied(sent, sent.head, revision, now)
         elif outcome is Outcome.ABSENT:
             for doubt in sent.doubts.take_all():
                 self._doubts.add(doubt)
-            self._checkpoints.refused(plan.plan, now)
+            self._plans.refused(plan, now)
             self._advance(now)
         else:
             self._answers.fail(sent.doubts.take_all(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -320,6 +324,7 @@ class PartitionWriter:
         """Refuse appends from now on, commit what there is, then say Drained."""
         if self._state is State.SERVING:
             self._state = State.DRAINING
+            self._plans.drain()
             if self._intake.open.parts:
                 self._seal(now)
             self._advance(now)
@@ -354,14 +359,14 @@ class PartitionWriter:
         self._uploads.start(self._limits.pipeline_max)
         if self._ledger.sent is None:
             self._send_next()
-        self._plan_checkpoint(now)
+        self._take_plans(now)
         self._finish_drain()
 
     def _send_next(self) -> None:
-        """The ledger is free: a checkpoint that is ready goes first, for it makes room in the tail."""
-        ready = self._checkpoints.take_ready()
+        """The ledger is free: a plan that is ready goes first, for it makes room in the tail."""
+        ready = self._plans.take_ready()
         if ready is not None:
-            self._actions.append(self._ledger.checkpoint(*ready, self._take_doubts()))
+            self._actions.append(self._ledger.carry_out(ready, self._take_doubts()))
             return
         flights = self._uploads.take_uploaded(self._ledger.room)
         if flights or self._doubts.items:
@@ -371,16 +376,12 @@ class PartitionWriter:
         taken, self._doubts = self._doubts, Waiters()
         return taken
 
-    def _plan_checkpoint(self, now: Instant) -> None:
-        head = self._ledger.head
-        taken = self._checkpoints.take(head, self._limits, now)
-        if taken is None and self._state is State.DRAINING and self._empty():
-            taken = self._checkpoints.take_closing(head, self._limits, now)
-        if taken is not None:
-            self._actions.append(taken)
+    def _take_plans(self, now: Instant) -> None:
+        drained = self._state is State.DRAINING and self._empty()
+        self._actions.extend(self._plans.take(self._ledger.head, self._limits, now, drained=drained))
 
     def _finish_drain(self) -> None:
-        if self._state is State.DRAINING and self._empty() and not self._checkpoints.under_way:
+        if self._state is State.DRAINING and self._empty() and not self._plans.delays_handover:
             self._state = State.DRAINED
             self._actions.append(Drained())
 

@@ -1,0 +1,116 @@
+"""Settling: which slices of a tail are rewritten, and when. Pure.
+
+A slice of a bundle is in a tail only for a while. Then the owner *settles* it: it writes the batches of a run of slices
+into one segment with an ordinary name, and one change of the head puts that segment in their place. A run is the first
+slices of the tail that are contiguous and of one leader epoch. It is due when it holds as much as a segment may, when
+its first slice is `settle_ms` old, and when the tail is long and begins with a slice, because then a checkpoint has
+nothing to move.
+
+The shell writes the segment while commits go on; the change of the head takes its turn like any commit. Until then a
+commit adds entries behind the run and a checkpoint takes segments before it, so the run stays as it was planned. At
+most one plan is under way. A plan that failed is forgotten, and made anew after RETRY_MS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kafscale.produce.log.flush import NEVER
+from kafscale.produce.log.model import Instant, Limits, SettleRun
+from kafscale.storage.heads import Head, Seg
+
+RETRY_MS = 10_000
+_SPREAD = 0.2
+"""Of `settle_ms`, from 0.9 to 1.1 of it: the partitions of a bundle do not settle in the same moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledRun:
+    """The segment of a plan is in the store."""
+
+    plan: SettleRun
+    seg: Seg
+    meta: None = None
+
+    def applied_to(self, head: Head) -> Head:
+        """The segment takes the place of its run."""
+        run, tail = self.plan.run, head.tail
+        at = tail.index(run[0])
+        assert tail[at : at + len(run)] == run, "commits add behind a run, checkpoints take before it"
+        size = head.bytes + self.seg.size - sum(seg.size for seg in run)
+        return replace(head, tail=(*tail[:at], self.seg, *tail[at + len(run) :]), bytes=size)
+
+
+class Settling:
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
+        self._plan: SettleRun | None = None  # with the shell
+        self._ready: SettledRun | None = None  # waits for its turn
+        self._not_before_ms = 0
+        self._wall_lead_ms: int | None = None  # of the wall clock over the monotonic one
+
+    @property
+    def under_way(self) -> bool:
+        return self._plan is not None
+
+    def due_ms(self, head: Head, limits: Limits) -> int:
+        if self._plan is not None:
+            return NEVER
+        run = first_run(head.tail, limits.seal_bytes)
+        if not run:
+            return NEVER
+        long = len(head.tail) >= limits.checkpoint_at and head.tail[0].is_slice
+        if long or is_full(run, limits.seal_bytes) or self._wall_lead_ms is None:
+            return self._not_before_ms
+        return max(self._not_before_ms, ripe_ms(run[0], limits.settle_ms) - self._wall_lead_ms)
+
+    def take(self, head: Head, limits: Limits, now: Instant) -> SettleRun | None:
+        """A plan, if one is due."""
+        self._wall_lead_ms = now.wall_ms - now.mono_ms
+        if self.due_ms(head, limits) > now.mono_ms:
+            return None
+        run = first_run(head.tail, limits.seal_bytes)
+        self._plan = SettleRun(plan=next(self._numbers), run=run, epoch=head.epoch)
+        return self._plan
+
+    def rewritten(self, number: int, seg: Seg) -> None:
+        if self._plan is not None and self._plan.plan == number:
+            self._ready = SettledRun(plan=self._plan, seg=seg)
+
+    def take_ready(self) -> SettledRun | None:
+        ready, self._ready = self._ready, None
+        return ready
+
+    def failed(self, number: int, now: Instant) -> None:
+        if self._plan is not None and self._plan.plan == number:
+            self._plan = None
+            self._not_before_ms = now.mono_ms + RETRY_MS
+
+    def applied(self) -> None:
+        self._plan = None
+
+
+def first_run(tail: Sequence[Seg], bytes_max: int) -> tuple[Seg, ...]:
+    """The first slices of the tail, contiguous and of one leader epoch: at most `bytes_max`, but at least one slice."""
+    run: list[Seg] = []
+    size = 0
+    for seg in tail:
+        if not run and not seg.is_slice:
+            continue
+        size += seg.size
+        if run and (not seg.is_slice or seg.epoch != run[0].epoch or size > bytes_max):
+            break
+        run.append(seg)
+    return tuple(run)
+
+
+def is_full(run: Sequence[Seg], bytes_max: int) -> bool:
+    """Whether as much again as its largest slice would not fit."""
+    return sum(seg.size for seg in run) + max(seg.size for seg in run) > bytes_max
+
+
+def ripe_ms(first: Seg, settle_ms: int) -> int:
+    """The wall clock's time from which a run that begins with this slice is old enough."""
+    share = 1 - _SPREAD / 2 + _SPREAD * (first.crc32c & 0xFFFF) / 0xFFFF
+    return first.created_ms + int(settle_ms * share)

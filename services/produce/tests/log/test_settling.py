@@ -1,0 +1,150 @@
+"""Which slices are settled, when, and what the head says afterwards."""
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafscale.produce.log.flush import NEVER
+from kafscale.produce.log.model import Instant, Limits, SettleRun
+from kafscale.produce.log.settling import RETRY_MS, SettledRun, Settling, first_run
+from kafscale.storage.heads import Head, Seg
+
+BUNDLE = b"b" * 16
+WALL_MS = 1_700_000_000_000
+LIMITS = Limits(settle_ms=1_000, seal_bytes_max=1_000)
+
+
+def at(mono_ms: int) -> Instant:
+    return Instant(mono_ms, WALL_MS + mono_ms)
+
+
+def seg(base: int, *, epoch: int = 3, size: int = 10, is_slice: bool = True) -> Seg:
+    """One record; created at WALL_MS."""
+    return Seg(
+        base=base,
+        last_delta=0,
+        size=size,
+        etag="e",
+        crc32c=0x7FFF,
+        index_size=0 if is_slice else 28,
+        index_etag="" if is_slice else "i",
+        epoch=epoch,
+        min_ts=0,
+        max_ts=0,
+        records=1,
+        batches=1,
+        created_ms=WALL_MS,
+        bundle=BUNDLE if is_slice else b"",
+    )
+
+
+def head(*tail: Seg) -> Head:
+    return Head(epoch=9, topic="t", next=len(tail), tail=tail, bytes=sum(each.size for each in tail))
+
+
+def test_a_run_is_the_first_slices_of_one_epoch() -> None:
+    own = seg(0, is_slice=False)
+    mine, other = seg(1), seg(2, epoch=4)
+    assert first_run((own, mine, other), 1_000) == (mine,)
+    assert first_run((own, mine, seg(2), own, seg(4)), 1_000) == (mine, seg(2))
+    assert first_run((own,), 1_000) == ()
+    assert first_run((), 1_000) == ()
+
+
+def test_a_run_holds_what_a_segment_may_hold_but_one_slice_at_least() -> None:
+    assert first_run((seg(0, size=600), seg(1, size=400), seg(2, size=1)), 1_000) == (
+        seg(0, size=600),
+        seg(1, size=400),
+    )
+    assert first_run((seg(0, size=5_000), seg(1)), 1_000) == (seg(0, size=5_000),)
+
+
+def test_nothing_is_due_without_slices() -> None:
+    settling = Settling(count(1))
+    assert settling.due_ms(head(seg(0, is_slice=False)), LIMITS) == NEVER
+    assert settling.take(head(), LIMITS, at(10_000)) is None
+
+
+def test_a_run_is_due_when_its_first_slice_is_old() -> None:
+    """Nine to eleven tenths of settle_ms: the place in between follows from the slice."""
+    settling, young = Settling(count(1)), head(seg(0))
+    assert settling.take(young, LIMITS, at(0)) is None
+    due_ms = settling.due_ms(young, LIMITS)
+    assert 900 <= due_ms <= 1_100
+    assert settling.take(young, LIMITS, at(due_ms - 1)) is None
+    taken = settling.take(young, LIMITS, at(due_ms))
+    assert taken is not None
+    assert (taken.run, taken.epoch) == (young.tail, 9)
+
+
+def test_a_writer_that_has_just_begun_looks_at_once() -> None:
+    """It does not know the wall clock before its first event, and the slices may be old."""
+    assert Settling(count(1)).due_ms(head(seg(0)), LIMITS) == 0
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        (seg(0, size=900), seg(1, size=200)),
+        tuple(seg(base) for base in range(LIMITS.checkpoint_at)),
+    ],
+    ids=["full", "long"],
+)
+def test_a_run_is_due_at_once_when_it_is_full_or_the_tail_is_long(tail: tuple[Seg, ...]) -> None:
+    taken = Settling(count(1)).take(head(*tail), LIMITS, at(0))
+    assert taken is not None
+    assert taken.run == first_run(tail, 1_000)
+
+
+def test_a_long_tail_that_begins_with_a_segment_waits_for_its_checkpoint() -> None:
+    tail = (seg(0, is_slice=False), *(seg(base) for base in range(1, LIMITS.checkpoint_at)))
+    assert Settling(count(1)).take(head(*tail), LIMITS, at(0)) is None
+
+
+def test_one_plan_at_a_time_and_a_failed_one_is_made_anew_later() -> None:
+    settling, full = Settling(count(1)), head(seg(0, size=1_000))
+    first = settling.take(full, LIMITS, at(0))
+    assert first is not None
+    assert settling.under_way
+    assert settling.take(full, LIMITS, at(0)) is None
+    settling.failed(first.plan, at(5))
+    assert settling.due_ms(full, LIMITS) == 5 + RETRY_MS
+    again = settling.take(full, LIMITS, at(5 + RETRY_MS))
+    assert again is not None
+    settling.rewritten(first.plan, seg(0, is_slice=False))
+    assert settling.take_ready() is None, "an answer to the plan that was given up"
+    settling.rewritten(again.plan, seg(0, is_slice=False))
+    ready = settling.take_ready()
+    assert ready is not None
+    assert ready.plan.run == full.tail
+    settling.applied()
+    assert not settling.under_way
+
+
+@given(
+    before=st.integers(0, 3),
+    epochs=st.lists(st.integers(3, 4), min_size=1, max_size=8),
+    behind=st.integers(0, 3),
+)
+def test_the_segment_takes_the_place_of_its_run_and_of_nothing_else(
+    before: int, epochs: list[int], behind: int
+) -> None:
+    tail = tuple(seg(base, is_slice=False) for base in range(before))
+    tail += tuple(seg(before + n, epoch=epoch, size=20) for n, epoch in enumerate(epochs))
+    run = first_run(tail, 1_000)
+    new = replace(seg(run[0].base, is_slice=False, size=77), last_delta=len(run) - 1)
+    end = len(tail)
+    grown = head(*tail, *(seg(end + n, epoch=9) for n in range(behind)))
+    after = SettledRun(plan=SettleRun(plan=1, run=run, epoch=9), seg=new).applied_to(grown)
+    assert [each for each in after.tail if each is not new] == [
+        each for each in grown.tail if each not in run
+    ]
+    position = 0
+    for each in after.tail:
+        assert each.base == position
+        position = each.end
+    assert position == grown.next == after.next
+    assert after.bytes == sum(each.size for each in after.tail)
+    assert replace(after, tail=grown.tail, bytes=grown.bytes) == grown

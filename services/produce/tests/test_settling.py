@@ -1,0 +1,216 @@
+"""An owner settles: slices of bundles become a segment with an ordinary name, whatever is there already."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from kafscale.produce.log.model import PartitionId, SettleRun, StepDownReason
+from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pieces import Pieces
+from kafscale.produce.server import fresh_id
+from kafscale.produce.settler import Settler
+from kafscale.runtime.metrics import Metrics
+from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.heads import Seg
+from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, Keyspace, index_beside
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.places import place_of
+from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, find_position, parse_index, verify_segment
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.objects import Fault, FaultyStore, scripted
+from kafscale.wire.errors import ErrorCode
+from produce_harness import Cluster, batch
+
+EPOCH = 7
+"""Of the owner that settles; the slices are of epoch 1."""
+LATE_S = 20.0
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+async def log(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> LogBuilder:
+    """Three slices, each in a bundle of its own."""
+    log = LogBuilder(etcd, keyspace, store, await create_topic(etcd, keyspace, "t"), as_slices=True)
+    for size in (3, 1, 200):
+        await log.append(records(size), records(2))
+    return log
+
+
+def settler(store: MemoryStore | FaultyStore, keyspace: Keyspace) -> Settler:
+    return Settler(store, keyspace, fresh_id, Pieces(), ProduceMetrics(Metrics("produce")))
+
+
+async def rewritten(
+    store: MemoryStore | FaultyStore, keyspace: Keyspace, log: LogBuilder, slices: int | None = None
+) -> Seg | StepDownReason | None:
+    id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
+    plan = SettleRun(plan=1, run=log.head.tail[:slices], epoch=EPOCH)
+    return await settler(store, keyspace).rewrite(id_, plan)
+
+
+async def test_the_segment_has_the_batches_of_the_slices_and_an_index(
+    store: MemoryStore, keyspace: Keyspace, log: LogBuilder
+) -> None:
+    seg = await rewritten(store, keyspace, log)
+    assert isinstance(seg, Seg)
+    key = keyspace.segment_key("t", 0, 0)
+    assert place_of(keyspace, "t", 0, seg).key == key
+    body = await store.get(key, if_match=seg.etag)
+    found = verify_segment(body)
+    assert body[HEADER_SIZE:-FOOTER_SIZE] == log.expected(0)
+    assert (seg.base, seg.end, seg.size, seg.crc32c) == (0, log.next, len(body), found.footer.crc32c)
+    assert (seg.records, seg.batches, seg.epoch) == (log.next, 6, 1), "the epoch of its batches"
+    index = parse_index(await store.get(index_beside(key), if_match=seg.index_etag))
+    assert find_position(index, log.next - 1) > HEADER_SIZE
+    info = await store.head(key)
+    assert info is not None
+    assert info.metadata[META_EPOCH] == str(EPOCH), "that of the owner that settles"
+
+
+async def test_two_plans_of_the_same_slices_write_other_bytes(
+    store: MemoryStore, keyspace: Keyspace, log: LogBuilder
+) -> None:
+    """A late PUT of the first must not match what the second wrote; see docs/protocol/commit.md."""
+    first, second = [await rewritten(store, keyspace, log) for _ in range(2)]
+    assert isinstance(first, Seg)
+    assert isinstance(second, Seg)
+    assert first.etag != second.etag
+    assert first.index_etag != second.index_etag
+    assert replace(first, etag="", index_etag="") == replace(second, etag="", index_etag="")
+
+
+def written_by(epoch: int) -> Mapping[str, str]:
+    return {META_EPOCH: str(epoch), META_ATTEMPT: "ab" * 16}
+
+
+@pytest.mark.parametrize(
+    ("there", "outcome"),
+    [
+        (written_by(EPOCH - 1), None),
+        (written_by(EPOCH), None),
+        (written_by(EPOCH + 1), StepDownReason.FENCED),
+        ({}, StepDownReason.FOREIGN_OBJECT),
+    ],
+    ids=["older epoch", "a plan before", "newer epoch", "foreign"],
+)
+@pytest.mark.parametrize("part", ["segment", "index"])
+async def test_what_has_the_name_already(
+    store: MemoryStore,
+    keyspace: Keyspace,
+    log: LogBuilder,
+    there: Mapping[str, str],
+    outcome: StepDownReason | None,
+    part: str,
+) -> None:
+    name = keyspace.segment_key("t", 0, 0)
+    name = name if part == "segment" else index_beside(name)
+    etag = await store.put(name, (b"there before",), condition=None, metadata=there)
+    done = await rewritten(store, keyspace, log)
+    info = await store.head(name)
+    assert info is not None
+    if outcome is None:
+        assert isinstance(done, Seg)
+        assert info.etag == (done.etag if part == "segment" else done.index_etag) != etag
+    else:
+        assert done is outcome
+        assert info.etag == etag, "it was written over"
+
+
+async def test_a_put_whose_answer_was_lost_is_found_again(
+    store: MemoryStore, keyspace: Keyspace, log: LogBuilder
+) -> None:
+    """The store applies a PUT and answers with an error; the next plan replaces what it left."""
+    lost = FaultyStore(store, scripted(("put", ".kfs", Fault.DROP_REPLY)))
+    assert await rewritten(lost, keyspace, log) is None
+    assert await store.head(keyspace.segment_key("t", 0, 0)) is not None
+    assert isinstance(await rewritten(store, keyspace, log), Seg)
+
+
+async def test_a_late_put_of_a_longer_plan_replaces_nothing(
+    store: MemoryStore, keyspace: Keyspace, log: LogBuilder
+) -> None:
+    """`segment.bytes` has changed twice: the first and the third plan have the same slices, and the PUT of the one
+    between them arrives when the third may be committed. This is the model's mutation EQUAL_PLANS."""
+    assert isinstance(await rewritten(store, keyspace, log, slices=1), Seg)
+    puts = count()
+    late = FaultyStore(
+        store, lambda operation, _: Fault.LATE if operation == "put" and next(puts) == 1 else None
+    )
+    assert await rewritten(late, keyspace, log) is None
+    assert late.late_count == 1
+    third = await rewritten(store, keyspace, log, slices=1)
+    assert isinstance(third, Seg)
+    await late.deliver_late()
+    info = await store.head(keyspace.segment_key("t", 0, 0))
+    assert info is not None
+    assert info.etag == third.etag
+
+
+async def test_a_damaged_slice_is_not_copied(store: MemoryStore, keyspace: Keyspace, log: LogBuilder) -> None:
+    damaged = replace(log.head.tail[1], crc32c=log.head.tail[1].crc32c ^ 1)
+    log.head = replace(log.head, tail=(log.head.tail[0], damaged, log.head.tail[2]))
+    assert await rewritten(store, keyspace, log) is None
+    assert await store.head(keyspace.segment_key("t", 0, 0)) is None
+
+
+async def settled(cluster: Cluster, log: LogBuilder) -> None:
+    async with asyncio.timeout(LATE_S):
+        while any(seg.is_slice for seg in (await cluster.head(log.topic)).tail):
+            await asyncio.sleep(0.01)
+
+
+async def test_an_owner_settles_what_the_one_before_has_left(
+    cluster: Cluster, etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    log = LogBuilder(etcd, keyspace, cluster.store, await create_topic(etcd, keyspace, "t"), as_slices=True)
+    for number in range(5):
+        await log.append(records(2), records(number + 1))
+    before = await cluster.head(log.topic)
+    node = await cluster.node()
+    answer = await node.send(log.topic, 0, batch(b"x"))
+    assert answer.base_offset == log.next
+    await settled(cluster, log)
+    assert (await node.send(log.topic, 0, batch(b"y"))).base_offset == log.next + 1
+    head = await cluster.head(log.topic)
+    first = head.tail[0]
+    assert (first.base, first.end) == (0, log.next)
+    assert head.next == log.next + 2
+    assert (
+        head.bytes == sum(seg.size for seg in head.tail) < before.bytes + sum(s.size for s in head.tail[1:])
+    )
+    body = await cluster.store.get(keyspace.segment_key("t", 0, 0), if_match=first.etag)
+    assert body[HEADER_SIZE:-FOOTER_SIZE] == log.expected(0)
+    assert node.metric("settled_bytes_total") == first.size
+    for seg in before.tail:
+        await cluster.store.delete(place_of(keyspace, "t", 0, seg).key)
+    other = await cluster.node()
+    await node.drain()
+    assert (await other.send(log.topic, 0, batch(b"z"))).error is ErrorCode.NONE, (
+        "no bundle is needed any more"
+    )
+
+
+async def test_an_owner_that_is_fenced_while_it_settles_changes_nothing(
+    cluster: Cluster, etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    log = LogBuilder(etcd, keyspace, cluster.store, await create_topic(etcd, keyspace, "t"), as_slices=True)
+    await log.append(records(2))
+    await cluster.store.put(
+        keyspace.segment_key("t", 0, 0), (b"newer",), condition=None, metadata=written_by(99)
+    )
+    node = await cluster.node()
+    key = (log.topic.topic_id, 0)
+    await node.send(log.topic, 0, batch(b"x"))
+    async with asyncio.timeout(LATE_S):
+        while node.metric("stepdowns_total", reason="fenced") == 0:
+            await asyncio.sleep(0.01)
+    assert key not in node.owned
+    assert (await cluster.head(log.topic)).tail[0].is_slice
