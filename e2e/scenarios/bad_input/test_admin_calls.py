@@ -159,7 +159,7 @@ def test_partitions_that_cannot_be_are_not_made(raw: Raw, count: int, code: int)
 
 def test_a_name_that_metrics_could_not_tell_from_another_is_refused(raw: Raw) -> None:
     assert create(raw, "two.names") == ErrorCode.NONE
-    assert create(raw, "tell_apart") == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert create(raw, "two_names") == ErrorCode.INVALID_TOPIC_EXCEPTION
     topic = delete_topics.DeleteTopicsRequestTopicState(name="two.names")
     answer = ask(raw, delete_topics, 6, delete_topics.DeleteTopicsRequest(topics=[topic], timeout_ms=30_000))
     assert [each.error_code for each in answer.responses] == [0]
