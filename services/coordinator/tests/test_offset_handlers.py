@@ -190,7 +190,16 @@ async def test_the_longest_retention_there_is_ends_at_the_last_time_there_is(one
     assert stored[(T, 0)].expire_ms == 2**63 - 1
 
 
-async def test_a_commit_does_not_overtake_one_that_looks_its_topics_up(one: Coordinator) -> None:
+async def test_a_commit_does_not_overtake_one_that_looks_its_topics_up(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, known = asyncio.Event(), asyncio.Event()
+
+    async def refresh() -> None:
+        looked.set()
+        await known.wait()
+
+    monkeypatch.setattr(one.topics, "refresh", refresh)
     late = commit_request(offset=1)
     late.topics.insert(
         0,
@@ -200,7 +209,11 @@ async def test_a_commit_does_not_overtake_one_that_looks_its_topics_up(one: Coor
         ),
     )
     first = asyncio.ensure_future(one.ask(offset_commit, commit_schema, late, 8))
+    await asyncio.wait_for(looked.wait(), 10)
     second = asyncio.ensure_future(one.ask(offset_commit, commit_schema, commit_request(offset=2), 8))
+    answered, _ = await asyncio.wait({second}, timeout=0.3)
+    assert not answered, "it waits for the commit that came first"
+    known.set()
     await asyncio.gather(first, second)
     _, partitions = await fetch(one, 8)
     assert partitions[0].committed_offset == 2
