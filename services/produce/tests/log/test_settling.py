@@ -148,3 +148,16 @@ def test_the_segment_takes_the_place_of_its_run_and_of_nothing_else(
     assert position == grown.next == after.next
     assert after.bytes == sum(each.size for each in after.tail)
     assert replace(after, tail=grown.tail, bytes=grown.bytes) == grown
+
+
+def test_a_change_of_the_head_or_of_the_limit_is_seen() -> None:
+    settling, one = Settling(count(1)), head(seg(0, size=400))
+    assert settling.take(one, LIMITS, at(0)) is None
+    two = head(seg(0, size=400), seg(1, size=400))
+    taken = settling.take(two, LIMITS, at(0))
+    assert taken is not None
+    assert taken.run == two.tail
+    settling.applied()
+    again = settling.take(two, replace(LIMITS, seal_bytes_max=500), at(0))
+    assert again is not None
+    assert again.run == two.tail[:1]

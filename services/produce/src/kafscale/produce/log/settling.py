@@ -49,6 +49,8 @@ class Settling:
         self._ready: SettledRun | None = None  # waits for its turn
         self._not_before_ms = 0
         self._wall_lead_ms: int | None = None  # of the wall clock over the monotonic one
+        self._looked_at: tuple[Head, int] | None = None
+        self._run: tuple[Seg, ...] = ()  # of the head and the limit that were looked at last
 
     @property
     def under_way(self) -> bool:
@@ -57,7 +59,7 @@ class Settling:
     def due_ms(self, head: Head, limits: Limits) -> int:
         if self._plan is not None:
             return NEVER
-        run = first_run(head.tail, limits.seal_bytes)
+        run = self._first_run(head, limits.seal_bytes)
         if not run:
             return NEVER
         long = len(head.tail) >= limits.checkpoint_at and head.tail[0].is_slice
@@ -70,9 +72,17 @@ class Settling:
         self._wall_lead_ms = now.wall_ms - now.mono_ms
         if self.due_ms(head, limits) > now.mono_ms:
             return None
-        run = first_run(head.tail, limits.seal_bytes)
+        run = self._first_run(head, limits.seal_bytes)
         self._plan = SettleRun(plan=next(self._numbers), run=run, epoch=head.epoch)
         return self._plan
+
+    def _first_run(self, head: Head, bytes_max: int) -> tuple[Seg, ...]:
+        """Each request asks for it several times, and a head changes with a commit only."""
+        seen = self._looked_at
+        if seen is None or seen[0] is not head or seen[1] != bytes_max:
+            self._looked_at = (head, bytes_max)
+            self._run = first_run(head.tail, bytes_max)
+        return self._run
 
     def rewritten(self, number: int, seg: Seg) -> None:
         if self._plan is not None and self._plan.plan == number:
