@@ -64,6 +64,9 @@ def listed(path: Path) -> list[Mutant]:
 
 def misfit(mutant: Mutant) -> str | None:
     """Why the mutant does not fit the code any more; empty if it fits."""
+    targets = mutant.tests.partition(" -k ")[0].split()
+    if gone := [test for test in targets if not (ROOT / test.partition("::")[0]).exists()]:
+        return f"{mutant.name}: there is no {' '.join(gone)}"
     found = (ROOT / mutant.source / mutant.path).read_text().count(mutant.before)
     if found == 1:
         return None
