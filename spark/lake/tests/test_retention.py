@@ -98,3 +98,9 @@ def test_what_if_other_limits_were_set() -> None:
     assert plan([log], NOW) == []
     (doomed,) = plan([log], NOW, Limits(retention_ms=100, retention_bytes=-1))
     assert (doomed.segment.base, doomed.rule, doomed.age_ms) == (0, Rule.TIME, 500)
+
+
+def test_a_log_is_cut_to_its_limit_exactly() -> None:
+    """As in Kafka, a segment expires if no less than `retention.bytes` remain without it."""
+    log = log_of([(100, 0)] * 3, Limits(retention_ms=-1, retention_bytes=100))
+    assert [doomed.segment.base for doomed in plan([log], NOW)] == [seg.base for seg in log.segments[:2]]
