@@ -107,7 +107,7 @@ def test_one_plan_at_a_time_and_a_failed_one_is_made_anew_later() -> None:
     settling, full = Settling(count(1)), head(seg(0, size=1_000))
     first = settling.take(full, LIMITS, at(0))
     assert first is not None
-    assert settling.under_way
+    assert settling.due_ms(full, LIMITS) == NEVER, "one is under way"
     assert settling.take(full, LIMITS, at(0)) is None
     settling.failed(first.plan, at(5))
     assert settling.due_ms(full, LIMITS) == 5 + RETRY_MS
@@ -120,7 +120,7 @@ def test_one_plan_at_a_time_and_a_failed_one_is_made_anew_later() -> None:
     assert ready is not None
     assert ready.plan.run == full.tail
     settling.applied()
-    assert not settling.under_way
+    assert settling.due_ms(full, LIMITS) < NEVER
 
 
 @given(

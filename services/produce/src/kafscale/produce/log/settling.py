@@ -52,10 +52,6 @@ class Settling:
         self._looked_at: tuple[Head, int] | None = None
         self._run: tuple[Seg, ...] = ()  # of the head and the limit that were looked at last
 
-    @property
-    def under_way(self) -> bool:
-        return self._plan is not None
-
     def due_ms(self, head: Head, limits: Limits) -> int:
         if self._plan is not None:
             return NEVER
