@@ -27,6 +27,8 @@ from typing import Generic, TypeVar
 NEVER = 1 << 62
 """A time that does not come."""
 BURST_FLUSHES = 20
+UNLIMITED = 1 << 62
+"""The level of a bucket without a rate."""
 _REGATHER_SHARE = 2
 
 K = TypeVar("K", bound=Hashable)
@@ -141,6 +143,39 @@ class FlushPolicy:
         return first
 
 
+class TokenBucket:
+    """A rate with a burst. Without a rate there are always tokens."""
+
+    def __init__(self, per_s: float | None, burst: int, now_ms: int = 0) -> None:
+        self._per_ms = None if per_s is None else per_s / 1000
+        self._burst = burst
+        self._tokens = float(burst)
+        self._filled_ms = now_ms
+
+    def level(self, now_ms: int) -> int:
+        """Whole tokens at hand."""
+        self._fill(now_ms)
+        return UNLIMITED if self._per_ms is None else max(0, int(self._tokens))
+
+    def take(self, tokens: int, now_ms: int) -> None:
+        """Also more than there are: then the bucket owes them, but never more than a burst."""
+        self._fill(now_ms)
+        self._tokens = max(self._tokens - tokens, -float(self._burst))
+
+    def ready_ms(self, now_ms: int) -> int:
+        """When there is a token: now, or later."""
+        self._fill(now_ms)
+        if self._per_ms is None or self._tokens >= 1:
+            return now_ms
+        return now_ms + int((1 - self._tokens) / self._per_ms) + 1
+
+    def _fill(self, now_ms: int) -> None:
+        if self._per_ms is None or now_ms <= self._filled_ms:
+            return
+        self._tokens = min(self._burst, self._tokens + (now_ms - self._filled_ms) * self._per_ms)
+        self._filled_ms = now_ms
+
+
 class FlushBudget(Generic[K]):
     """Spreads a budget of flushes over the partitions of an instance: a token bucket, with a queue of the partitions
     that found it empty.
@@ -151,9 +186,8 @@ class FlushBudget(Generic[K]):
     """
 
     def __init__(self, flushes_per_s_max: int | None, now_ms: int = 0) -> None:
-        self._rate = None if flushes_per_s_max is None else max(flushes_per_s_max, 1) / 1000
-        self._tokens = float(BURST_FLUSHES)
-        self._filled_ms = now_ms
+        rate = None if flushes_per_s_max is None else max(flushes_per_s_max, 1)
+        self._bucket = TokenBucket(rate, BURST_FLUSHES, now_ms)
         self._waiting: dict[K, tuple[int, int]] = {}  # partition → (bytes, since ms)
 
     @property
@@ -162,11 +196,8 @@ class FlushBudget(Generic[K]):
 
     def admit(self, key: K, bytes_waiting: int, now_ms: int) -> bool:
         """May this partition flush now? If not it is queued, and `due` will name it."""
-        if self._rate is None:
-            return True
-        self._fill(now_ms)
-        if not self._waiting and self._tokens >= 1:
-            self._tokens -= 1
+        if not self._waiting and self._bucket.level(now_ms):
+            self._bucket.take(1, now_ms)
             return True
         _, since_ms = self._waiting.get(key, (0, now_ms))
         self._waiting[key] = (bytes_waiting, since_ms)
@@ -179,27 +210,17 @@ class FlushBudget(Generic[K]):
         """Those whose turn has come, most needy first; each takes its token."""
         if not self._waiting:
             return []
-        self._fill(now_ms)
-        granted = heapq.nlargest(int(self._tokens), self._waiting, key=lambda key: self._need(key, now_ms))
+        places = self._bucket.level(now_ms)
+        granted = heapq.nlargest(places, self._waiting, key=lambda key: self._need(key, now_ms))
         for key in granted:
             del self._waiting[key]
-        self._tokens -= len(granted)
+        self._bucket.take(len(granted), now_ms)
         return granted
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When `due` will name a partition; None while none waits."""
-        if not self._waiting or self._rate is None:
-            return None
-        self._fill(now_ms)
-        missing = max(0.0, 1 - self._tokens)
-        return now_ms + int(missing / self._rate) + 1 if missing else now_ms
+        return self._bucket.ready_ms(now_ms) if self._waiting else None
 
     def _need(self, key: K, now_ms: int) -> int:
         bytes_waiting, since_ms = self._waiting[key]
         return (bytes_waiting + 1) * (now_ms - since_ms + 1)
-
-    def _fill(self, now_ms: int) -> None:
-        if self._rate is None or now_ms <= self._filled_ms:
-            return
-        self._tokens = min(BURST_FLUSHES, self._tokens + (now_ms - self._filled_ms) * self._rate)
-        self._filled_ms = now_ms
