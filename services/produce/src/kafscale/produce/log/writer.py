@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.contents import Contents, Opening
-from kafscale.produce.log.flight import Flight, Uploads
+from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.flush import NEVER, FlushPolicy
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Ready, Sent
@@ -49,6 +49,7 @@ from kafscale.produce.log.model import (
 from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.sequences import Repeat
+from kafscale.produce.log.uploading import Uploads
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
