@@ -10,12 +10,13 @@ plan can then replace nothing that was committed (docs/protocol/commit.md).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.flight import stamped
 from kafscale.produce.log.model import Buffer, Instant, PartitionId, SettleRun, StepDownReason
+from kafscale.produce.log.settling import Rewrite, settled_seg
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pieces import Pieces
@@ -30,18 +31,7 @@ from kafscale.storage.objects import (
     StoreError,
 )
 from kafscale.storage.places import place_of
-from kafscale.storage.segment import (
-    FOOTER_SIZE,
-    HEADER_SIZE,
-    BatchInfo,
-    Fault,
-    Segment,
-    SegmentError,
-    build_segment,
-    expect,
-    verify_segment,
-    walk_batches,
-)
+from kafscale.storage.segment import Segment, SegmentError
 
 log = structlog.get_logger(__name__)
 
@@ -113,28 +103,15 @@ class Settler:
         if isinstance(index_etag, StepDownReason):
             return index_etag
         self._metrics.settled_bytes.inc(segment.size)
-        return _seg(plan.run, segment, etag, index_etag)
+        return settled_seg(plan.run, segment, etag, index_etag)
 
     async def _segment(self, id_: PartitionId, run: Sequence[Seg], attempt: bytes) -> Segment:
         bodies = [
             await place_of(self._keyspace, id_.topic, id_.partition, seg).read(self._store) for seg in run
         ]
-        batches: list[BatchInfo] = []
-
-        def batches_of_each() -> Iterator[None]:
-            for seg, body in zip(run, bodies, strict=True):
-                found = verify_segment(body, batches=False)
-                expect(Fault.CHECKSUM, len(body) - FOOTER_SIZE, seg.crc32c, found.footer.crc32c)
-                batches.extend(
-                    BatchInfo(each.offset, each.last_offset, each.size, each.records)
-                    for each in walk_batches(body)
-                )
-                yield
-
-        await self._pieces.run(batches_of_each())
-        parts = [memoryview(body)[HEADER_SIZE:-FOOTER_SIZE] for body in bodies]
-        mark = int.from_bytes(attempt[:4], "big")
-        return build_segment(run[0].base, batches, parts, run[-1].created_ms, mark=mark)
+        rewrite = Rewrite(run, bodies)
+        await self._pieces.run(rewrite.steps())
+        return rewrite.segment(attempt)
 
     async def _put(
         self, key: str, body: Sequence[Buffer], metadata: Mapping[str, str], epoch: int
@@ -159,23 +136,3 @@ class Settler:
                     return StepDownReason.FOREIGN_OBJECT
                 case _:  # never committed: of an owner before, or of a plan of this one
                     condition = IfMatch(found.etag)
-
-
-def _seg(run: Sequence[Seg], segment: Segment, etag: str, index_etag: str) -> Seg:
-    """The entry that replaces those of the run. Its leader epoch is that of its batches."""
-    first = run[0]
-    return Seg(
-        base=first.base,
-        last_delta=segment.last_offset - first.base,
-        size=segment.size,
-        etag=etag,
-        crc32c=segment.crc32c,
-        index_size=len(segment.index),
-        index_etag=index_etag,
-        epoch=first.epoch,
-        min_ts=min(seg.min_ts for seg in run),
-        max_ts=max(seg.max_ts for seg in run),
-        records=segment.records,
-        batches=segment.batches,
-        created_ms=run[-1].created_ms,
-    )

@@ -59,6 +59,10 @@ class OpenBuffer:
         if max_ts > self.max_ts:
             self.max_ts = max_ts
 
+    def waiters_at(self, offset: int) -> Waiters:
+        assert self.base <= offset < self.end, "an assigned batch is in flight or committed"
+        return self.waiters
+
 
 class Stage(Enum):
     """The stage of one object of a flight.

@@ -46,10 +46,17 @@ class FlushLimits:
     flush_interval_ms: int = 250  # the longest a record waits to be sealed while uploads are under way
     budgeted: bool = False  # seals by time need a grant of the budget
     budget_linger_max_ms: int = 5_000  # sealed by then without a grant
+    bundled: bool = False  # the instance seals by time, many partitions at once
+    direct_bytes: int = 1 << 20  # and a partition with as much seals for itself
 
     @property
     def seal_bytes(self) -> int:
         return min(self.segment_bytes, self.seal_bytes_max)
+
+    @property
+    def full_bytes(self) -> int:
+        """A buffer of so many bytes is sealed at once, with objects of its own."""
+        return min(self.seal_bytes, self.direct_bytes) if self.bundled else self.seal_bytes
 
 
 class FlushPolicy:
@@ -58,17 +65,17 @@ class FlushPolicy:
     __slots__ = (
         "_asked",
         "_company",
+        "_full_bytes",
         "_granted",
         "_limits",
-        "_opened_ms",
         "_regather_until_ms",
-        "_seal_bytes",
         "_sealed_ms",
+        "opened_ms",
     )
 
     def __init__(self, limits: FlushLimits) -> None:
         self.configure(limits)
-        self._opened_ms = NEVER  # NEVER: the buffer is empty
+        self.opened_ms = NEVER  # of the first batch; NEVER: the buffer is empty
         self._asked = False  # for a place in the budget
         self._granted = False
         self._sealed_ms = 0  # the buffer before
@@ -77,18 +84,18 @@ class FlushPolicy:
 
     def configure(self, limits: FlushLimits) -> None:
         self._limits = limits
-        self._seal_bytes = limits.seal_bytes
+        self._full_bytes = limits.full_bytes
 
     # --- what happens ------------------------------------------------------------------------
 
     def opened(self, now_ms: int) -> None:
         """The buffer takes its first batch."""
-        self._opened_ms = now_ms
+        self.opened_ms = now_ms
 
     def sealed(self, now_ms: int) -> None:
         """The buffer became a segment; the next one is empty."""
         self._sealed_ms = now_ms
-        self._opened_ms = NEVER
+        self.opened_ms = NEVER
         self._asked = self._granted = False
 
     def acknowledged(self, returning: int, waiting: int, now_ms: int) -> None:
@@ -109,7 +116,7 @@ class FlushPolicy:
 
     def is_full(self, size: int) -> bool:
         """Whether a buffer of `size` bytes is sealed now, whatever the time is."""
-        return size >= self._seal_bytes
+        return size >= self._full_bytes
 
     def due_ms(self, requests: int, pipeline: int, *, under_way: bool) -> int:
         """When time alone seals the buffer, in which `requests` wait, or asks for a place in the budget.
@@ -117,24 +124,24 @@ class FlushPolicy:
         `pipeline`: segments that are sealed and not yet in a transaction. `under_way`: some are not committed yet.
         """
         limits = self._limits
-        if self._opened_ms == NEVER or pipeline >= limits.pipeline_max:
+        if self.opened_ms == NEVER or pipeline >= limits.pipeline_max:
             return NEVER
-        due_ms = self._opened_ms + limits.flush_interval_ms
+        due_ms = self.opened_ms + limits.flush_interval_ms
         if not under_way:
             due_ms = min(due_ms, self._gathered_ms(requests))
         if limits.budgeted and self._asked and not self._granted:
-            return max(due_ms, self._opened_ms + limits.budget_linger_max_ms)
+            return max(due_ms, self.opened_ms + limits.budget_linger_max_ms)
         return due_ms
 
     def _gathered_ms(self, requests: int) -> int:
         limits = self._limits
         if requests >= self._company and not limits.linger_whole:
-            return self._opened_ms
-        return max(self._opened_ms + limits.linger_min_ms, self._regather_until_ms)
+            return self.opened_ms
+        return max(self.opened_ms + limits.linger_min_ms, self._regather_until_ms)
 
     def may_seal(self, now_ms: int) -> bool:
         """Whether a buffer that is due needs no grant, or no more."""
-        overdue = self._opened_ms + self._limits.budget_linger_max_ms <= now_ms
+        overdue = self.opened_ms + self._limits.budget_linger_max_ms <= now_ms
         return not self._limits.budgeted or self._granted or overdue
 
     def asks(self) -> bool:

@@ -11,20 +11,17 @@ import struct
 from itertools import islice
 
 from kafscale.produce.log.contents import Contents, Opening, must_open, opened, too_many
-from kafscale.produce.log.flight import Flight, InBundle, Objects, OpenBuffer
+from kafscale.produce.log.flight import OpenBuffer
 from kafscale.produce.log.model import (
     NO_TIMESTAMP,
     Batches,
     Instant,
     Limits,
-    PartitionId,
     Rejection,
 )
 from kafscale.produce.log.producers import IN_FLIGHT_MAX, ProducerTable
 from kafscale.produce.log.sequences import Repeat, sequence_after
 from kafscale.storage.heads import Head
-from kafscale.storage.keys import Keyspace
-from kafscale.storage.segment import build_segment
 from kafscale.wire.batches import crc32c, each_batch
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (
@@ -168,25 +165,6 @@ class Intake:
         before = (self._append_time_ms, self._newest_ms, self.open.max_ts)
         self._append_time_ms = max([now.wall_ms, *(ms for ms in before if ms <= latest_ms)])
         return self._append_time_ms
-
-    def seal(self, partition: PartitionId, names: Keyspace, attempt: bytes, now: Instant) -> Flight:
-        """Fix the open buffer's bytes for ever, as a segment with objects of its own."""
-        buffer = self.replace_open()
-        built = build_segment(buffer.base, buffer.batches, buffer.parts, now.wall_ms)
-        home = Objects(
-            built,
-            attempt=attempt,
-            epoch=self.epoch,
-            segment_key=names.segment_key(partition.topic, partition.partition, buffer.base),
-            index_key=names.index_key(partition.topic, partition.partition, buffer.base),
-        )
-        return Flight(buffer, built, home, now.wall_ms)
-
-    def seal_slice(self, now: Instant) -> Flight:
-        """The same, as a slice of a bundle."""
-        buffer = self.replace_open()
-        built = build_segment(buffer.base, buffer.batches, buffer.parts, now.wall_ms)
-        return Flight(buffer, built, InBundle(built), now.wall_ms)
 
     def replace_open(self) -> OpenBuffer:
         """The filled buffer; a new one goes on at its end."""

@@ -79,6 +79,11 @@ class Ledger:
         """How many segments the tail may still take."""
         return TAIL_MAX - len(self.head.tail)
 
+    @property
+    def committing(self) -> bool:
+        """Whether records are in a transaction without an answer yet."""
+        return self.sent is not None and bool(self.sent.flights)
+
     def commit(self, flights: Sequence[Flight], doubts: Waiters, attempt: bytes) -> CommitHead:
         """Fold uploaded flights, the first of which starts at `head.next`, into one put."""
         segs = tuple(flight.seg(self.head.epoch) for flight in flights)

@@ -19,6 +19,18 @@ from dataclasses import dataclass, replace
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, Limits, SettleRun
 from kafscale.storage.heads import Head, Seg
+from kafscale.storage.segment import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    BatchInfo,
+    Buffer,
+    Fault,
+    Segment,
+    build_segment,
+    expect,
+    verify_segment,
+    walk_batches,
+)
 
 RETRY_MS = 10_000
 _SPREAD = 0.2
@@ -120,3 +132,49 @@ def ripe_ms(first: Seg, settle_ms: int) -> int:
     """The wall clock's time from which a run that begins with this slice is old enough."""
     share = 1 - _SPREAD / 2 + _SPREAD * (first.crc32c & 0xFFFF) / 0xFFFF
     return first.created_ms + int(settle_ms * share)
+
+
+class Rewrite:
+    """The batches of a run as one segment. `bodies` are the slices, as they were read."""
+
+    def __init__(self, run: Sequence[Seg], bodies: Sequence[Buffer]) -> None:
+        self._run = run
+        self._bodies = bodies
+        self._batches: list[BatchInfo] = []
+
+    def steps(self) -> Iterator[None]:
+        """Checks one slice after another against its entry. Raises SegmentError."""
+        for seg, body in zip(self._run, self._bodies, strict=True):
+            found = verify_segment(body, batches=False)
+            expect(Fault.CHECKSUM, len(body) - FOOTER_SIZE, seg.crc32c, found.footer.crc32c)
+            self._batches.extend(
+                BatchInfo(each.offset, each.last_offset, each.size, each.records)
+                for each in walk_batches(body)
+            )
+            yield
+
+    def segment(self, attempt: bytes) -> Segment:
+        """After all steps. It carries random bits of the attempt, so that no two plans write equal bytes."""
+        parts = [memoryview(body)[HEADER_SIZE:-FOOTER_SIZE] for body in self._bodies]
+        mark = int.from_bytes(attempt[:4], "big")
+        return build_segment(self._run[0].base, self._batches, parts, self._run[-1].created_ms, mark=mark)
+
+
+def settled_seg(run: Sequence[Seg], segment: Segment, etag: str, index_etag: str) -> Seg:
+    """The entry that replaces those of the run. Its leader epoch is that of its batches."""
+    first = run[0]
+    return Seg(
+        base=first.base,
+        last_delta=segment.last_offset - first.base,
+        size=segment.size,
+        etag=etag,
+        crc32c=segment.crc32c,
+        index_size=len(segment.index),
+        index_etag=index_etag,
+        epoch=first.epoch,
+        min_ts=min(seg.min_ts for seg in run),
+        max_ts=max(seg.max_ts for seg in run),
+        records=segment.records,
+        batches=segment.batches,
+        created_ms=run[-1].created_ms,
+    )

@@ -19,10 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from kafscale.produce.bundles.gather import Want
 from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight
-from kafscale.produce.log.flush import NEVER, FlushPolicy
+from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Ready, Sent
 from kafscale.produce.log.model import (
@@ -38,7 +39,6 @@ from kafscale.produce.log.model import (
     Published,
     PutFailure,
     Rejection,
-    SealWanted,
     State,
     StepDownReason,
     SteppedDown,
@@ -46,10 +46,10 @@ from kafscale.produce.log.model import (
     Waiter,
     Waiters,
 )
+from kafscale.produce.log.pipeline import Pipeline
 from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.sequences import Repeat
-from kafscale.produce.log.uploading import Uploads
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
@@ -73,17 +73,18 @@ class PartitionWriter:
         names: Keyspace,
         ids: Callable[[], bytes],  # gives 16 random bytes, never the same twice
     ) -> None:
-        self._partition = partition
         self._limits = limits
-        self._names = names
         self._ids = ids
         self._actions: list[Action] = []
         self._answers = Answers(self._actions, log_start)
         self._state = State.SERVING
         self._ledger = Ledger(head, revision)
-        self._uploads = Uploads(head.epoch, partition.topic_id, self._actions)
         self._intake = Intake(head, producers)
-        self._flush = FlushPolicy(limits)
+        self._pipeline = Pipeline(
+            partition, self._intake, limits, names=names, ids=ids, actions=self._actions
+        )
+        self._uploads = self._pipeline.uploads
+        self._flush = self._pipeline.flush
         self._plans = Plans(producers)
         self._doubts = Waiters()
 
@@ -101,7 +102,7 @@ class PartitionWriter:
 
     @property
     def bytes_held(self) -> int:
-        return self._intake.open.bytes + self._uploads.bytes_held  # that one fills, those on their way
+        return self._pipeline.bytes_held
 
     def opens(self, record_set: memoryview | None, zstd_allowed: bool) -> Opening | None:
         """What of a record set should be opened, outside the event loop, before it is appended."""
@@ -122,7 +123,8 @@ class PartitionWriter:
             if self._doubts.items and self._ledger.sent is None:
                 return 0  # the transaction that settles them can be sent at once
             plan_due_ms = self._plans.due_ms(self._ledger.head, self._limits)
-            due = min(due, self._seal_due_ms(), self._uploads.next_retry_ms(), plan_due_ms)
+            seal_due_ms = self._pipeline.due_ms(committing=self._ledger.committing)
+            due = min(due, seal_due_ms, self._uploads.next_retry_ms(), plan_due_ms)
         return None if due >= NEVER else due
 
     def append(
@@ -155,7 +157,7 @@ class PartitionWriter:
             if token is not None:
                 intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))
             if self._flush.is_full(intake.open.bytes):
-                self._seal(now)
+                self._pipeline.seal(now)
 
     def _doubt(self, token: Token, deadline_ms: int) -> None:
         self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms))  # a gap, if still owned
@@ -175,29 +177,26 @@ class PartitionWriter:
         for flight in self.flights():
             if flight.base <= offset < flight.end:
                 return flight.waiters
-        buffer = self._intake.open
-        assert buffer.base <= offset < buffer.end, "an assigned batch is in flight or committed"
-        return buffer.waiters
+        return self._intake.open.waiters_at(offset)
 
-    def _seal(self, now: Instant) -> None:
-        """Fix the open buffer's bytes for ever and give them a place in the pipeline."""
-        flight = self._intake.seal(self._partition, self._names, self._ids(), now)
-        self._flush.sealed(now.mono_ms)
-        self._uploads.add(flight)
-        self._uploads.start(self._limits.pipeline_max)
+    def wants(self) -> Want | None:
+        """What this partition has for the instance's next bundle. Only with `Limits.bundled`."""
+        if self._state not in _WORKING or not self._limits.bundled or not self._ledger.room:
+            return None
+        return self._pipeline.wants(committing=self._ledger.committing)
 
-    def _seal_due_ms(self) -> int:
-        sent, waiting = self._ledger.sent, len(self._uploads)
-        under_way = waiting > 0 or (sent is not None and bool(sent.flights))
-        return self._flush.due_ms(len(self._intake.open.waiters.items), waiting, under_way=under_way)
+    def seal_slice(self, now: Instant) -> Flight:
+        """Answer by `slice_stored` or `slice_failed`, once, when the outcome of the bundle is certain."""
+        return self._pipeline.seal_slice(now)
 
-    def _seal_if_due(self, now: Instant) -> None:
-        if self._seal_due_ms() > now.mono_ms:
-            return
-        if self._flush.may_seal(now.mono_ms):
-            self._seal(now)
-        elif self._flush.asks():
-            self._actions.append(SealWanted(bytes_waiting=self._intake.open.bytes))
+    def slice_stored(self, base: int, bundle: bytes, etag: str, position: int, now: Instant) -> None:
+        self._uploads.stored(base, bundle, etag, position)
+        self._advance(now)
+
+    def slice_failed(self, base: int, reason: StepDownReason, now: Instant) -> None:
+        """The bundle will never be committed: the offsets of its slices are used up, so the epoch ends."""
+        if self._uploads.holds_slice(base):
+            self.step_down(reason, now)
 
     def grant_seal(self, now: Instant) -> None:
         """The budget's answer to SealWanted."""
@@ -315,7 +314,7 @@ class PartitionWriter:
 
     def configure(self, limits: Limits, now: Instant) -> None:
         self._limits = limits
-        self._flush.configure(limits)
+        self._pipeline.configure(limits)
         self._advance(now)
 
     def moved_log_start(self, log_start: int) -> None:
@@ -327,7 +326,7 @@ class PartitionWriter:
             self._state = State.DRAINING
             self._plans.drain()
             if self._intake.open.parts:
-                self._seal(now)
+                self._pipeline.seal(now)
             self._advance(now)
 
     def released_head(self, handoff_to: str) -> Head:
@@ -338,10 +337,9 @@ class PartitionWriter:
         """End the epoch: whatever no transaction carries is definitely refused; the rest is resolved."""
         if self._state not in _OPEN:
             return
-        for flight in self._uploads:
-            self._answers.fail(flight.waiters.take_all(), reason.error)
-        self._uploads.clear()
-        self._answers.fail(self._intake.replace_open().waiters.take_all(), reason.error)
+        for waiters in self._pipeline.waiters():
+            self._answers.fail(waiters.take_all(), reason.error)
+        self._pipeline.clear()
         self._answers.fail(self._doubts.take_all(), reason.error)
         self._state = State.CLOSING if self._ledger.sent is not None else State.CLOSED
         self._actions.append(SteppedDown(reason=reason))
@@ -355,7 +353,7 @@ class PartitionWriter:
         """Start everything that may now be started, in the order of the path."""
         if self._state not in _WORKING:
             return
-        self._seal_if_due(now)
+        self._pipeline.seal_if_due(now, committing=self._ledger.committing)
         self._uploads.retry_due(now)
         self._uploads.start(self._limits.pipeline_max)
         if self._ledger.sent is None:
@@ -387,7 +385,7 @@ class PartitionWriter:
             self._actions.append(Drained())
 
     def _empty(self) -> bool:
-        return not self._intake.open.parts and not len(self._uploads) and self._ledger.sent is None
+        return self._pipeline.is_empty and self._ledger.sent is None
 
     def flights(self) -> Iterator[Flight]:
         if self._ledger.sent is not None:
@@ -395,7 +393,7 @@ class PartitionWriter:
         yield from self._uploads
 
     def _waiters(self) -> list[Waiters]:
-        sent, waiting = self._ledger.sent, [flight.waiters for flight in self._uploads.flights]
+        sent, waiting = self._ledger.sent, list(self._pipeline.waiters())
         if sent is not None:
-            waiting = [*(flight.waiters for flight in sent.flights), *waiting, sent.doubts]
-        return [*waiting, self._doubts, self._intake.open.waiters]
+            waiting = [*(flight.waiters for flight in sent.flights), sent.doubts, *waiting]
+        return [self._doubts, *waiting]
