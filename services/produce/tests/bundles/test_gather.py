@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.produce.bundles.gather import (
     ALL_IN_FLIGHT_MAX,
@@ -232,6 +232,7 @@ class World:
                 return
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from((None, 20.0)), st.sampled_from((None, 50.0)))
 def test_every_record_leaves_and_the_budgets_hold(
     seed: int, bundles: float | None, heads: float | None
