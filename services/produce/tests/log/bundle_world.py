@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.flight import Flight, InBundle, stamped
+from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import Action, SettleRun, StepDownReason
 from kafscale.produce.log.settling import Rewrite, settled_seg
 from kafscale.storage.bundle import Slice, build_bundle
@@ -40,10 +41,14 @@ class Settle:
 class BundleWorld(World):
     """The methods that flaws override say what the protocol does."""
 
-    limits = replace(LIMITS, bundled=True, direct_bytes=300, settle_ms=500)
+    kept_bytes = 1_500
+    limits = replace(
+        LIMITS, bundled=True, seal_bytes_max=1_500, direct_bytes=300, settle_ms=2_000, checkpoint_at=8
+    )
 
     def __init__(self, instances: int = 2) -> None:
         super().__init__(instances)
+        self.kept = KeptBudget(self.kept_bytes)
         self._plans: list[tuple[Owner, SettleRun]] = []
         self._flying: list[tuple[Owner, int]] = []  # slices whose bundle has no outcome yet
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from bundle_world import BundleWorld, Settle
-from kafscale.produce.log.claimants import Claimant, FoundObject
-from kafscale.storage.objects import Condition
+from bundle_flaws import FLAWS, PlanOverFold
+from bundle_world import BundleWorld
 from kafscale.storage.segment import SegmentError
 from writer_clients import Violation
 from writer_search import Walk
@@ -38,35 +37,29 @@ def test_no_walk_breaks_a_law() -> None:
     assert first_violation(lambda: BundleWorld(3), range(300)) is None
 
 
-class PositionOffByOne(BundleWorld):
-    """The commit names the byte after the one where the slice begins."""
-
-    def position_of(self, position: int) -> int:
-        return position + 1
+@pytest.mark.parametrize("name", FLAWS)
+def test_a_planted_flaw_is_found(name: str) -> None:
+    assert first_violation(lambda: FLAWS[name](3), range(600)) is not None
 
 
-class SettledUnconditionally(BundleWorld):
-    """A settled segment is PUT whatever is there."""
-
-    def condition_of(self, settle: Settle) -> Condition:
-        return None  # type: ignore[return-value]
-
-
-class SettledOverAnybody(BundleWorld):
-    """The object of a newer epoch is replaced too."""
-
-    def claimant(self, found: FoundObject | None, settle: Settle) -> Claimant:
-        claimant = super().claimant(found, settle)
-        return Claimant.OLDER if claimant is Claimant.NEWER else claimant
-
-
-class EqualPlans(BundleWorld):
-    """Two plans of the same slices write equal bytes."""
-
-    def attempt_of_plan(self) -> bytes:
-        return bytes(16)
+def plan_over_fold(world: BundleWorld) -> None:
+    """A fold is in flight when the slices that it repeats become old enough to be settled."""
+    world.claim(0)
+    for _ in range(3):
+        world.send_plain(0)
+        world.seal(0)
+        while world.network:
+            world.deliver(0)
+    world.send_plain(0)
+    world.seal(0)
+    world.tick(3_000)
+    world.settle(0)
+    while world.network:
+        world.deliver(0)
+    world.heal()
 
 
-@pytest.mark.parametrize("flaw", [PositionOffByOne, SettledUnconditionally, SettledOverAnybody, EqualPlans])
-def test_a_planted_flaw_is_found(flaw: type[BundleWorld]) -> None:
-    assert first_violation(lambda: flaw(3), range(400)) is not None
+def test_the_story_of_a_plan_over_a_fold() -> None:
+    plan_over_fold(BundleWorld())
+    with pytest.raises(AssertionError, match="commits add behind a run"):
+        plan_over_fold(PlanOverFold())

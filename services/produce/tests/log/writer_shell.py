@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafscale.produce.log.claimants import FoundObject
+from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import (
     Action,
     Checkpointed,
@@ -80,6 +81,7 @@ class Shell:
 
     writer_type: type[PartitionWriter] = PartitionWriter
     limits = LIMITS
+    kept: KeptBudget | None = None
 
     def __init__(self, instances: int = 2) -> None:
         self.s3 = ModelS3()

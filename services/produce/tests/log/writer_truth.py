@@ -49,6 +49,8 @@ class Truth:
             if seg.base >= before.next:
                 ensure(seg.base == len(self.values), f"segment {seg.base} does not follow {len(self.values)}")
                 self._commit(seg, new)
+            elif seg.end > before.next:
+                self._folded(seg, before)
             elif seg not in before.tail:
                 self._rewritten(seg)
         ensure(new.bytes - before.bytes == _sizes(new, before), "the head counts other bytes than it names")
@@ -64,7 +66,33 @@ class Truth:
         ensure(seg.epoch == head.epoch, "a commit names a segment of another epoch")
         body = self._checked(seg)
         self.bases.add(seg.base)
+        self._append(seg, body, seg.base)
+
+    def _folded(self, seg: Seg, before: Head) -> None:
+        """An entry that repeats the last ones and takes their places, with new records behind theirs."""
+        ensure(seg.is_slice, "a segment of its own repeats slices")
+        replaced = [each for each in before.tail if each.base >= seg.base]
+        ensure(replaced[0].base == seg.base, "a fold begins inside a slice")
+        ensure(all(each.is_slice and each.epoch == seg.epoch for each in replaced), "a fold of other entries")
+        body = self._checked(seg)
+        held = self._records(body, below=before.next)
+        ensure(held == self.values[seg.base :], "a fold has other records than the slices that it repeats")
+        self._append(seg, body, before.next)
+
+    @staticmethod
+    def _records(body: bytes, below: int = 1 << 62) -> list[bytes]:
+        return [
+            record.value or b""
+            for span in walk_batches(body)
+            if span.offset < below
+            for record in records_in(body[span.position : span.position + span.size])
+        ]
+
+    def _append(self, seg: Seg, body: bytes, first: int) -> None:
+        """The batches from this offset on are new."""
         for span in walk_batches(body):
+            if span.offset < first:
+                continue
             ensure(span.offset == len(self.values), "a batch does not stand at its offset")
             ensure(span.leader_epoch == seg.epoch, "a batch carries another leader epoch")
             batch = body[span.position : span.position + span.size]
@@ -76,11 +104,7 @@ class Truth:
         """An entry that takes the place of others: it has their records, and is a segment of its own."""
         ensure(not seg.is_slice, "a slice takes the place of others")
         body = self._checked(seg)
-        held = [
-            record.value or b""
-            for span in walk_batches(body)
-            for record in records_in(body[span.position : span.position + span.size])
-        ]
+        held = self._records(body)
         ensure(held == self.values[seg.base : seg.end], "a settled segment has other records than its slices")
         ensure(set(self.epochs[seg.base : seg.end]) == {seg.epoch}, "a settled segment is of several epochs")
 

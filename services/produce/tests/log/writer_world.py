@@ -67,6 +67,7 @@ class World(Shell):
             limits=self.limits,
             names=KEYS,
             ids=self._attempt_of(self.truth.topic_id),
+            kept=self.kept,
         )
 
     def plant(self, owner: Owner) -> None:

@@ -1,13 +1,15 @@
 """Segments on their way: the open buffer, and the flights that it becomes.
 
 Write-once: a flight is sealed with its bytes and its offsets, and nothing of it changes afterwards; every PUT of it
-carries the same bytes. Record bytes are referenced, never copied. For ever, a flight is either a segment with objects
-of its own or a slice of a bundle (`home`). In an epoch an offset has one byte sequence.
+carries the same bytes. Record bytes are referenced; only small slices that are folded are copied. For ever, a flight is
+either a segment with objects of its own or a slice of a bundle (`home`). In an epoch an offset has one byte sequence,
+but a slice may repeat batches of committed slices before it, whose places in the tail it takes (folding.py).
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -58,6 +60,24 @@ class OpenBuffer:
             self.min_ts = min_ts
         if max_ts > self.max_ts:
             self.max_ts = max_ts
+
+    def copied(self) -> OpenBuffer:
+        """The same batches in bytes of their own. Nobody waits for them."""
+        return self.after(())
+
+    def after(self, before: Sequence[OpenBuffer]) -> OpenBuffer:
+        """These batches behind those of `before`, which end where these begin, in one copy."""
+        whole = OpenBuffer(before[0].base if before else self.base)
+        for each in (*before, self):
+            assert each.base == whole.end, "an offset is missing"
+            whole.parts += each.parts
+            whole.batches += each.batches
+            whole.end = each.end
+            whole.bytes += each.bytes
+            whole.min_ts = min(whole.min_ts, each.min_ts)
+            whole.max_ts = max(whole.max_ts, each.max_ts)
+        whole.parts = [b"".join(whole.parts)]
+        return whole
 
     def waiters_at(self, offset: int) -> Waiters:
         assert self.base <= offset < self.end, "an assigned batch is in flight or committed"
@@ -152,17 +172,25 @@ class Objects:
     def upload(self, part: Part) -> Upload:
         return self.segment if part is Part.SEGMENT else self.index
 
+    @property
+    def replaces(self) -> int:
+        """A slice may take the places of others in the tail; a segment of its own does not."""
+        return 0
+
     def placed(self) -> Placed:
         return Placed(self.segment.size, self.segment.etag, self.index.size, self.index.etag)
 
 
 class InBundle:
-    """A slice. `built` is what the bundle takes, until it is stored."""
+    """A slice. `built` is what the bundle takes, until it is stored. `batches` are kept for folding and settling.
+    `replaces`: how many entries of the tail this slice folds."""
 
-    __slots__ = ("_placed", "built")
+    __slots__ = ("_placed", "batches", "built", "replaces")
 
-    def __init__(self, built: Segment) -> None:
+    def __init__(self, built: Segment, batches: OpenBuffer, replaces: int) -> None:
         self.built: Segment | None = built
+        self.batches = batches
+        self.replaces = replaces
         self._placed: Placed | None = None
 
     @property

@@ -3,18 +3,23 @@
 A buffer is sealed as a segment with objects of its own when it is full, and by time (`flush.py`). With
 `Limits.bundled`, time is the instance's matter: it asks every partition what it `wants`, and seals many into one bundle
 (`bundles/gather.py`). Then only a buffer that pays for objects of its own, or a hand-over, is sealed here.
+
+An append only fills the open buffer and seals by size. Sealing by time happens in the other events, so that with a
+linger of 0 everything that one turn of the loop brings becomes one segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from kafscale.produce.bundles.gather import Want
-from kafscale.produce.log.flight import Flight, InBundle, Objects
+from kafscale.produce.log.flight import Flight, InBundle, Objects, OpenBuffer
 from kafscale.produce.log.flush import NEVER, FlushPolicy
+from kafscale.produce.log.folding import Kept, KeptBudget, foldable
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.model import Action, Instant, Limits, PartitionId, SealWanted, Waiters
 from kafscale.produce.log.uploading import Uploads
+from kafscale.storage.heads import Head
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.segment import build_segment
 
@@ -31,10 +36,12 @@ class Pipeline:
         names: Keyspace,
         ids: Callable[[], bytes],
         actions: list[Action],
+        kept: KeptBudget | None,
     ) -> None:
         self.intake = intake
         self.uploads = Uploads(intake.epoch, partition.topic_id, actions)
         self.flush = FlushPolicy(limits)
+        self._kept = Kept(kept or KeptBudget(0))
         self._limits = limits
         self._partition = partition
         self._names = names
@@ -59,7 +66,15 @@ class Pipeline:
             yield flight.waiters
         yield self.intake.open.waiters
 
+    def committed(self, flights: Iterable[Flight], head: Head) -> None:
+        """The batches of slices stay in memory, to be folded."""
+        for flight in flights:
+            if isinstance(flight.home, InBundle):
+                self._kept.add(flight.home.batches)
+        self._kept.keep_only(head.tail)
+
     def clear(self) -> None:
+        self._kept.clear()
         self.uploads.clear()
         self.intake.replace_open()
 
@@ -80,12 +95,17 @@ class Pipeline:
         self._add(Flight(buffer, built, home, now.wall_ms), now)
         self.uploads.start(self._limits.pipeline_max)
 
-    def seal_slice(self, now: Instant) -> Flight:
-        """The same, as a slice of a bundle that the caller builds and uploads."""
-        buffer = self.intake.replace_open()
-        assert buffer.parts, "there is something to seal"
+    def seal_slice(self, head: Head | None, planned_end: int, now: Instant) -> Flight:
+        """The same, as a slice of a bundle that the caller builds and uploads. It may fold slices of the head's tail,
+        but not behind another flight. None: a transaction changes the head."""
+        opened, before = self.intake.replace_open(), list[OpenBuffer]()
+        assert opened.parts, "there is something to seal"
+        if head is not None and not len(self.uploads):
+            before = foldable(head, self._kept, opened.bytes, planned_end)
+        buffer = opened.after(before) if before else opened
+        buffer.waiters = opened.waiters
         built = build_segment(buffer.base, buffer.batches, buffer.parts, now.wall_ms)
-        flight = Flight(buffer, built, InBundle(built), now.wall_ms)
+        flight = Flight(buffer, built, InBundle(built, buffer, len(before)), now.wall_ms)
         self._add(flight, now)
         return flight
 

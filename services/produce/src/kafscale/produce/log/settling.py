@@ -7,8 +7,9 @@ its first slice is `settle_ms` old, and when the tail is long and begins with a 
 nothing to move.
 
 The shell writes the segment while commits go on; the change of the head takes its turn like any commit. Until then a
-commit adds entries behind the run and a checkpoint takes segments before it, so the run stays as it was planned. At
-most one plan is under way. A plan that failed is forgotten, and made anew after RETRY_MS.
+commit adds entries behind the run and a checkpoint takes segments before it, so the run stays as it was planned. A plan
+and a fold (folding.py) never meet: neither begins over entries of the other. At most one plan is under way. A plan that
+failed is forgotten, and made anew after RETRY_MS.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class SettledRun:
     def applied_to(self, head: Head) -> Head:
         """The segment takes the place of its run."""
         run, tail = self.plan.run, head.tail
-        at = tail.index(run[0])
+        at = tail.index(run[0]) if run[0] in tail else len(tail)
         assert tail[at : at + len(run)] == run, "commits add behind a run, checkpoints take before it"
         size = head.bytes + self.seg.size - sum(seg.size for seg in run)
         return replace(head, tail=(*tail[:at], self.seg, *tail[at + len(run) :]), bytes=size)
@@ -59,9 +60,10 @@ class Settling:
         self._numbers = numbers
         self._plan: SettleRun | None = None  # with the shell
         self._ready: SettledRun | None = None  # waits for its turn
+        self.fold_from = NEVER  # a slice in flight repeats the offsets from here on, and takes their places
         self._not_before_ms = 0
         self._wall_lead_ms: int | None = None  # of the wall clock over the monotonic one
-        self._looked_at: tuple[Head, int] | None = None
+        self._looked_at: tuple[Head, int, int] | None = None
         self._run: tuple[Seg, ...] = ()  # of the head and the limit that were looked at last
 
     def due_ms(self, head: Head, limits: Limits) -> int:
@@ -86,11 +88,16 @@ class Settling:
 
     def _first_run(self, head: Head, bytes_max: int) -> tuple[Seg, ...]:
         """Each request asks for it several times, and a head changes with a commit only."""
-        seen = self._looked_at
-        if seen is None or seen[0] is not head or seen[1] != bytes_max:
-            self._looked_at = (head, bytes_max)
-            self._run = first_run(head.tail, bytes_max)
+        seen, stop = self._looked_at, self.fold_from
+        if seen is None or seen[0] is not head or seen[1:] != (bytes_max, stop):
+            self._looked_at = (head, bytes_max, stop)
+            self._run = first_run([seg for seg in head.tail if seg.end <= stop], bytes_max)
         return self._run
+
+    @property
+    def planned_end(self) -> int:
+        """A plan under way rewrites offsets below this one; 0: there is none."""
+        return self._plan.run[-1].end if self._plan is not None else 0
 
     def rewritten(self, number: int, seg: Seg) -> None:
         if self._plan is not None and self._plan.plan == number:

@@ -165,10 +165,11 @@ class Uploads:
                 yield flight, flight.home
 
     def take_uploaded(self, room: int) -> list[Flight]:
-        """Leaves the pipeline: the uploaded flights at its front, in offset order, at most `room`."""
+        """Leaves the pipeline: the uploaded flights at its front, in offset order, as the tail has room."""
         taken: list[Flight] = []
-        while self.flights and len(taken) < room and self.flights[0].home.uploaded:
+        while self.flights and room + self.flights[0].home.replaces > 0 and self.flights[0].home.uploaded:
             taken.append(self.flights.popleft())
+            room += taken[-1].home.replaces - 1
         return taken
 
     def expects(self, base: int, part: Part) -> bool:

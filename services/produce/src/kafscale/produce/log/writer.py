@@ -9,9 +9,6 @@ transaction shows to be absent; everything else is unknown and says so (REQUEST_
 A sequence gap is fatal to some clients, and a writer that lost its partition without knowing it sees
 gaps that are none. So OUT_OF_ORDER_SEQUENCE_NUMBER waits as a *doubt* for a transaction of this
 writer to succeed, and for none other is one sent that changes nothing.
-
-An append only fills the open buffer and seals by size. Sealing by time happens in the other events
-and in `tick`, so that with a linger of 0 everything one turn of the loop brings becomes one segment.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.flush import NEVER
+from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Ready, Sent
 from kafscale.produce.log.model import (
@@ -72,6 +70,7 @@ class PartitionWriter:
         limits: Limits,
         names: Keyspace,
         ids: Callable[[], bytes],  # gives 16 random bytes, never the same twice
+        kept: KeptBudget | None = None,
     ) -> None:
         self._limits = limits
         self._ids = ids
@@ -81,7 +80,7 @@ class PartitionWriter:
         self._ledger = Ledger(head, revision)
         self._intake = Intake(head, producers)
         self._pipeline = Pipeline(
-            partition, self._intake, limits, names=names, ids=ids, actions=self._actions
+            partition, self._intake, limits, names=names, ids=ids, actions=self._actions, kept=kept
         )
         self._uploads = self._pipeline.uploads
         self._flush = self._pipeline.flush
@@ -187,7 +186,10 @@ class PartitionWriter:
 
     def seal_slice(self, now: Instant) -> Flight:
         """Answer by `slice_stored` or `slice_failed`, once, when the outcome of the bundle is certain."""
-        return self._pipeline.seal_slice(now)
+        folds = self._ledger.sent is None  # the tail will be the same when the slice is committed
+        flight = self._pipeline.seal_slice(self.head if folds else None, self._plans.planned_end, now)
+        self._plans.sealed(flight)
+        return flight
 
     def slice_stored(self, base: int, bundle: bytes, etag: str, position: int, now: Instant) -> None:
         self._uploads.stored(base, bundle, etag, position)
@@ -265,6 +267,8 @@ class PartitionWriter:
         old = self._ledger.head
         self._ledger.adopt(head, revision)
         self._intake.producers.committed(head.next)
+        self._pipeline.committed(sent.flights, head)
+        self._plans.committed(sent.flights)
         if sent.flights:
             returning = sum(len(flight.waiters.items) for flight in sent.flights)
             self._flush.acknowledged(returning, len(self._intake.open.waiters.items), now.mono_ms)
@@ -393,7 +397,4 @@ class PartitionWriter:
         yield from self._uploads
 
     def _waiters(self) -> list[Waiters]:
-        sent, waiting = self._ledger.sent, list(self._pipeline.waiters())
-        if sent is not None:
-            waiting = [*(flight.waiters for flight in sent.flights), sent.doubts, *waiting]
-        return [self._doubts, *waiting]
+        return [self._doubts, *self._ledger.waiters(), *self._pipeline.waiters()]
