@@ -30,6 +30,12 @@ class ProduceSettings(ServiceSettings):
     produce_segments_per_s: int | None = Field(
         None, ge=1, description="Budget of segments per second. Default: the store's."
     )
+    produce_puts_max: int | None = Field(
+        None,
+        ge=1,
+        description="PUTs that an instance may have in flight at once; on a slow store the limit adapts below it. "
+        "Default: three quarters of the store's connections; no limit for a local store.",
+    )
     produce_linger_max_ms: int = Field(
         5_000, ge=1, description="Longest time that a record waits for the budget of segments."
     )

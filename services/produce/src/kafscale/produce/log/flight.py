@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
@@ -95,6 +96,17 @@ class Stage(Enum):
     ASKING = auto()
     ASK_LATER = auto()
     DONE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What of a failed attempt shows that the store is there: such time does not count as time without it."""
+
+    waited_ms: int = 0  # for its place, while the store answered others
+    moved: bool = False  # bytes of it went until its time was over
+
+
+TRIED = Tried()
 
 
 class Upload:
@@ -293,14 +305,17 @@ class Uploads:
     def claimant(self, seen: FoundObject | None, attempt: bytes) -> Claimant:
         return claimant_of(seen, attempt, self._epoch)
 
-    def unknown(self, base: int, part: Part, limits: Limits, now: Instant) -> StepDownReason | None:
+    def unknown(
+        self, base: int, part: Part, limits: Limits, now: Instant, tried: Tried = TRIED
+    ) -> StepDownReason | None:
         """Neither done nor refused: the same request again, later. A reason: it has gone on too long."""
         at = self._find(base, part, Stage.PUTTING, Stage.ASKING)
         if at is None:
             return None
         flight, upload = at
         upload.stage = Stage.PUT_LATER if upload.stage is Stage.PUTTING else Stage.ASK_LATER
-        upload.failing_since_ms = min(upload.failing_since_ms, now.mono_ms)
+        since_ms = NEVER if tried.moved else upload.failing_since_ms + tried.waited_ms
+        upload.failing_since_ms = min(since_ms, now.mono_ms)
         if now.mono_ms - upload.failing_since_ms >= limits.upload_give_up_ms:
             return StepDownReason.STORE_UNAVAILABLE
         delay_ms = min(

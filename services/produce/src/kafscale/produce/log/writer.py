@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.contents import Contents, Opening
-from kafscale.produce.log.flight import Flight, Uploads
+from kafscale.produce.log.flight import TRIED, Flight, Tried, Uploads
 from kafscale.produce.log.flush import NEVER, FlushPolicy
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Ready, Sent
@@ -214,8 +214,8 @@ class PartitionWriter:
     def object_found(self, base: int, part: Part, found: FoundObject | None, now: Instant) -> None:
         self._stop_or_advance(self._uploads.found(base, part, found), now)
 
-    def upload_unknown(self, base: int, part: Part, now: Instant) -> None:
-        self._stop_or_advance(self._uploads.unknown(base, part, self._limits, now), now)
+    def upload_unknown(self, base: int, part: Part, now: Instant, tried: Tried = TRIED) -> None:
+        self._stop_or_advance(self._uploads.unknown(base, part, self._limits, now, tried), now)
 
     def upload_failed(self, base: int, part: Part, failure: PutFailure, now: Instant) -> None:
         if self._uploads.expects(base, part):
