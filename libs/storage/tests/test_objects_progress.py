@@ -83,6 +83,7 @@ async def test_bytes_in_the_kernel_are_not_sent_yet() -> None:
     size = 8 << 20
     transport.write(bytes(size))
     assert 0 < size - unacknowledged(transport) < size, "the receiver's buffer is full, and no more"
+    assert unacknowledged(transport) > transport.get_write_buffer_size(), "the kernel holds some of it"
     taken = 0
     while taken < size:
         taken += len(await asyncio.get_running_loop().sock_recv(server, 1 << 20))

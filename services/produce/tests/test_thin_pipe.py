@@ -243,6 +243,14 @@ def test_goodput_is_most_of_the_pipe_and_little_is_sent_again(partitions: int) -
         assert min(owner.acked for owner in owners) > 0
 
 
+def test_a_segment_that_needs_longer_than_a_stall_though_it_is_alone_arrives() -> None:
+    pipe = ThinPipe(22_000)
+    (owner,) = run_in_virtual_time(_written(pipe, 1, 600))
+    assert SEGMENT_BYTES / pipe.bytes_per_s > STALL_S
+    assert pipe.stored_bytes >= 0.7 * pipe.bytes_per_s * 600
+    assert owner.stopped is None
+
+
 def test_waiting_for_a_place_ends_no_epoch_and_each_partition_gets_its_turn() -> None:
     """64 partitions need six minutes for one round of this pipe: many times what a store may be away."""
     pipe = ThinPipe(PIPE_BYTES_PER_S)
@@ -334,6 +342,7 @@ async def test_a_put_that_is_cancelled_leaves_the_bound_as_it_was() -> None:
 async def test_a_refusal_of_the_store_does_not_halve_the_bound() -> None:
     store = MemoryStore()
     pace = Pace(store, LoopClock(), puts_max=8)
+    assert pace.limit.limit == 8
     await pace.put("k", [b"x"], condition=IfAbsent())
     with pytest.raises(StoreError):
         await pace.put("k", [b"x"], condition=IfAbsent())

@@ -35,10 +35,12 @@ STALL_S = 20.0
 
 def put_bounds(store: ObjectStore, puts_max: int | None) -> PutBounds:
     """A local store has no link that PUTs share: its bound is out of reach, from the start."""
-    most = puts_max or store.puts_at_once_max
-    if most is None:
-        return PutBounds(puts_first=LOCAL_PUTS_MAX, puts_max=LOCAL_PUTS_MAX)
-    return PutBounds(puts_first=min(PUTS_FIRST, most), puts_max=most)
+    is_local = store.puts_at_once_max is None
+    carried = (
+        store.puts_at_once_max or LOCAL_PUTS_MAX
+    )  # more would wait for a connection, within their time limit
+    most = min(puts_max or carried, carried)
+    return PutBounds(puts_first=most if is_local else min(PUTS_FIRST, most), puts_max=most)
 
 
 def put_time_limit_s(size: int) -> float:

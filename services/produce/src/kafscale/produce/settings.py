@@ -34,7 +34,7 @@ class ProduceSettings(ServiceSettings):
         None,
         ge=1,
         description="PUTs that an instance may have in flight at once; on a slow store the limit adapts below it. "
-        "Default: three quarters of the store's connections; no limit for a local store.",
+        "Default, and at most: what the store's connections carry (48 on S3; 1,024 on a directory).",
     )
     produce_linger_max_ms: int = Field(
         5_000, ge=1, description="Longest time that a record waits for the budget of segments."

@@ -81,8 +81,9 @@ class Uploader:
         except (PreconditionFailed, ObjectNotFound):
             writer.upload_conflict(base, part, self._now())
         except (StoreUnavailable, TimeoutError) as error:
-            self._metrics.puts_unknown.inc()
-            log.info("PUT outcome unknown", key=action.key, error=repr(error))
+            if wait.begun_ms is not None:
+                self._metrics.puts_unknown.inc()
+                log.info("PUT outcome unknown", key=action.key, error=repr(error))
             tried = Tried(waited_ms=wait.ms, moved=isinstance(error, StoreSlow))
             writer.upload_unknown(base, part, self._now(), tried)
         except StoreFull:
