@@ -10,9 +10,11 @@ from itertools import count
 import pytest
 from kafscale.produce.log.model import PartitionId, SettleRun, StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.server import fresh_id
 from kafscale.produce.settler import Settler
+from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Seg
@@ -44,7 +46,8 @@ async def log(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> LogBu
 
 
 def settler(store: MemoryStore | FaultyStore, keyspace: Keyspace) -> Settler:
-    return Settler(store, keyspace, fresh_id, Pieces(), ProduceMetrics(Metrics("produce")))
+    pace = Pace(store, SystemClock())
+    return Settler(store, pace, keyspace, fresh_id, Pieces(), ProduceMetrics(Metrics("produce")))
 
 
 async def rewritten(

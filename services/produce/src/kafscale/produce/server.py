@@ -18,6 +18,7 @@ from kafscale.produce.message_sets import ConversionLine
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opener import Opener
 from kafscale.produce.ownership import Ownership, World
+from kafscale.produce.pace import Pace
 from kafscale.produce.partition import Tools
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.pump import Driven, Pump
@@ -25,6 +26,7 @@ from kafscale.produce.recovery import Recovery
 from kafscale.produce.requests import Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.produce.settings import ProduceSettings, limits_of, producer_bounds, segments_per_s
 from kafscale.produce.settler import Settler
+from kafscale.produce.uploader import Uploader
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
@@ -70,6 +72,7 @@ class ProduceService:
         budget_per_s = segments_per_s(runtime.settings, runtime.store)
         self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
         self.pump = Pump(runtime.clock, self.flush_budget)
+        self.pace = Pace(runtime.store, runtime.clock, puts_max=runtime.settings.produce_puts_max)
         self.ownership.tools = self._tools()
         self.describe_producers = DescribeProducersHandler(ownership=self.ownership, clock=runtime.clock)
         self.conversions = ConversionLine(runtime.task_group)
@@ -110,6 +113,7 @@ class ProduceService:
         runtime = self._runtime
         merges = Merges(
             runtime.store,
+            self.pace,
             runtime.keyspace,
             fresh_id,
             begin=runtime.task_group.create_task,
@@ -117,15 +121,15 @@ class ProduceService:
             metrics=self._metrics,
         )
         return Tools(
-            store=runtime.store,
+            uploader=Uploader(runtime.store, self.pace, runtime.clock, self._metrics),
             keyspace=runtime.keyspace,
             committer=self.committer,
             opener=Opener(Pieces(), runtime.budget, runtime.clock),
             # Pieces of its own: commits wait for a checkpoint, and it must not wait for what clients sent.
             checkpointer=Checkpointer(
-                runtime.etcd, runtime.store, runtime.keyspace, fresh_id, Pieces(), merges
+                runtime.etcd, runtime.store, self.pace, runtime.keyspace, fresh_id, Pieces(), merges
             ),
-            settler=Settler(runtime.store, runtime.keyspace, fresh_id, Pieces(), self._metrics),
+            settler=Settler(runtime.store, self.pace, runtime.keyspace, fresh_id, Pieces(), self._metrics),
             pump=self.pump,
             append_order=self._append_order,
             producer_budget=self._producer_budget,
@@ -148,6 +152,12 @@ class ProduceService:
         )
         watch("owned_partitions", self.ownership.owned_count)
         watch("governor_waiting_partitions", lambda: self.flush_budget.waiting)
+        limit = self.pace.limit
+        watch("puts_in_flight", lambda: limit.puts)
+        watch("puts_in_flight_bytes", lambda: limit.bytes)
+        watch("puts_waiting", lambda: limit.waiting)
+        watch("puts_limit", lambda: limit.limit)
+        watch("puts_limit_halved_total", lambda: limit.halved)
         watch("conversions_waiting", lambda: len(self.conversions))
         watch("producer_ids", lambda: self._producer_budget.ids)
         watch("producer_ids_bytes", lambda: self._producer_budget.used_bytes)

@@ -30,6 +30,12 @@ class ProduceSettings(ServiceSettings):
     produce_segments_per_s: int | None = Field(
         None, ge=1, description="Budget of segments per second. Default: the store's."
     )
+    produce_puts_max: int | None = Field(
+        None,
+        ge=1,
+        description="PUTs that an instance may have in flight at once; on a slow store the limit adapts below it. "
+        "Default, and at most: what the store's connections carry (48 on S3; 1,024 on a directory).",
+    )
     produce_linger_max_ms: int = Field(
         5_000, ge=1, description="Longest time that a record waits for the budget of segments."
     )

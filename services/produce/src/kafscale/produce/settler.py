@@ -19,6 +19,7 @@ from kafscale.produce.log.model import Buffer, Instant, PartitionId, SettleRun, 
 from kafscale.produce.log.settling import Rewrite, settled_seg
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, Keyspace
@@ -36,7 +37,7 @@ from kafscale.storage.segment import Segment, SegmentError
 log = structlog.get_logger(__name__)
 
 TIMEOUT_S = 60.0
-"""For all of a plan: reading, and both PUTs."""
+"""For what is read. Each PUT waits for its place, and then has its own limit."""
 AT_ONCE_MAX = 4
 """Plans of an instance: each holds the bytes of one segment."""
 
@@ -47,12 +48,14 @@ class Settler:
     def __init__(
         self,
         store: ObjectStore,
+        pace: Pace,
         keyspace: Keyspace,
         fresh_id: Callable[[], bytes],
         pieces: Pieces,
         metrics: ProduceMetrics,
     ) -> None:
         self._store = store
+        self._pace = pace
         self._keyspace = keyspace
         self._fresh_id = fresh_id
         self._pieces = pieces
@@ -75,7 +78,7 @@ class Settler:
         """The new segment; a reason to step down; or None if the store failed or a slice cannot be read."""
         place = {"topic": id_.topic, "partition": id_.partition, "base": plan.run[0].base}
         try:
-            async with self._places, asyncio.timeout(TIMEOUT_S):
+            async with self._places:
                 return await self._rewrite(id_, plan)
         except SegmentError as error:
             log.error("slice damaged", **place, error=str(error))
@@ -85,7 +88,8 @@ class Settler:
 
     async def _rewrite(self, id_: PartitionId, plan: SettleRun) -> Seg | StepDownReason:
         attempt = self._fresh_id()
-        segment = await self._segment(id_, plan.run, attempt)
+        async with asyncio.timeout(TIMEOUT_S):
+            segment = await self._segment(id_, plan.run, attempt)
         index = stamped(segment.index, int.from_bytes(attempt[4:6], "big"))
         base = plan.run[0].base
         metadata = {
@@ -116,13 +120,14 @@ class Settler:
     async def _put(
         self, key: str, body: Sequence[Buffer], metadata: Mapping[str, str], epoch: int
     ) -> str | StepDownReason:
-        """The etag. Each turn of the loop needs another writer's object in between, and all of them have a deadline."""
+        """The etag. Each turn of the loop needs another writer's object in between, and each request has a deadline."""
         condition: IfAbsent | IfMatch = IfAbsent()
         while True:
             try:
-                return await self._store.put(key, body, condition=condition, metadata=metadata)
+                return await self._pace.put(key, body, condition=condition, metadata=metadata)
             except (PreconditionFailed, ObjectNotFound):
-                info = await self._store.head(key)
+                async with asyncio.timeout(TIMEOUT_S):
+                    info = await self._store.head(key)
             if info is None:
                 condition = IfAbsent()
                 continue

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.flight import Flight, InBundle, Objects, Stage
@@ -32,6 +33,17 @@ from kafscale.storage.objects import IfAbsent, IfMatch
 _PARTS = tuple(Part)
 _BACKOFF_DOUBLINGS_MAX = 10
 _ABSENT = IfAbsent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What of a failed attempt shows that the store is there: such time does not count as time without it."""
+
+    waited_ms: int = 0  # for its place, while the store answered others
+    moved: bool = False  # bytes of it went until its time was over
+
+
+TRIED = Tried()
 
 
 class Uploads:
@@ -121,7 +133,9 @@ class Uploads:
     def claimant(self, seen: FoundObject | None, attempt: bytes) -> Claimant:
         return claimant_of(seen, attempt, self._epoch)
 
-    def unknown(self, base: int, part: Part, limits: Limits, now: Instant) -> StepDownReason | None:
+    def unknown(
+        self, base: int, part: Part, limits: Limits, now: Instant, tried: Tried = TRIED
+    ) -> StepDownReason | None:
         """Neither done nor refused: the same request again, later. A reason: it has gone on too long."""
         at = self._find(base, part, Stage.PUTTING, Stage.ASKING)
         if at is None:
@@ -129,7 +143,8 @@ class Uploads:
         _, home = at
         upload = home.upload(part)
         upload.stage = Stage.PUT_LATER if upload.stage is Stage.PUTTING else Stage.ASK_LATER
-        upload.failing_since_ms = min(upload.failing_since_ms, now.mono_ms)
+        since_ms = NEVER if tried.moved else upload.failing_since_ms + tried.waited_ms
+        upload.failing_since_ms = min(since_ms, now.mono_ms)
         if now.mono_ms - upload.failing_since_ms >= limits.upload_give_up_ms:
             return StepDownReason.STORE_UNAVAILABLE
         delay_ms = min(

@@ -1,10 +1,9 @@
 """The partition writer: one object per (partition, epoch), from its claim to its step-down.
 
-The laws. A request is acknowledged after the commit that carries it, never before. Within an epoch
-an offset is bound to one byte sequence for ever, so nothing assigned is taken back or assigned
-again: trouble that cannot be waited out ends the epoch (`step_down`), the one failure path. A
-failure is reported only for what no transaction ever carried, or what the head that refused the
-transaction shows to be absent; everything else is unknown and says so (REQUEST_TIMED_OUT).
+The laws. A request is acknowledged after the commit that carries it, never before. Within an epoch an offset is bound to
+one byte sequence for ever, so nothing assigned is taken back or assigned again: trouble that cannot be waited out ends
+the epoch (`step_down`), the one failure path. A failure is reported only for what no transaction ever carried, or what
+the head that refused the transaction shows to be absent; everything else is unknown (REQUEST_TIMED_OUT).
 
 A sequence gap is fatal to some clients, and a writer that lost its partition without knowing it sees
 gaps that are none. So OUT_OF_ORDER_SEQUENCE_NUMBER waits as a *doubt* for a transaction of this
@@ -48,6 +47,7 @@ from kafscale.produce.log.pipeline import Pipeline
 from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.sequences import Repeat
+from kafscale.produce.log.uploading import TRIED, Tried
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
@@ -216,8 +216,8 @@ class PartitionWriter:
     def object_found(self, base: int, part: Part, found: FoundObject | None, now: Instant) -> None:
         self._stop_or_advance(self._uploads.found(base, part, found), now)
 
-    def upload_unknown(self, base: int, part: Part, now: Instant) -> None:
-        self._stop_or_advance(self._uploads.unknown(base, part, self._limits, now), now)
+    def upload_unknown(self, base: int, part: Part, now: Instant, tried: Tried = TRIED) -> None:
+        self._stop_or_advance(self._uploads.unknown(base, part, self._limits, now, tried), now)
 
     def upload_failed(self, base: int, part: Part, failure: PutFailure, now: Instant) -> None:
         if self._uploads.expects(base, part):
