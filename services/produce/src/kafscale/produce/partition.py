@@ -18,8 +18,10 @@ from functools import partial
 from typing import Any, assert_never
 
 import structlog
+from kafscale.produce.bundles.shell import Bundler
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.log.contents import Contents
+from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.ledger import head_txn
 from kafscale.produce.log.model import (
     Action,
@@ -90,6 +92,8 @@ class Tools:
     metrics: ProduceMetrics
     tasks: asyncio.TaskGroup
     shared: SharedCache | None
+    bundler: Bundler | None  # None: each flush has objects of its own
+    kept: KeptBudget
     drained: Callable[[Partition], None]
     stepped_down: Callable[[Partition, StepDownReason], None]
 
@@ -277,6 +281,8 @@ class Partition:
     def _note(self, done: Published | Checkpointed) -> None:
         if isinstance(done, Published):
             self._count(done.segments)
+            if self._tools.bundler is not None:
+                self._tools.bundler.committed(self, done.segments, self._tools.now())
             if self._fills is not None:
                 self._fills.committed(done.segments)
             return
@@ -308,6 +314,8 @@ class Partition:
         if self._fills is not None:
             self._fills.close()
         self._tools.pump.forget(self)
+        if self._tools.bundler is not None:
+            self._tools.bundler.stopped(self, self._tools.now())
         self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
         if reason is not StepDownReason.RELEASED:
             log.warning("writer stepped down", partition=repr(self), reason=reason.name.lower())

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
+from kafscale.produce.bundles.deletion import OwnBundles
+from kafscale.produce.bundles.gather import Gather
+from kafscale.produce.bundles.shell import Bundler, Origin
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
-from kafscale.produce.log.flush import FlushBudget
+from kafscale.produce.log.flush import FlushBudget, TokenBucket
+from kafscale.produce.log.folding import KeptBudget
+from kafscale.produce.log.model import Instant
 from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.merging import Merges
 from kafscale.produce.message_sets import ConversionLine
@@ -19,12 +25,18 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opener import Opener
 from kafscale.produce.ownership import Ownership, World
 from kafscale.produce.pace import Pace
-from kafscale.produce.partition import Tools
+from kafscale.produce.partition import Partition, Tools
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.pump import Driven, Pump
 from kafscale.produce.recovery import Recovery
 from kafscale.produce.requests import Admission, AppendOrder, LaneOrder, UnknownTopics
-from kafscale.produce.settings import ProduceSettings, limits_of, producer_bounds, segments_per_s
+from kafscale.produce.settings import (
+    ProduceSettings,
+    gather_limits,
+    limits_of,
+    producer_bounds,
+    segments_per_s,
+)
 from kafscale.produce.settler import Settler
 from kafscale.produce.uploader import Uploader
 from kafscale.runtime.committer import Committer
@@ -38,6 +50,8 @@ from kafscale.storage.views import PrefixView
 from kafscale.wire.apis import ApiKey
 
 ROLE = "produce"
+BUNDLES_PER_S = 20
+BUNDLES_BURST = 20
 
 
 fresh_id = partial(os.urandom, 16)
@@ -71,7 +85,7 @@ class ProduceService:
         )
         budget_per_s = segments_per_s(runtime.settings, runtime.store)
         self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
-        self.pump = Pump(runtime.clock, self.flush_budget)
+        self.pump = Pump(runtime.clock, self.flush_budget, self._after_drives)
         self.pace = Pace(runtime.store, runtime.clock, puts_max=runtime.settings.produce_puts_max)
         self.ownership.tools = self._tools()
         self.describe_producers = DescribeProducersHandler(ownership=self.ownership, clock=runtime.clock)
@@ -87,6 +101,38 @@ class ProduceService:
         )
         self._watch_gauges()
         runtime.topics.subscribe(self._metrics.topics.changed)
+
+    def _after_drives(self, touched: Iterable[Driven], now: Instant) -> None:
+        bundler = self.ownership.tools.bundler
+        if bundler is not None:
+            bundler.drive((each for each in touched if isinstance(each, Partition)), now)
+
+    def _bundler(self) -> Bundler | None:
+        runtime, settings = self._runtime, self._runtime.settings
+        if not settings.bundles:
+            return None
+        now_ms = runtime.clock.now_ms()
+        billed = runtime.store.puts_per_s_max is not None
+        per_s = settings.bundles_per_s or (BUNDLES_PER_S if billed else None)
+        heads = settings.head_commits_per_s
+        return Bundler(
+            Gather(
+                gather_limits(settings, runtime.store),
+                bundles=TokenBucket(per_s, BUNDLES_BURST, now_ms),
+                heads=TokenBucket(heads, heads, now_ms),
+            ),
+            OwnBundles(settings.bundle_grace_ms),
+            store=runtime.store,
+            pace=self.pace,
+            keyspace=runtime.keyspace,
+            origin=Origin(owner=runtime.registration.instance.id, cluster_id=""),
+            clock=runtime.clock,
+            begin=self._begin,
+            touch=self.pump.touch,
+        )
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._runtime.task_group.create_task(work)
 
     def _ownership(self) -> Ownership:
         runtime = self._runtime
@@ -138,6 +184,8 @@ class ProduceService:
             metrics=self._metrics,
             tasks=runtime.task_group,
             shared=runtime.open_shared_cache(),
+            bundler=self._bundler(),
+            kept=KeptBudget(runtime.settings.settle_keep_bytes),
             drained=self.handoffs.drained,
             stepped_down=self.ownership.stepped_down,
         )

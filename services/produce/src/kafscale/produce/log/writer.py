@@ -1,9 +1,9 @@
 """The partition writer: one object per (partition, epoch), from its claim to its step-down.
 
-The laws. A request is acknowledged after the commit that carries it, never before. Within an epoch an offset is bound to
-one byte sequence for ever, so nothing assigned is taken back or assigned again: trouble that cannot be waited out ends
-the epoch (`step_down`), the one failure path. A failure is reported only for what no transaction ever carried, or what
-the head that refused the transaction shows to be absent; everything else is unknown (REQUEST_TIMED_OUT).
+The laws. A request is acknowledged after the commit that carries it, never before. Within an epoch an offset is bound
+to one byte sequence for ever, so nothing assigned is taken back or assigned again: trouble that cannot be waited out
+ends the epoch (`step_down`), the one failure path. A failure is reported only for what no transaction ever carried, or
+what the head that refused the transaction shows to be absent; everything else is unknown (REQUEST_TIMED_OUT).
 
 A sequence gap is fatal to some clients, and a writer that lost its partition without knowing it sees
 gaps that are none. So OUT_OF_ORDER_SEQUENCE_NUMBER waits as a *doubt* for a transaction of this

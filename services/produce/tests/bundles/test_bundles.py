@@ -1,0 +1,45 @@
+"""An instance that writes bundles, on a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kafscale.storage.bundle import parse_bundle
+from kafscale.storage.objects import MemoryStore
+from produce_harness import Cluster, batch
+
+PARTITIONS = 12
+
+
+async def bundles(cluster: Cluster) -> list[str]:
+    return [info.key async for info in cluster.store.list(cluster.keyspace.bundles_prefix())]
+
+
+async def test_a_request_to_many_partitions_is_one_object(cluster: Cluster) -> None:
+    topic = await cluster.topic(partitions=PARTITIONS)
+    node = await cluster.node(bundles=True)
+    await node.send_many([(topic, {n: batch(b"first") for n in range(PARTITIONS)})])  # claims
+    before = await bundles(cluster)
+    answer = await node.send_many([(topic, {n: batch(b"%d" % n) for n in range(PARTITIONS)})])
+    assert {part.error_code for part in answer.parts} == {0}
+    [new] = set(await bundles(cluster)) - set(before)
+    assert len(parse_bundle(await cluster.store.get(new)).entries) == PARTITIONS
+    for number in range(PARTITIONS):
+        assert await cluster.log(topic, number) == [b"first", b"%d" % number]
+        assert all(seg.is_slice for seg in (await cluster.head(topic, number)).tail)
+
+
+async def test_small_slices_are_folded_and_settled_and_the_next_owner_reads_them(cluster: Cluster) -> None:
+    topic = await cluster.topic()
+    node = await cluster.node(bundles=True)
+    for number in range(100):
+        assert (await node.send(topic, 0, batch(b"%d" % number))).error == 0
+    assert len((await cluster.head(topic)).tail) < 24, "folds keep the tail short"
+    await node.kill()
+    other = await cluster.node(bundles=True, settle_ms=1_000)
+    assert (await other.send(topic, 0, batch(b"100"))).error == 0
+    async with asyncio.timeout(20):
+        while any(seg.is_slice for seg in (await cluster.head(topic)).tail):
+            await asyncio.sleep(0.05)
+    assert await cluster.log(topic) == [b"%d" % number for number in range(101)]
+    assert isinstance(cluster.store, MemoryStore)
