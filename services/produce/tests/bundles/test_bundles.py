@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from kafscale.storage.bundle import parse_bundle
-from kafscale.storage.objects import MemoryStore
 from produce_harness import Cluster, batch
 
 PARTITIONS = 12
@@ -42,4 +41,16 @@ async def test_small_slices_are_folded_and_settled_and_the_next_owner_reads_them
         while any(seg.is_slice for seg in (await cluster.head(topic)).tail):
             await asyncio.sleep(0.05)
     assert await cluster.log(topic) == [b"%d" % number for number in range(101)]
-    assert isinstance(cluster.store, MemoryStore)
+
+
+async def test_a_bundle_is_deleted_when_its_slices_are_settled(cluster: Cluster) -> None:
+    topic = await cluster.topic(partitions=3)
+    node = await cluster.node(bundles=True, settle_ms=1_000, bundle_grace_ms=100)
+    for number in range(10):
+        answer = await node.send_many([(topic, {n: batch(b"%d" % number) for n in range(3)})])
+        assert {part.error_code for part in answer.parts} == {0}
+    async with asyncio.timeout(20):
+        while await bundles(cluster):
+            await asyncio.sleep(0.05)
+    for partition in range(3):
+        assert await cluster.log(topic, partition) == [b"%d" % number for number in range(10)]

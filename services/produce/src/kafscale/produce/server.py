@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather
 from kafscale.produce.bundles.shell import Bundler, Origin
@@ -87,6 +88,7 @@ class ProduceService:
         self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
         self.pump = Pump(runtime.clock, self.flush_budget, self._after_drives)
         self.pace = Pace(runtime.store, runtime.clock, puts_max=runtime.settings.produce_puts_max)
+        self.own_bundles = OwnBundles(runtime.settings.bundle_grace_ms)
         self.ownership.tools = self._tools()
         self.describe_producers = DescribeProducersHandler(ownership=self.ownership, clock=runtime.clock)
         self.conversions = ConversionLine(runtime.task_group)
@@ -121,7 +123,7 @@ class ProduceService:
                 bundles=TokenBucket(per_s, BUNDLES_BURST, now_ms),
                 heads=TokenBucket(heads, heads, now_ms),
             ),
-            OwnBundles(settings.bundle_grace_ms),
+            self.own_bundles,
             store=runtime.store,
             pace=self.pace,
             keyspace=runtime.keyspace,
@@ -129,6 +131,18 @@ class ProduceService:
             clock=runtime.clock,
             begin=self._begin,
             touch=self.pump.touch,
+        )
+
+    def _cleaner(self) -> Cleaner:
+        runtime = self._runtime
+        return Cleaner(
+            self.own_bundles,
+            etcd=runtime.etcd,
+            store=runtime.store,
+            keyspace=runtime.keyspace,
+            clock=runtime.clock,
+            owned=lambda: self.ownership.partitions,
+            ask_every_s=runtime.settings.settle_ms / 1000,
         )
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -237,6 +251,7 @@ class ProduceService:
             ("sweep", self.ownership.sweep),
             ("scan", self.ownership.scan),
             ("balance", self.handoffs.balance),
+            ("clean", self._cleaner().run),
         ):
             tasks.create_task(work(), name=name)
         self.ownership.set_stance(ready=True, draining=False)

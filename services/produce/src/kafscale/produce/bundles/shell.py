@@ -23,7 +23,7 @@ from kafscale.produce.pace import Pace
 from kafscale.runtime.clock import Clock
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.bundle import BuiltBundle, Slice, build_bundle, new_bundle_id
-from kafscale.storage.heads import Seg
+from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import META_ATTEMPT, META_CLUSTER, META_OWNER, Keyspace
 from kafscale.storage.objects import (
     IfAbsent,
@@ -89,6 +89,7 @@ class Bundler:
         self._begin = begin
         self._touch = touch
         self._undecided: defaultdict[Partition, dict[bytes, int]] = defaultdict(dict)  # bundle → number
+        self._heads: dict[Partition, Head] = {}  # as `own` knows them
         self._timer: asyncio.TimerHandle | None = None
 
     # --- what happens ------------------------------------------------------------------------
@@ -96,8 +97,11 @@ class Bundler:
     def drive(self, touched: Iterable[Partition], now: Instant) -> None:
         """After the partitions were driven: note what they want, and seal what is due."""
         for partition in touched:
-            wants = partition.writer.wants() if partition.writer is not None else None
-            self._gather.want(partition, wants)
+            writer = partition.writer
+            if writer is not None and self._heads.get(partition) is not writer.head:
+                self._heads[partition] = writer.head
+                self._own.changed(partition.key, writer.head, now.mono_ms)
+            self._gather.want(partition, writer.wants() if writer is not None else None)
         while (sealing := self._gather.take(now.mono_ms)) is not None:
             self._seal(sealing, now)
         self._arm(now)
@@ -109,6 +113,7 @@ class Bundler:
     def stopped(self, partition: Partition, now: Instant) -> None:
         """The epoch of its writer is over."""
         self._gather.want(partition, None)
+        self._heads.pop(partition, None)
         for bundle_id in list(self._undecided.get(partition, ())):
             self._decide(partition, bundle_id, now)
 
