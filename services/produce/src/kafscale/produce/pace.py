@@ -34,11 +34,12 @@ STALL_S = 20.0
 
 
 def put_bounds(store: ObjectStore, puts_max: int | None) -> PutBounds:
-    """A local store has no link that PUTs share: its bound is out of reach, from the start."""
+    """A local store has no link that PUTs share: its bound is out of reach, from the start.
+
+    More PUTs than the connections carry would wait for one within their time limit.
+    """
     is_local = store.puts_at_once_max is None
-    carried = (
-        store.puts_at_once_max or LOCAL_PUTS_MAX
-    )  # more would wait for a connection, within their time limit
+    carried = store.puts_at_once_max or LOCAL_PUTS_MAX
     most = min(puts_max or carried, carried)
     return PutBounds(puts_first=most if is_local else min(PUTS_FIRST, most), puts_max=most)
 
