@@ -1,8 +1,8 @@
 """End-to-end tests start real processes; nothing here imports a service, but for the settings that the laws of the
 manifests are about.
 
-`make e2e` runs them in two processes, file by file. The longest files begin, so that no process ends with one of them
-while the other has nothing left; each process has ports of its own.
+`make e2e` runs them in several processes, file by file. The longest files begin, so that no process ends with one of
+them while the others have nothing left; each process has ports of its own.
 """
 
 from __future__ import annotations
