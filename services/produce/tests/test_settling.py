@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from kafscale.produce.log.folding import Kept, KeptBudget
 from kafscale.produce.log.model import PartitionId, SettleRun, StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pace import Pace
@@ -55,7 +56,7 @@ async def rewritten(
 ) -> Seg | StepDownReason | None:
     id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
     plan = SettleRun(plan=1, run=log.head.tail[:slices], epoch=EPOCH)
-    return await settler(store, keyspace).rewrite(id_, plan)
+    return await settler(store, keyspace).rewrite(id_, plan, Kept(KeptBudget(0)))
 
 
 async def test_the_segment_has_the_batches_of_the_slices_and_an_index(

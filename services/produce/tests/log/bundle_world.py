@@ -127,7 +127,8 @@ class BundleWorld(World):
             self._drain(owner)
             return
         attempt = self.attempt_of_plan()
-        rewrite = Rewrite(plan.run, [self._slice(owner, seg) for seg in plan.run])
+        kept = owner.writer.kept
+        rewrite = Rewrite(plan.run, [kept.get(seg) or self._slice(owner, seg) for seg in plan.run])
         try:
             for _ in rewrite.steps():
                 pass

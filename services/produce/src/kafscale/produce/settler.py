@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
-from kafscale.produce.log.flight import stamped
+from kafscale.produce.log.flight import OpenBuffer, stamped
+from kafscale.produce.log.folding import Kept
 from kafscale.produce.log.model import Buffer, Instant, PartitionId, SettleRun, StepDownReason
 from kafscale.produce.log.settling import Rewrite, settled_seg
 from kafscale.produce.log.writer import PartitionWriter
@@ -66,7 +67,7 @@ class Settler:
         self, id_: PartitionId, writer: PartitionWriter, plan: SettleRun, now: Callable[[], Instant]
     ) -> None:
         """Writes the segment, and reports to the writer what came of it."""
-        done = await self.rewrite(id_, plan)
+        done = await self.rewrite(id_, plan, writer.kept)
         if done is None:
             writer.plan_failed(plan.plan, now())
         elif isinstance(done, StepDownReason):
@@ -74,22 +75,22 @@ class Settler:
         else:
             writer.run_rewritten(plan.plan, done, now())
 
-    async def rewrite(self, id_: PartitionId, plan: SettleRun) -> Seg | StepDownReason | None:
+    async def rewrite(self, id_: PartitionId, plan: SettleRun, kept: Kept) -> Seg | StepDownReason | None:
         """The new segment; a reason to step down; or None if the store failed or a slice cannot be read."""
         place = {"topic": id_.topic, "partition": id_.partition, "base": plan.run[0].base}
         try:
             async with self._places:
-                return await self._rewrite(id_, plan)
+                return await self._rewrite(id_, plan, kept)
         except SegmentError as error:
             log.error("slice damaged", **place, error=str(error))
         except (StoreError, TimeoutError) as error:
             log.warning("settling failed", **place, error=repr(error))
         return None
 
-    async def _rewrite(self, id_: PartitionId, plan: SettleRun) -> Seg | StepDownReason:
+    async def _rewrite(self, id_: PartitionId, plan: SettleRun, kept: Kept) -> Seg | StepDownReason:
         attempt = self._fresh_id()
         async with asyncio.timeout(TIMEOUT_S):
-            segment = await self._segment(id_, plan.run, attempt)
+            segment = await self._segment(id_, plan.run, kept, attempt)
         index = stamped(segment.index, int.from_bytes(attempt[4:6], "big"))
         base = plan.run[0].base
         metadata = {
@@ -109,11 +110,14 @@ class Settler:
         self._metrics.settled_bytes.inc(segment.size)
         return settled_seg(plan.run, segment, etag, index_etag)
 
-    async def _segment(self, id_: PartitionId, run: Sequence[Seg], attempt: bytes) -> Segment:
-        bodies = [
-            await place_of(self._keyspace, id_.topic, id_.partition, seg).read(self._store) for seg in run
-        ]
-        rewrite = Rewrite(run, bodies)
+    async def _segment(self, id_: PartitionId, run: Sequence[Seg], kept: Kept, attempt: bytes) -> Segment:
+        """From memory as far as the owner has kept the slices, otherwise from the store."""
+        sources: list[Buffer | OpenBuffer] = []
+        for seg in run:
+            source = kept.get(seg)
+            place = place_of(self._keyspace, id_.topic, id_.partition, seg)
+            sources.append(await place.read(self._store) if source is None else source)
+        rewrite = Rewrite(run, sources)
         await self._pieces.run(rewrite.steps())
         return rewrite.segment(attempt)
 

@@ -53,8 +53,10 @@ class Kept:
     def __len__(self) -> int:
         return len(self._slices)
 
-    def get(self, base: int) -> OpenBuffer | None:
-        return self._slices.get(base)
+    def get(self, seg: Seg) -> OpenBuffer | None:
+        """The batches of this slice."""
+        buffer = self._slices.get(seg.base)
+        return buffer if buffer is not None and seg.is_slice and buffer.end == seg.end else None
 
     def add(self, buffer: OpenBuffer) -> None:
         """A slice is committed."""
@@ -88,8 +90,8 @@ def foldable(head: Head, kept: Kept, size: int, planned_end: int) -> list[OpenBu
     way rewrites the offsets below `planned_end`."""
     taken: list[OpenBuffer] = []
     for seg in reversed(head.tail):
-        buffer = kept.get(seg.base)
-        if not seg.is_slice or seg.epoch != head.epoch or seg.base < planned_end or buffer is None:
+        buffer = kept.get(seg)
+        if seg.epoch != head.epoch or seg.base < planned_end or buffer is None:
             break
         if buffer.bytes > _WIDTH * size or size + buffer.bytes > FOLD_BYTES_MAX:
             break

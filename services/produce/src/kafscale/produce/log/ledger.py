@@ -80,6 +80,11 @@ class Ledger:
         return TAIL_MAX - len(self.head.tail)
 
     @property
+    def resting_head(self) -> Head | None:
+        """None while a transaction changes it."""
+        return self.head if self.sent is None else None
+
+    @property
     def committing(self) -> bool:
         """Whether records are in a transaction without an answer yet."""
         return self.sent is not None and bool(self.sent.flights)

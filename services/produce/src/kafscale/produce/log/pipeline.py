@@ -41,7 +41,7 @@ class Pipeline:
         self.intake = intake
         self.uploads = Uploads(intake.epoch, partition.topic_id, actions)
         self.flush = FlushPolicy(limits)
-        self._kept = Kept(kept or KeptBudget(0))
+        self.kept = Kept(kept or KeptBudget(0))
         self._limits = limits
         self._partition = partition
         self._names = names
@@ -70,11 +70,11 @@ class Pipeline:
         """The batches of slices stay in memory, to be folded."""
         for flight in flights:
             if isinstance(flight.home, InBundle):
-                self._kept.add(flight.home.batches)
-        self._kept.keep_only(head.tail)
+                self.kept.add(flight.home.batches)
+        self.kept.keep_only(head.tail)
 
     def clear(self) -> None:
-        self._kept.clear()
+        self.kept.clear()
         self.uploads.clear()
         self.intake.replace_open()
 
@@ -101,7 +101,7 @@ class Pipeline:
         opened, before = self.intake.replace_open(), list[OpenBuffer]()
         assert opened.parts, "there is something to seal"
         if head is not None and not len(self.uploads):
-            before = foldable(head, self._kept, opened.bytes, planned_end)
+            before = foldable(head, self.kept, opened.bytes, planned_end)
         buffer = opened.after(before) if before else opened
         buffer.waiters = opened.waiters
         built = build_segment(buffer.base, buffer.batches, buffer.parts, now.wall_ms)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kafscale.produce.log.flight import OpenBuffer
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, Limits, SettleRun
 from kafscale.storage.heads import Head, Seg
@@ -142,29 +143,37 @@ def ripe_ms(first: Seg, settle_ms: int) -> int:
 
 
 class Rewrite:
-    """The batches of a run as one segment. `bodies` are the slices, as they were read."""
+    """The batches of a run as one segment. `sources` are the slices in their order: as they were read, or the batches
+    that their owner has kept."""
 
-    def __init__(self, run: Sequence[Seg], bodies: Sequence[Buffer]) -> None:
+    def __init__(self, run: Sequence[Seg], sources: Sequence[Buffer | OpenBuffer]) -> None:
         self._run = run
-        self._bodies = bodies
+        self._sources = sources
         self._batches: list[BatchInfo] = []
+        self._parts: list[Buffer] = []
 
     def steps(self) -> Iterator[None]:
-        """Checks one slice after another against its entry. Raises SegmentError."""
-        for seg, body in zip(self._run, self._bodies, strict=True):
-            found = verify_segment(body, batches=False)
-            expect(Fault.CHECKSUM, len(body) - FOOTER_SIZE, seg.crc32c, found.footer.crc32c)
+        """One slice after another; checks those that were read against their entries. Raises SegmentError."""
+        for seg, source in zip(self._run, self._sources, strict=True):
+            if isinstance(source, OpenBuffer):
+                self._batches += source.batches
+                self._parts += source.parts
+                continue
+            found = verify_segment(source, batches=False)
+            expect(Fault.CHECKSUM, len(source) - FOOTER_SIZE, seg.crc32c, found.footer.crc32c)
             self._batches.extend(
                 BatchInfo(each.offset, each.last_offset, each.size, each.records)
-                for each in walk_batches(body)
+                for each in walk_batches(source)
             )
+            self._parts.append(memoryview(source)[HEADER_SIZE:-FOOTER_SIZE])
             yield
 
     def segment(self, attempt: bytes) -> Segment:
         """After all steps. It carries random bits of the attempt, so that no two plans write equal bytes."""
-        parts = [memoryview(body)[HEADER_SIZE:-FOOTER_SIZE] for body in self._bodies]
         mark = int.from_bytes(attempt[:4], "big")
-        return build_segment(self._run[0].base, self._batches, parts, self._run[-1].created_ms, mark=mark)
+        return build_segment(
+            self._run[0].base, self._batches, self._parts, self._run[-1].created_ms, mark=mark
+        )
 
 
 def settled_seg(run: Sequence[Seg], segment: Segment, etag: str, index_etag: str) -> Seg:

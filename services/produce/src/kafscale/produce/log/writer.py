@@ -84,6 +84,7 @@ class PartitionWriter:
         )
         self._uploads = self._pipeline.uploads
         self._flush = self._pipeline.flush
+        self.kept = self._pipeline.kept
         self._plans = Plans(producers)
         self._doubts = Waiters()
 
@@ -186,8 +187,7 @@ class PartitionWriter:
 
     def seal_slice(self, now: Instant) -> Flight:
         """Answer by `slice_stored` or `slice_failed`, once, when the outcome of the bundle is certain."""
-        folds = self._ledger.sent is None  # the tail will be the same when the slice is committed
-        flight = self._pipeline.seal_slice(self.head if folds else None, self._plans.planned_end, now)
+        flight = self._pipeline.seal_slice(self._ledger.resting_head, self._plans.planned_end, now)
         self._plans.sealed(flight)
         return flight
 
