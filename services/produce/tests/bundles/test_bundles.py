@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from kafscale.storage.bundle import parse_bundle
-from produce_harness import Cluster, batch
+from kafscale.storage.topics import Topic
+from kafscale.testkit.objects import Fault, FaultyStore, scripted
+from kafscale.wire.errors import ErrorCode
+from produce_harness import Cluster, Node, batch, until
 
 PARTITIONS = 12
 
@@ -54,3 +58,56 @@ async def test_a_bundle_is_deleted_when_its_slices_are_settled(cluster: Cluster)
             await asyncio.sleep(0.05)
     for partition in range(3):
         assert await cluster.log(topic, partition) == [b"%d" % number for number in range(10)]
+
+
+async def all_sent(cluster: Cluster, node: Node, topic: Topic, values: range) -> None:
+    for number in values:
+        answer = await node.send_many([(topic, {n: batch(b"%d" % number) for n in range(topic.partitions)})])
+        assert {part.error_code for part in answer.parts} == {0}
+
+
+@pytest.mark.parametrize("fault", [Fault.DROP_REPLY, Fault.UNAVAILABLE, Fault.LATE])
+async def test_a_put_without_an_answer_is_sent_again_and_every_record_is_there_once(
+    cluster: Cluster, fault: Fault
+) -> None:
+    topic = await cluster.topic(partitions=3)
+    store = FaultyStore(cluster.store, scripted(("put", ".kfb", fault), ("put", ".kfb", fault)))
+    node = await cluster.node(bundles=True, store=store)
+    await all_sent(cluster, node, topic, range(3))
+    await store.deliver_late()
+    await all_sent(cluster, node, topic, range(3, 6))
+    for partition in range(3):
+        assert await cluster.log(topic, partition) == [b"%d" % number for number in range(6)]
+
+
+async def test_a_store_that_is_full_ends_the_epochs_of_the_partitions_in_the_bundle_only(
+    cluster: Cluster,
+) -> None:
+    topic = await cluster.topic(partitions=2)
+    store = FaultyStore(cluster.store)
+    node = await cluster.node(bundles=True, store=store)
+    await all_sent(cluster, node, topic, range(1))
+    epochs = [(await cluster.head(topic, n)).epoch for n in range(2)]
+    store.plan = scripted(("put", ".kfb", Fault.FULL))
+    refused = await node.send(topic, 0, batch(b"refused"))
+    assert refused.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await node.send(topic, 1, batch(b"1"))).error is ErrorCode.NONE
+    assert await cluster.log(topic, 0) == [b"0"]
+    assert await cluster.log(topic, 1) == [b"0", b"1"]
+    assert (await cluster.head(topic, 1)).epoch == epochs[1]
+
+
+async def test_a_held_bundle_blocks_only_its_partitions(cluster: Cluster) -> None:
+    topic = await cluster.topic(partitions=2)
+    store = FaultyStore(cluster.store)
+    node = await cluster.node(bundles=True, store=store)
+    await all_sent(cluster, node, topic, range(1))
+    store.plan = scripted(("put", ".kfb", Fault.HOLD))
+    held = node.send(topic, 0, batch(b"held"), connection=1)
+    await until(lambda: len(node.service.own_bundles) > 1 or held.done(), "the bundle is on its way")
+    for number in range(20):
+        assert (await node.send(topic, 1, batch(b"%d" % number), connection=2)).error is ErrorCode.NONE
+    assert not held.done()
+    store.release()
+    assert (await held).error is ErrorCode.NONE
+    assert await cluster.log(topic, 0) == [b"0", b"held"]

@@ -64,6 +64,10 @@ class Pump:
 
     def touch(self, partition: Driven) -> None:
         self._touched[partition] = None
+        self.wake()
+
+    def wake(self) -> None:
+        """Drive what is touched, and what comes after, in the next turn of the loop."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run, context=self._context)

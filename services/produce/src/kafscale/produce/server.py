@@ -131,6 +131,7 @@ class ProduceService:
             clock=runtime.clock,
             begin=self._begin,
             touch=self.pump.touch,
+            wake=self.pump.wake,
         )
 
     def _cleaner(self) -> Cleaner:

@@ -17,6 +17,7 @@ import structlog
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather, Sealing
 from kafscale.produce.log.flight import Flight, InBundle
+from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, StepDownReason
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.pace import Pace
@@ -78,6 +79,7 @@ class Bundler:
         clock: Clock,
         begin: Callable[[Coroutine[Any, Any, None]], None],
         touch: Callable[[Partition], None],
+        wake: Callable[[], None],
     ) -> None:
         self._gather = gather
         self._own = own
@@ -88,9 +90,11 @@ class Bundler:
         self._clock = clock
         self._begin = begin
         self._touch = touch
+        self._wake = wake
         self._undecided: defaultdict[Partition, dict[bytes, int]] = defaultdict(dict)  # bundle → number
         self._heads: dict[Partition, Head] = {}  # as `own` knows them
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
 
     # --- what happens ------------------------------------------------------------------------
 
@@ -127,17 +131,22 @@ class Bundler:
     # --- sealing -----------------------------------------------------------------------------
 
     def _arm(self, now: Instant) -> None:
+        """One timer: an armed one that is early enough stays, and looks again when it fires."""
         due_ms = self._gather.due_ms(now.mono_ms)
+        if due_ms >= NEVER:
+            return
         if self._timer is not None:
+            if self._timer_due_ms <= due_ms:
+                return
             self._timer.cancel()
-            self._timer = None
-        delay_s = (due_ms - now.mono_ms) / 1000
-        if delay_s < GIVE_UP_MS:
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired)
+        self._timer_due_ms = due_ms
+        delay_s = max(0, due_ms - now.mono_ms) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired)
 
     def _fired(self) -> None:
+        """The pump drives first what changed meanwhile, so no want is out of date when it is sealed."""
         self._timer = None
-        self.drive((), self._now())
+        self._wake()
 
     def _now(self) -> Instant:
         return Instant(self._clock.now_ms(), self._clock.wall_ms())
