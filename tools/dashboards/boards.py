@@ -272,6 +272,15 @@ PRODUCE: Final = Dashboard(
             (rate("kafscale_produce_checkpoints_total"), "checkpoints"),
         ),
         line(
+            "Pace of PUTs",
+            "On a slow store or link the limit falls and PUTs wait: see KafscaleStoreUncertain in docs/operations.md.",
+            "short",
+            ("sum(kafscale_produce_puts_in_flight)", "in flight"),
+            ("sum(kafscale_produce_puts_waiting)", "waiting"),
+            ("min(kafscale_produce_puts_limit)", "least limit of an instance"),
+            (rate("kafscale_produce_puts_limit_halved_total"), "halvings per second"),
+        ),
+        line(
             "Size of segments, middle",
             "Small segments cost PUTs: a longer linger or fewer partitions makes them larger.",
             "bytes",

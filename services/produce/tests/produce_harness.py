@@ -25,6 +25,7 @@ from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.membership.members import InstanceState, Pace, Registration
 from kafscale.storage.objects import ObjectStore
+from kafscale.storage.places import index_of, place_of
 from kafscale.storage.segment import verify_segment, walk_batches
 from kafscale.storage.topics import Topic, encode_topic
 from kafscale.wire.errors import ErrorCode
@@ -357,11 +358,11 @@ class Cluster:
         values: list[bytes] = []
         epoch = 0
         for seg in await self.segments(topic, partition):
-            key = self.keyspace.segment_key(topic.name, partition, seg.base)
-            body = await self.store.get(key, if_match=seg.etag)
-            await self.store.get(
-                self.keyspace.index_key(topic.name, partition, seg.base), if_match=seg.index_etag
-            )
+            place = place_of(self.keyspace, topic.name, partition, seg)
+            body = await place.read(self.store)
+            index = index_of(place, seg)
+            if index is not None:
+                await index.read(self.store)
             verify_segment(body)
             for span in walk_batches(body):
                 assert span.offset == len(values), (span.offset, len(values))

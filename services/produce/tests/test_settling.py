@@ -8,11 +8,14 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from kafscale.produce.log.folding import Kept, KeptBudget
 from kafscale.produce.log.model import PartitionId, SettleRun, StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.server import fresh_id
 from kafscale.produce.settler import Settler
+from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Seg
@@ -44,7 +47,8 @@ async def log(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> LogBu
 
 
 def settler(store: MemoryStore | FaultyStore, keyspace: Keyspace) -> Settler:
-    return Settler(store, keyspace, fresh_id, Pieces(), ProduceMetrics(Metrics("produce")))
+    pace = Pace(store, SystemClock())
+    return Settler(store, pace, keyspace, fresh_id, Pieces(), ProduceMetrics(Metrics("produce")))
 
 
 async def rewritten(
@@ -52,7 +56,7 @@ async def rewritten(
 ) -> Seg | StepDownReason | None:
     id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
     plan = SettleRun(plan=1, run=log.head.tail[:slices], epoch=EPOCH)
-    return await settler(store, keyspace).rewrite(id_, plan)
+    return await settler(store, keyspace).rewrite(id_, plan, Kept(KeptBudget(0)))
 
 
 async def test_the_segment_has_the_batches_of_the_slices_and_an_index(

@@ -13,6 +13,7 @@ from kafscale.produce.log.plans import plan_manifest
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.merging import Merges
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
@@ -44,7 +45,7 @@ def checkpointing(topic: Topic, keep: int = 1) -> Callable[[Lake], Coroutine[Any
         known = ProducerTable.restore(ProducerSnapshot(offset=head.next, producers=(_PRODUCER,)))
         snapshot = known.begin_snapshot(head.next, wall_ms=_PRODUCER.last_ms)
         checkpointer = Checkpointer(
-            lake.etcd, lake.store, lake.keys, fresh_id, Pieces(), _never_merging(lake, fresh_id)
+            lake.etcd, lake.store, _pace(lake), lake.keys, fresh_id, Pieces(), _never_merging(lake, fresh_id)
         )
         place = PartitionId(topic=topic.name, topic_id=topic.topic_id, partition=0)
         done = await checkpointer.upload(place, TakeCheckpoint(plan=1, manifest=manifest, snapshot=snapshot))
@@ -71,4 +72,10 @@ def _never_merging(lake: Lake, fresh_id: Callable[[], bytes]) -> Merges:
         raise AssertionError("a merge")
 
     metrics = ProduceMetrics(Metrics("produce"))
-    return Merges(lake.store, lake.keys, fresh_id, begin=begin, clock=SystemClock(), metrics=metrics)
+    return Merges(
+        lake.store, _pace(lake), lake.keys, fresh_id, begin=begin, clock=SystemClock(), metrics=metrics
+    )
+
+
+def _pace(lake: Lake) -> Pace:
+    return Pace(lake.store, SystemClock())

@@ -17,6 +17,7 @@ from kafscale.produce.log.model import (
     SteppedDown,
 )
 from kafscale.produce.log.producers import ProducerBounds, ProducerTable
+from kafscale.produce.log.uploading import Tried
 from kafscale.storage.heads import Head
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.wire.errors import ErrorCode
@@ -122,6 +123,34 @@ def test_a_store_that_is_away_too_long_ends_the_epoch() -> None:
     assert desk.stopped() is StepDownReason.STORE_UNAVAILABLE
     assert desk.error(1) is ErrorCode.KAFKA_STORAGE_ERROR
     assert desk.writer.bytes_held == 0
+
+
+def desk_that_waited() -> Desk:
+    """A PUT failed once, and now comes the next one's outcome, 100 s later."""
+    desk = Desk()
+    desk.append(1, within_ms=600_000)
+    desk.tick()
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT)
+    desk.tick(100_000)
+    return desk
+
+
+def test_the_wait_for_a_place_is_no_time_without_the_store() -> None:
+    desk = desk_that_waited()
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT, tried=Tried(waited_ms=50_000))
+    assert desk.writer.state is State.SERVING
+    desk.tick(20_000)
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT)
+    assert desk.stopped() is StepDownReason.STORE_UNAVAILABLE
+
+
+def test_a_put_whose_bytes_moved_is_no_time_without_the_store() -> None:
+    desk = desk_that_waited()
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT, tried=Tried(moved=True))
+    assert desk.writer.state is State.SERVING
+    desk.tick(60_000)
+    desk.do(desk.writer.upload_unknown, 0, Part.SEGMENT)
+    assert desk.stopped() is StepDownReason.STORE_UNAVAILABLE
 
 
 @pytest.mark.parametrize("failure", PutFailure)

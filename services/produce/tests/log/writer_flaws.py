@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kafscale.produce.log.claimants import Claimant, FoundObject
-from kafscale.produce.log.flight import Flight, Uploads
+from kafscale.produce.log.flight import Flight, Objects
 from kafscale.produce.log.ledger import Answers, Outcome
 from kafscale.produce.log.model import CommitHead, Instant, Part, PutObject, Reply, Waiter
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork
+from kafscale.produce.log.uploading import Uploads
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.heads import Head
 from kafscale.wire.errors import ErrorCode
@@ -23,8 +24,8 @@ from writer_world import World
 
 
 class _Unconditional(Uploads):
-    def _put(self, flight: Flight, part: Part) -> None:
-        super()._put(flight, part)
+    def _put(self, flight: Flight, home: Objects, part: Part) -> None:
+        super()._put(flight, home, part)
         put = self._actions[-1]
         assert isinstance(put, PutObject)
         self._actions[-1] = replace(put, condition=None)  # type: ignore[arg-type]
@@ -86,7 +87,7 @@ class _EagerWriter(PartitionWriter):
     def upload_done(self, base: int, part: Part, etag: str, now: Instant) -> None:
         self._uploads.done(base, part, etag)
         for flight in self._uploads:
-            if flight.uploaded:
+            if flight.home.uploaded:
                 self._answers.acknowledge(flight.waiters.take_all(), 0)
         self._advance(now)
 
@@ -145,8 +146,10 @@ class GcUncond(World):
 
 class _Unstamped(Uploads):
     def add(self, flight: Flight) -> None:
-        plain = bytes(flight.index.body[0])
-        flight.index.body = (plain[:14] + bytes(2) + plain[16:],)
+        assert isinstance(flight.home, Objects)
+        index = flight.home.index
+        plain = bytes(index.body[0])
+        index.body = (plain[:14] + bytes(2) + plain[16:],)
         super().add(flight)
 
 
@@ -238,7 +241,7 @@ class ZombieGap(World):
 
 class _ShufflingUploads(Uploads):
     def take_uploaded(self, room: int) -> list[Flight]:
-        ready = [flight for flight in self.flights if flight.uploaded][:room]
+        ready = [flight for flight in self.flights if flight.home.uploaded][:room]
         for flight in ready:
             self.flights.remove(flight)
         return ready

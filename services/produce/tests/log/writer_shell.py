@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafscale.produce.log.claimants import FoundObject
+from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import (
     Action,
     Checkpointed,
@@ -25,6 +26,7 @@ from kafscale.produce.log.model import (
     PutObject,
     Reply,
     SealWanted,
+    SettleRun,
     StepDownReason,
     SteppedDown,
     TakeCheckpoint,
@@ -78,6 +80,8 @@ class Shell:
     """`flaw` hooks let a test plant one mistake; unplanted they do what the protocol says."""
 
     writer_type: type[PartitionWriter] = PartitionWriter
+    limits = LIMITS
+    kept: KeptBudget | None = None
 
     def __init__(self, instances: int = 2) -> None:
         self.s3 = ModelS3()
@@ -267,8 +271,11 @@ class Shell:
             case SteppedDown():
                 if self.serving[owner.instance] is owner:
                     self.serving[owner.instance] = None
-            case SealWanted() | Published() | Checkpointed():
-                pass
+            case SettleRun() | SealWanted() | Published() | Checkpointed():
+                self.noticed(owner, action)
+
+    def noticed(self, owner: Owner, action: Action) -> None:
+        """Here nothing follows from it: no slices are written, and no flush needs a grant."""
 
     def _send_put(self, owner: Owner, action: PutObject) -> None:
         writer, base, part = owner.writer, action.base, action.part

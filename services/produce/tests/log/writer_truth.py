@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, Head, Meta, Seg
 from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.places import place_of
 from kafscale.storage.segment import find_position, parse_index, verify_segment, walk_batches
 from kafscale.storage.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.testkit.models import ModelS3
@@ -48,6 +49,11 @@ class Truth:
             if seg.base >= before.next:
                 ensure(seg.base == len(self.values), f"segment {seg.base} does not follow {len(self.values)}")
                 self._commit(seg, new)
+            elif seg.end > before.next:
+                self._folded(seg, before)
+            elif seg not in before.tail:
+                self._rewritten(seg)
+        ensure(new.bytes - before.bytes == _sizes(new, before), "the head counts other bytes than it names")
         ensure(new.next == len(self.values), f"next is {new.next} with {len(self.values)} records committed")
         position = new.tail[0].base if new.tail else new.next
         for seg in new.tail:
@@ -57,26 +63,68 @@ class Truth:
         self._check_history(new)
 
     def _commit(self, seg: Seg, head: Head) -> None:
-        names = (KEYS.segment_key(TOPIC, 0, seg.base), KEYS.index_key(TOPIC, 0, seg.base))
-        for name, etag in zip(names, (seg.etag, seg.index_etag), strict=True):
-            self.etags[name] = etag
-            self.object_changed(name)
         ensure(seg.epoch == head.epoch, "a commit names a segment of another epoch")
-        body = self.s3.objects[names[0]].body
-        self._check_index(body, self.s3.objects[names[1]].body)
-        verified = verify_segment(body)
-        ensure(
-            verified.footer.crc32c == seg.crc32c and len(body) == seg.size, "the commit misnames the bytes"
-        )
-        ensure(verified.footer.last_offset == seg.last, "the commit misnames the last offset")
+        body = self._checked(seg)
         self.bases.add(seg.base)
+        self._append(seg, body, seg.base)
+
+    def _folded(self, seg: Seg, before: Head) -> None:
+        """An entry that repeats the last ones and takes their places, with new records behind theirs."""
+        ensure(seg.is_slice, "a segment of its own repeats slices")
+        replaced = [each for each in before.tail if each.base >= seg.base]
+        ensure(replaced[0].base == seg.base, "a fold begins inside a slice")
+        ensure(all(each.is_slice and each.epoch == seg.epoch for each in replaced), "a fold of other entries")
+        body = self._checked(seg)
+        held = self._records(body, below=before.next)
+        ensure(held == self.values[seg.base :], "a fold has other records than the slices that it repeats")
+        self._append(seg, body, before.next)
+
+    @staticmethod
+    def _records(body: bytes, below: int = 1 << 62) -> list[bytes]:
+        return [
+            record.value or b""
+            for span in walk_batches(body)
+            if span.offset < below
+            for record in records_in(body[span.position : span.position + span.size])
+        ]
+
+    def _append(self, seg: Seg, body: bytes, first: int) -> None:
+        """The batches from this offset on are new."""
         for span in walk_batches(body):
+            if span.offset < first:
+                continue
             ensure(span.offset == len(self.values), "a batch does not stand at its offset")
             ensure(span.leader_epoch == seg.epoch, "a batch carries another leader epoch")
             batch = body[span.position : span.position + span.size]
             self.headers.append(read_batch_header(batch))
             for record in records_in(batch):
                 self._add(record.value or b"", seg.epoch)
+
+    def _rewritten(self, seg: Seg) -> None:
+        """An entry that takes the place of others: it has their records, and is a segment of its own."""
+        ensure(not seg.is_slice, "a slice takes the place of others")
+        body = self._checked(seg)
+        held = self._records(body)
+        ensure(held == self.values[seg.base : seg.end], "a settled segment has other records than its slices")
+        ensure(set(self.epochs[seg.base : seg.end]) == {seg.epoch}, "a settled segment is of several epochs")
+
+    def _checked(self, seg: Seg) -> bytes:
+        """The bytes that an entry names. From now on they must stay."""
+        place = place_of(KEYS, TOPIC, 0, seg)
+        self.etags[place.key] = seg.etag
+        self.object_changed(place.key)
+        body = self.s3.objects[place.key].body[place.start : place.end]
+        if not seg.is_slice:
+            name = KEYS.index_key(TOPIC, 0, seg.base)
+            self.etags[name] = seg.index_etag
+            self.object_changed(name)
+            self._check_index(body, self.s3.objects[name].body)
+        verified = verify_segment(body)
+        ensure(
+            verified.footer.crc32c == seg.crc32c and len(body) == seg.size, "the commit misnames the bytes"
+        )
+        ensure(verified.footer.last_offset == seg.last, "the commit misnames the last offset")
+        return body
 
     def _add(self, value: bytes, epoch: int) -> None:
         ensure(value not in self.failed, f"{value!r} was called failed and is visible")
@@ -143,6 +191,14 @@ class Truth:
         mine, theirs = (_newest(taken(t, len(self.values))) for t in (whole, table))
         if mine != theirs:
             raise Violation(f"recovered {theirs}, the log says {mine}")
+
+
+def _sizes(new: Head, before: Head) -> int:
+    """What came into the tail, without what it replaced. What a checkpoint takes stays in the log."""
+    came = sum(seg.size for seg in new.tail if seg not in before.tail)
+    settled_to = new.tail[0].base if new.tail else new.next
+    gone = [seg for seg in before.tail if seg not in new.tail and seg.base >= settled_to]
+    return came - sum(seg.size for seg in gone)
 
 
 def taken(table: ProducerTable, below: int, wall_ms: int = 0) -> ProducerSnapshot:

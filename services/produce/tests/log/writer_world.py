@@ -21,12 +21,13 @@ from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.heads import Head, decode_head, encode_meta
 from kafscale.storage.keys import TopicId
 from kafscale.storage.manifests import encode_manifest, ref_to
+from kafscale.storage.places import place_of
 from kafscale.storage.segment import walk_batches
 from kafscale.storage.snapshots import decode_snapshot, encode_snapshot
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import read_batch_header
 from writer_clients import Idempotent, Plain, ensure
-from writer_shell import LIMITS, Owner, Request, Shell
+from writer_shell import Owner, Request, Shell
 from writer_truth import KEYS, TOPIC, Truth
 
 
@@ -63,9 +64,10 @@ class World(Shell):
             revision,
             producers=self.recover(head),
             log_start=0,
-            limits=LIMITS,
+            limits=self.limits,
             names=KEYS,
             ids=self._attempt_of(self.truth.topic_id),
+            kept=self.kept,
         )
 
     def plant(self, owner: Owner) -> None:
@@ -90,9 +92,11 @@ class World(Shell):
         for seg in head.tail:
             if seg.end <= head.snap_offset:
                 continue
-            body = self.s3.get(KEYS.segment_key(TOPIC, 0, seg.base), if_match=seg.etag)
-            ensure(body is not None, "a committed segment cannot be read")
-            assert body is not None
+            place = place_of(KEYS, TOPIC, 0, seg)
+            whole = self.s3.get(place.key, if_match=seg.etag)
+            ensure(whole is not None, "a committed segment cannot be read")
+            assert whole is not None
+            body = whole[place.start : place.end]
             headers = [read_batch_header(body, span.position) for span in walk_batches(body)]
             table.replay(headers, seg.created_ms)
         self.truth.producers_are(table)

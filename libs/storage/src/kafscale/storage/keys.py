@@ -48,6 +48,7 @@ META_EPOCH = "kfs-epoch"
 META_ATTEMPT = "kfs-attempt"
 META_LAST = "kfs-last"
 META_CLUSTER = "kfs-cluster"  # of a bundle
+META_OWNER = "kfs-owner"  # of a bundle: the instance that wrote it
 
 OWN_TREE = "@kafscale"
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")

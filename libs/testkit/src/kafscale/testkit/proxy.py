@@ -1,8 +1,9 @@
-"""A TCP proxy that misbehaves on demand: silence, resets, lost answers.
+"""A TCP proxy that misbehaves on demand: silence, resets, lost answers, a thin pipe.
 
 "Up" is from client to server, "down" the way back. Silence holds bytes back and delivers them when it
 ends, as a network does after a time of packet loss. Swallowing loses bytes permanently, so a
-connection that lost some is reset when the proxy heals. Everything counts, so that tests can wait
+connection that lost some is reset when the proxy heals. All connections share the rate of a thin pipe, and little is
+buffered in front of it. Everything counts, so that tests can wait
 for what happened instead of sleeping.
 """
 
@@ -19,6 +20,11 @@ from typing import Self
 CHUNK_BYTES = 64 << 10
 QUEUED_CHUNKS_MAX = 64
 """Chunks between reading and writing, per direction: 4 MiB in flight on a silent line."""
+THIN_CHUNK_BYTES = 16 << 10
+THIN_QUEUED_CHUNKS_MAX = 2
+THIN_BURST_S = 0.25
+"""What a thin pipe catches up with after this process was late; without it a busy machine makes the pipe thinner."""
+THIN_SOCKET_BYTES = 256 << 10
 
 
 class Way(Enum):
@@ -34,6 +40,8 @@ class Line:
     swallow: bool = False
     passed_bytes: int = 0
     swallowed_bytes: int = 0
+    bytes_per_s: float | None = None
+    free_at_s: float = 0.0  # when a thin pipe has carried what it took
 
 
 @dataclass(eq=False, slots=True)
@@ -98,6 +106,14 @@ class FaultProxy:
         """New connections are reset at once."""
         self.refusing = True
 
+    def thin(self, bytes_per_s: float, *ways: Way) -> None:
+        """Connections accepted from now on share this rate in each of these directions (default: up) until `heal`."""
+        assert self._server is not None
+        for way in ways or (Way.UP,):
+            self.line(way).bytes_per_s = bytes_per_s
+        for listener in self._server.sockets:  # its connections inherit the size
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, THIN_SOCKET_BYTES)
+
     def reset_all(self) -> None:
         """Sends RST to both sides of every open connection."""
         for link in tuple(self._links):
@@ -107,6 +123,7 @@ class FaultProxy:
         """Ends all faults. Connections that lost bytes are reset."""
         for line in (self.up, self.down):
             line.silent = line.swallow = False
+            line.bytes_per_s = None
         self.refusing = False
         for link in tuple(self._links):
             if link.has_hole:
@@ -160,12 +177,14 @@ class FaultProxy:
 
     async def _pump(self, link: _Link, way: Way, reader: asyncio.StreamReader) -> None:
         """Reads while the line is silent, so that a reset passes."""
-        queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUED_CHUNKS_MAX)
+        is_thin = self.line(way).bytes_per_s is not None
+        queue: asyncio.Queue[bytes] = asyncio.Queue(THIN_QUEUED_CHUNKS_MAX if is_thin else QUEUED_CHUNKS_MAX)
+        size = THIN_CHUNK_BYTES if is_thin else CHUNK_BYTES
         async with asyncio.TaskGroup() as group:
             group.create_task(self._write(link, way, queue))
             chunk = b"first"
             while chunk:
-                chunk = await reader.read(CHUNK_BYTES)
+                chunk = await reader.read(size)
                 await queue.put(chunk)
 
     async def _write(self, link: _Link, way: Way, queue: asyncio.Queue[bytes]) -> None:
@@ -173,6 +192,7 @@ class FaultProxy:
         while True:
             chunk = await queue.get()
             await self._heard(line)
+            await self._carried(line, len(chunk))
             if line.swallow:
                 link.has_hole = True
                 line.swallowed_bytes += len(chunk)
@@ -191,6 +211,13 @@ class FaultProxy:
         while line.silent:
             self._changed.clear()
             await self._changed.wait()
+
+    async def _carried(self, line: Line, size: int) -> None:
+        """Each connection has one chunk in the pipe, in the order of asking: so the rate is shared fairly."""
+        if line.bytes_per_s is not None:
+            now_s = asyncio.get_running_loop().time()
+            line.free_at_s = max(line.free_at_s, now_s - THIN_BURST_S) + size / line.bytes_per_s
+            await asyncio.sleep(max(0.0, line.free_at_s - now_s))
 
     def _reset(self, link: _Link) -> None:
         _reset_socket(link.client)

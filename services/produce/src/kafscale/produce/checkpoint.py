@@ -17,6 +17,7 @@ from kafscale.produce.log.model import Instant, MetaWrite, PartitionId, StepDown
 from kafscale.produce.log.producers import SnapshotWork
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.merging import Merges
+from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
 from kafscale.storage.heads import ManifestRef, Meta, check_meta, decode_head, decode_meta, encode_meta
@@ -27,7 +28,7 @@ from kafscale.storage.schema import UnreadableValue
 
 log = structlog.get_logger(__name__)
 
-OBJECT_TIMEOUT_S = 20.0
+DROP_TIMEOUT_S = 20.0
 DROPS_AT_ONCE_MAX = 4
 
 
@@ -47,6 +48,7 @@ class Checkpointer:
         self,
         etcd: EtcdClient,
         store: ObjectStore,
+        pace: Pace,
         keyspace: Keyspace,
         fresh_id: Callable[[], bytes],
         pieces: Pieces,
@@ -54,6 +56,7 @@ class Checkpointer:
     ) -> None:
         self._etcd = etcd
         self._store = store
+        self._pace = pace
         self._keyspace = keyspace
         self._fresh_id = fresh_id
         self._pieces = pieces
@@ -77,8 +80,7 @@ class Checkpointer:
         """None when etcd or the store failed: nothing refers to what was uploaded. DAMAGED: meta cannot be read,
         and without it the tail fills up until nothing can be committed any more."""
         try:
-            async with asyncio.timeout(OBJECT_TIMEOUT_S * 2):
-                return await self._upload(id_, plan)
+            return await self._upload(id_, plan)
         except (EtcdError, StoreError, TimeoutError) as error:
             log.warning("checkpoint failed", topic=id_.topic, partition=id_.partition, error=repr(error))
             return None
@@ -109,7 +111,7 @@ class Checkpointer:
         key = self._keyspace.snapshot_key(
             id_.topic_id, id_.partition, snapshot.offset, self._fresh_id().hex()
         )
-        await self._store.put(key, (data,), condition=IfAbsent())
+        await self._put(key, data)
         return key
 
     async def _extend(self, id_: PartitionId, meta: Meta, manifest: Manifest) -> Meta:
@@ -120,13 +122,17 @@ class Checkpointer:
     async def _put_manifest(self, id_: PartitionId, manifest: Manifest) -> ManifestRef:
         first = manifest.segments[0].base
         key = self._keyspace.manifest_key(id_.topic_id, id_.partition, first, self._fresh_id().hex())
-        await self._store.put(key, (encode_manifest(manifest),), condition=IfAbsent())
+        await self._put(key, encode_manifest(manifest))
         return ref_to(key, manifest)
+
+    async def _put(self, key: str, data: bytes) -> None:
+        """Ahead of segments: commits may wait for this checkpoint. etcd and each PUT have their own time limits."""
+        await self._pace.put(key, (data,), condition=IfAbsent(), ahead=True)
 
     async def drop_snapshot(self, key: str) -> None:
         """Delete a snapshot that a committed head no longer names. Best effort: a collector follows."""
         try:
-            async with self._drops, asyncio.timeout(OBJECT_TIMEOUT_S):
+            async with self._drops, asyncio.timeout(DROP_TIMEOUT_S):
                 await self._store.delete(key)
         except (StoreError, TimeoutError) as error:
             log.info("old snapshot left behind", key=key, error=repr(error))

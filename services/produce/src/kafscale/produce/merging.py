@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 from kafscale.produce.log.model import PartitionId
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pace import Pace
 from kafscale.runtime.clock import Clock
 from kafscale.storage.heads import CorruptValue, ManifestRef, Meta
 from kafscale.storage.keys import Keyspace, TopicId
@@ -35,6 +36,7 @@ from kafscale.storage.schema import UnreadableValue
 log = structlog.get_logger(__name__)
 
 MERGE_TIMEOUT_S = 120.0
+"""For what is read. The PUT waits for its place, and then has its own limit."""
 MERGES_AT_ONCE_MAX = 2
 """Of an instance: each holds the segments of what it merges."""
 APART_MS = 600_000
@@ -54,6 +56,7 @@ class Merges:
     def __init__(
         self,
         store: ObjectStore,
+        pace: Pace,
         keyspace: Keyspace,
         fresh_id: Callable[[], bytes],
         *,
@@ -62,6 +65,7 @@ class Merges:
         metrics: ProduceMetrics,
     ) -> None:
         self._store = store
+        self._pace = pace
         self._keyspace = keyspace
         self._fresh_id = fresh_id
         self._begin = begin
@@ -106,7 +110,7 @@ class Merges:
     async def _merge(self, id_: PartitionId, meta: Meta, plan: MergePlan) -> None:
         key, chunks = (id_.topic_id, id_.partition), meta.chunks[plan.first : plan.first + plan.count]
         try:
-            async with self._slots, asyncio.timeout(MERGE_TIMEOUT_S):
+            async with self._slots:
                 ref = await self._merged(id_, chunks, plan.level)
         except (StoreError, UnreadableValue, TimeoutError) as error:
             self._metrics.merges_failed.inc()
@@ -120,12 +124,14 @@ class Merges:
 
     async def _merged(self, id_: PartitionId, chunks: Sequence[ManifestRef], level: int) -> ManifestRef:
         """Read and written in threads: a list of many segments takes long."""
-        whole = merged(
-            [await asyncio.to_thread(_read, chunk, await self._store.get(chunk.key)) for chunk in chunks]
-        )
+        async with asyncio.timeout(MERGE_TIMEOUT_S):
+            parts = [
+                await asyncio.to_thread(_read, chunk, await self._store.get(chunk.key)) for chunk in chunks
+            ]
+        whole = merged(parts)
         first = whole.segments[0].base
         key = self._keyspace.manifest_key(id_.topic_id, id_.partition, first, self._fresh_id().hex())
-        await self._store.put(key, (await asyncio.to_thread(encode_manifest, whole),), condition=IfAbsent())
+        await self._pace.put(key, (await asyncio.to_thread(encode_manifest, whole),), condition=IfAbsent())
         return ref_to(key, whole, level)
 
 

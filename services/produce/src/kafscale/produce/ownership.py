@@ -288,6 +288,7 @@ class Ownership:
             limits=self._limits(topic),
             names=self.world.keyspace,
             ids=self._fresh_id,
+            kept=self.tools.kept,
         )
         partition.serve(writer, producers)
         self.balance_wanted.set()

@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any, assert_never
 
 import structlog
+from kafscale.produce.bundles.shell import Bundler
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.contents import Contents
+from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.ledger import head_txn
 from kafscale.produce.log.model import (
     Action,
@@ -31,7 +32,6 @@ from kafscale.produce.log.model import (
     Instant,
     PartitionId,
     Published,
-    PutFailure,
     PutObject,
     Reply,
     SealWanted,
@@ -49,6 +49,7 @@ from kafscale.produce.pump import Pump
 from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, SegmentSpans
 from kafscale.produce.settler import Settler
 from kafscale.produce.shared_fills import SharedFills
+from kafscale.produce.uploader import Uploader
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled
@@ -56,21 +57,11 @@ from kafscale.runtime.shared_cache import SharedCache
 from kafscale.storage.claims import head_in
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.objects import (
-    ObjectNotFound,
-    ObjectStore,
-    PreconditionFailed,
-    StoreFull,
-    StoreRefused,
-    StoreUnavailable,
-)
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
-PUT_TIMEOUT_S = 10.0
-HEAD_TIMEOUT_S = 5.0
 BEHIND = "An earlier batch of this producer was refused and must come first."
 
 
@@ -87,7 +78,7 @@ class Phase(Enum):
 class Tools:
     """What all partitions of an instance share."""
 
-    store: ObjectStore
+    uploader: Uploader
     keyspace: Keyspace
     committer: Committer
     opener: Opener
@@ -101,6 +92,8 @@ class Tools:
     metrics: ProduceMetrics
     tasks: asyncio.TaskGroup
     shared: SharedCache | None
+    bundler: Bundler | None  # None: each flush has objects of its own
+    kept: KeptBudget
     drained: Callable[[Partition], None]
     stepped_down: Callable[[Partition, StepDownReason], None]
 
@@ -288,6 +281,8 @@ class Partition:
     def _note(self, done: Published | Checkpointed) -> None:
         if isinstance(done, Published):
             self._count(done.segments)
+            if self._tools.bundler is not None:
+                self._tools.bundler.committed(self, done.segments, self._tools.now())
             if self._fills is not None:
                 self._fills.committed(done.segments)
             return
@@ -319,6 +314,8 @@ class Partition:
         if self._fills is not None:
             self._fills.close()
         self._tools.pump.forget(self)
+        if self._tools.bundler is not None:
+            self._tools.bundler.stopped(self, self._tools.now())
         self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
         if reason is not StepDownReason.RELEASED:
             log.warning("writer stepped down", partition=repr(self), reason=reason.name.lower())
@@ -326,47 +323,19 @@ class Partition:
         self._tools.stepped_down(self, reason)
 
     async def _put(self, writer: PartitionWriter, action: PutObject) -> None:
-        tools = self._tools
-        tools.metrics.puts.inc()
-        started_ms = tools.clock.now_ms()
-        base, part = action.base, action.part
-        try:
-            with self._spans.put(writer, action):
-                async with asyncio.timeout(PUT_TIMEOUT_S):
-                    etag = await tools.store.put(
-                        action.key, action.body, condition=action.condition, metadata=action.metadata
-                    )
-        except (PreconditionFailed, ObjectNotFound):
-            writer.upload_conflict(base, part, tools.now())
-        except (StoreUnavailable, TimeoutError) as error:
-            tools.metrics.puts_unknown.inc()
-            log.info("PUT outcome unknown", key=action.key, error=repr(error))
-            writer.upload_unknown(base, part, tools.now())
-        except StoreFull:
-            writer.upload_failed(base, part, PutFailure.FULL, tools.now())
-        except StoreRefused as error:
-            log.error("PUT refused", key=action.key, error=str(error))
-            writer.upload_failed(base, part, PutFailure.REFUSED, tools.now())
-        else:
-            now = tools.now()
-            tools.metrics.put_seconds.observe((now.mono_ms - started_ms) / 1000)
-            if self._fills is not None:
-                self._fills.uploaded(action, etag)
-            writer.upload_done(base, part, etag, now)
-        tools.pump.touch(self)
+        etag = await self._tools.uploader.put(
+            writer,
+            action,
+            is_wanted=lambda: self.phase is not Phase.GONE,
+            span=partial(self._spans.put, writer, action),
+        )
+        if etag is not None and self._fills is not None:
+            self._fills.uploaded(action, etag)
+        self._tools.pump.touch(self)
 
     async def _head(self, writer: PartitionWriter, action: HeadObject) -> None:
-        tools = self._tools
-        try:
-            async with asyncio.timeout(HEAD_TIMEOUT_S):
-                info = await tools.store.head(action.key)
-        except (StoreUnavailable, StoreRefused, TimeoutError) as error:
-            log.info("HEAD failed", key=action.key, error=repr(error))
-            writer.upload_unknown(action.base, action.part, tools.now())
-        else:
-            found = FoundObject.from_metadata(info.etag, info.size, info.metadata) if info else None
-            writer.object_found(action.base, action.part, found, tools.now())
-        tools.pump.touch(self)
+        await self._tools.uploader.head(writer, action)
+        self._tools.pump.touch(self)
 
     async def _plan(self, writer: PartitionWriter, plan: TakeCheckpoint | SettleRun) -> None:
         tools = self._tools

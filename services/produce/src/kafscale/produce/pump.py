@@ -10,7 +10,7 @@ are not driven. So it ends the process, as it would from a task; the log is what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from contextvars import Context
 from typing import Protocol
 
@@ -31,11 +31,18 @@ class Driven(Hashable, Protocol):
 class Pump:
     """Collects touched partitions and drives them in a callback of the loop."""
 
-    def __init__(self, clock: Clock, budget: FlushBudget[Driven]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        budget: FlushBudget[Driven],
+        after: Callable[[Iterable[Driven], Instant], None] | None = None,
+    ) -> None:
+        """`after` the partitions were driven: what concerns several of them."""
         self._clock = clock
         # Drives serve many requests: they must not run under the ids of the one that touched first.
         self._context = Context()
         self._budget = budget
+        self._after = after
         self._touched: dict[Driven, None] = {}
         self._scheduled = False
         self._grants: asyncio.TimerHandle | None = None
@@ -57,6 +64,10 @@ class Pump:
 
     def touch(self, partition: Driven) -> None:
         self._touched[partition] = None
+        self.wake()
+
+    def wake(self) -> None:
+        """Drive what is touched, and what comes after, in the next turn of the loop."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run, context=self._context)
@@ -105,6 +116,8 @@ class Pump:
         try:
             for partition in touched:
                 partition.drive(now)
+            if self._after is not None:
+                self._after(touched, now)
         except Exception as surprise:  # noqa: BLE001 - `run` raises it
             self.stopped = True
             self._surprise = surprise

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
+from kafscale.produce.bundles.cleaner import Cleaner
+from kafscale.produce.bundles.deletion import OwnBundles
+from kafscale.produce.bundles.gather import Gather
+from kafscale.produce.bundles.shell import Bundler, Origin
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
-from kafscale.produce.log.flush import FlushBudget
+from kafscale.produce.log.flush import FlushBudget, TokenBucket
+from kafscale.produce.log.folding import KeptBudget
+from kafscale.produce.log.model import Instant
 from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.merging import Merges
 from kafscale.produce.message_sets import ConversionLine
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opener import Opener
 from kafscale.produce.ownership import Ownership, World
-from kafscale.produce.partition import Tools
+from kafscale.produce.pace import Pace
+from kafscale.produce.partition import Partition, Tools
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.pump import Driven, Pump
 from kafscale.produce.recovery import Recovery
 from kafscale.produce.requests import Admission, AppendOrder, LaneOrder, UnknownTopics
-from kafscale.produce.settings import ProduceSettings, limits_of, producer_bounds, segments_per_s
+from kafscale.produce.settings import (
+    ProduceSettings,
+    gather_limits,
+    limits_of,
+    producer_bounds,
+    segments_per_s,
+)
 from kafscale.produce.settler import Settler
+from kafscale.produce.uploader import Uploader
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
@@ -36,6 +51,8 @@ from kafscale.storage.views import PrefixView
 from kafscale.wire.apis import ApiKey
 
 ROLE = "produce"
+BUNDLES_PER_S = 20
+BUNDLES_BURST = 20
 
 
 fresh_id = partial(os.urandom, 16)
@@ -69,7 +86,9 @@ class ProduceService:
         )
         budget_per_s = segments_per_s(runtime.settings, runtime.store)
         self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
-        self.pump = Pump(runtime.clock, self.flush_budget)
+        self.pump = Pump(runtime.clock, self.flush_budget, self._after_drives)
+        self.pace = Pace(runtime.store, runtime.clock, puts_max=runtime.settings.produce_puts_max)
+        self.own_bundles = OwnBundles(runtime.settings.bundle_grace_ms)
         self.ownership.tools = self._tools()
         self.describe_producers = DescribeProducersHandler(ownership=self.ownership, clock=runtime.clock)
         self.conversions = ConversionLine(runtime.task_group)
@@ -84,6 +103,51 @@ class ProduceService:
         )
         self._watch_gauges()
         runtime.topics.subscribe(self._metrics.topics.changed)
+
+    def _after_drives(self, touched: Iterable[Driven], now: Instant) -> None:
+        bundler = self.ownership.tools.bundler
+        if bundler is not None:
+            bundler.drive((each for each in touched if isinstance(each, Partition)), now)
+
+    def _bundler(self) -> Bundler | None:
+        runtime, settings = self._runtime, self._runtime.settings
+        if not settings.bundles:
+            return None
+        now_ms = runtime.clock.now_ms()
+        billed = runtime.store.puts_per_s_max is not None
+        per_s = settings.bundles_per_s or (BUNDLES_PER_S if billed else None)
+        heads = settings.head_commits_per_s
+        return Bundler(
+            Gather(
+                gather_limits(settings, runtime.store),
+                bundles=TokenBucket(per_s, BUNDLES_BURST, now_ms),
+                heads=TokenBucket(heads, heads, now_ms),
+            ),
+            self.own_bundles,
+            store=runtime.store,
+            pace=self.pace,
+            keyspace=runtime.keyspace,
+            origin=Origin(owner=runtime.registration.instance.id, cluster_id=""),
+            clock=runtime.clock,
+            begin=self._begin,
+            touch=self.pump.touch,
+            wake=self.pump.wake,
+        )
+
+    def _cleaner(self) -> Cleaner:
+        runtime = self._runtime
+        return Cleaner(
+            self.own_bundles,
+            etcd=runtime.etcd,
+            store=runtime.store,
+            keyspace=runtime.keyspace,
+            clock=runtime.clock,
+            owned=lambda: self.ownership.partitions,
+            ask_every_s=runtime.settings.settle_ms / 1000,
+        )
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._runtime.task_group.create_task(work)
 
     def _ownership(self) -> Ownership:
         runtime = self._runtime
@@ -110,6 +174,7 @@ class ProduceService:
         runtime = self._runtime
         merges = Merges(
             runtime.store,
+            self.pace,
             runtime.keyspace,
             fresh_id,
             begin=runtime.task_group.create_task,
@@ -117,15 +182,15 @@ class ProduceService:
             metrics=self._metrics,
         )
         return Tools(
-            store=runtime.store,
+            uploader=Uploader(runtime.store, self.pace, runtime.clock, self._metrics),
             keyspace=runtime.keyspace,
             committer=self.committer,
             opener=Opener(Pieces(), runtime.budget, runtime.clock),
             # Pieces of its own: commits wait for a checkpoint, and it must not wait for what clients sent.
             checkpointer=Checkpointer(
-                runtime.etcd, runtime.store, runtime.keyspace, fresh_id, Pieces(), merges
+                runtime.etcd, runtime.store, self.pace, runtime.keyspace, fresh_id, Pieces(), merges
             ),
-            settler=Settler(runtime.store, runtime.keyspace, fresh_id, Pieces(), self._metrics),
+            settler=Settler(runtime.store, self.pace, runtime.keyspace, fresh_id, Pieces(), self._metrics),
             pump=self.pump,
             append_order=self._append_order,
             producer_budget=self._producer_budget,
@@ -134,6 +199,8 @@ class ProduceService:
             metrics=self._metrics,
             tasks=runtime.task_group,
             shared=runtime.open_shared_cache(),
+            bundler=self._bundler(),
+            kept=KeptBudget(runtime.settings.settle_keep_bytes),
             drained=self.handoffs.drained,
             stepped_down=self.ownership.stepped_down,
         )
@@ -148,6 +215,12 @@ class ProduceService:
         )
         watch("owned_partitions", self.ownership.owned_count)
         watch("governor_waiting_partitions", lambda: self.flush_budget.waiting)
+        limit = self.pace.limit
+        watch("puts_in_flight", lambda: limit.puts)
+        watch("puts_in_flight_bytes", lambda: limit.bytes)
+        watch("puts_waiting", lambda: limit.waiting)
+        watch("puts_limit", lambda: limit.limit)
+        watch("puts_limit_halved_total", lambda: limit.halved)
         watch("conversions_waiting", lambda: len(self.conversions))
         watch("producer_ids", lambda: self._producer_budget.ids)
         watch("producer_ids_bytes", lambda: self._producer_budget.used_bytes)
@@ -179,6 +252,7 @@ class ProduceService:
             ("sweep", self.ownership.sweep),
             ("scan", self.ownership.scan),
             ("balance", self.handoffs.balance),
+            ("clean", self._cleaner().run),
         ):
             tasks.create_task(work(), name=name)
         self.ownership.set_stance(ready=True, draining=False)

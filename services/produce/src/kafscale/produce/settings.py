@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafscale.produce.bundles.gather import GatherLimits
 from kafscale.produce.log.model import Limits
 from kafscale.produce.log.producer_budget import PRODUCER_BYTES_MAX
 from kafscale.produce.log.producers import ProducerBounds
@@ -30,8 +31,34 @@ class ProduceSettings(ServiceSettings):
     produce_segments_per_s: int | None = Field(
         None, ge=1, description="Budget of segments per second. Default: the store's."
     )
+    produce_puts_max: int | None = Field(
+        None,
+        ge=1,
+        description="PUTs that an instance may have in flight at once; on a slow store the limit adapts below it. "
+        "Default, and at most: what the store's connections carry (48 on S3; 1,024 on a directory).",
+    )
     produce_linger_max_ms: int = Field(
         5_000, ge=1, description="Longest time that a record waits for the budget of segments."
+    )
+    bundles: bool = Field(
+        False, description="Write the records of all partitions of an instance into one object per flush."
+    )
+    bundle_direct_bytes: int = Field(
+        MIB,
+        ge=64 << 10,
+        description="A partition with as many bytes in its buffer writes a segment of its own.",
+    )
+    bundles_per_s: int | None = Field(
+        None, ge=1, description="Budget of bundles per second, of an instance. Default: the store's."
+    )
+    bundle_grace_ms: int = Field(
+        900_000, ge=0, description="A bundle is deleted so long after the last of its slices is dead."
+    )
+    head_commits_per_s: int = Field(
+        2_000, ge=1, description="Budget of commits of heads per second, of an instance."
+    )
+    settle_keep_bytes: int = Field(
+        64 * MIB, ge=0, description="Memory for the batches of slices that are not settled yet."
     )
     settle_ms: int = Field(
         900_000,
@@ -65,6 +92,15 @@ def segments_per_s(settings: ProduceSettings, store: ObjectStore) -> int | None:
     return settings.produce_segments_per_s or store.puts_per_s_max
 
 
+def gather_limits(settings: ProduceSettings, store: ObjectStore) -> GatherLimits:
+    linger_ms = settings.produce_linger_ms
+    return GatherLimits(
+        linger_ms=store.linger_min_ms if linger_ms is None else linger_ms,
+        hold_max_ms=settings.flush_interval_ms,
+        linger_max_ms=settings.produce_linger_max_ms,
+    )
+
+
 def producer_bounds(settings: ProduceSettings) -> ProducerBounds:
     return ProducerBounds(
         ids_max=settings.produce_producer_ids, expiration_ms=settings.produce_producer_expiration_ms
@@ -94,6 +130,8 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         budgeted=segments_per_s(settings, store) is not None,
         budget_linger_max_ms=settings.produce_linger_max_ms,
         settle_ms=settings.settle_ms,
+        bundled=settings.bundles,
+        direct_bytes=settings.bundle_direct_bytes,
         log_append_time=topic.takes_append_time,
         future_max_ms=topic.timestamp_after_max_ms,
         past_max_ms=topic.timestamp_before_max_ms,

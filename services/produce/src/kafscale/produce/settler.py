@@ -10,14 +10,17 @@ plan can then replace nothing that was committed (docs/protocol/commit.md).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
-from kafscale.produce.log.flight import stamped
+from kafscale.produce.log.flight import OpenBuffer, stamped
+from kafscale.produce.log.folding import Kept
 from kafscale.produce.log.model import Buffer, Instant, PartitionId, SettleRun, StepDownReason
+from kafscale.produce.log.settling import Rewrite, settled_seg
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, Keyspace
@@ -30,23 +33,12 @@ from kafscale.storage.objects import (
     StoreError,
 )
 from kafscale.storage.places import place_of
-from kafscale.storage.segment import (
-    FOOTER_SIZE,
-    HEADER_SIZE,
-    BatchInfo,
-    Fault,
-    Segment,
-    SegmentError,
-    build_segment,
-    expect,
-    verify_segment,
-    walk_batches,
-)
+from kafscale.storage.segment import Segment, SegmentError
 
 log = structlog.get_logger(__name__)
 
 TIMEOUT_S = 60.0
-"""For all of a plan: reading, and both PUTs."""
+"""For what is read. Each PUT waits for its place, and then has its own limit."""
 AT_ONCE_MAX = 4
 """Plans of an instance: each holds the bytes of one segment."""
 
@@ -57,12 +49,14 @@ class Settler:
     def __init__(
         self,
         store: ObjectStore,
+        pace: Pace,
         keyspace: Keyspace,
         fresh_id: Callable[[], bytes],
         pieces: Pieces,
         metrics: ProduceMetrics,
     ) -> None:
         self._store = store
+        self._pace = pace
         self._keyspace = keyspace
         self._fresh_id = fresh_id
         self._pieces = pieces
@@ -73,7 +67,7 @@ class Settler:
         self, id_: PartitionId, writer: PartitionWriter, plan: SettleRun, now: Callable[[], Instant]
     ) -> None:
         """Writes the segment, and reports to the writer what came of it."""
-        done = await self.rewrite(id_, plan)
+        done = await self.rewrite(id_, plan, writer.kept)
         if done is None:
             writer.plan_failed(plan.plan, now())
         elif isinstance(done, StepDownReason):
@@ -81,21 +75,22 @@ class Settler:
         else:
             writer.run_rewritten(plan.plan, done, now())
 
-    async def rewrite(self, id_: PartitionId, plan: SettleRun) -> Seg | StepDownReason | None:
+    async def rewrite(self, id_: PartitionId, plan: SettleRun, kept: Kept) -> Seg | StepDownReason | None:
         """The new segment; a reason to step down; or None if the store failed or a slice cannot be read."""
         place = {"topic": id_.topic, "partition": id_.partition, "base": plan.run[0].base}
         try:
-            async with self._places, asyncio.timeout(TIMEOUT_S):
-                return await self._rewrite(id_, plan)
+            async with self._places:
+                return await self._rewrite(id_, plan, kept)
         except SegmentError as error:
             log.error("slice damaged", **place, error=str(error))
         except (StoreError, TimeoutError) as error:
             log.warning("settling failed", **place, error=repr(error))
         return None
 
-    async def _rewrite(self, id_: PartitionId, plan: SettleRun) -> Seg | StepDownReason:
+    async def _rewrite(self, id_: PartitionId, plan: SettleRun, kept: Kept) -> Seg | StepDownReason:
         attempt = self._fresh_id()
-        segment = await self._segment(id_, plan.run, attempt)
+        async with asyncio.timeout(TIMEOUT_S):
+            segment = await self._segment(id_, plan.run, kept, attempt)
         index = stamped(segment.index, int.from_bytes(attempt[4:6], "big"))
         base = plan.run[0].base
         metadata = {
@@ -113,39 +108,30 @@ class Settler:
         if isinstance(index_etag, StepDownReason):
             return index_etag
         self._metrics.settled_bytes.inc(segment.size)
-        return _seg(plan.run, segment, etag, index_etag)
+        return settled_seg(plan.run, segment, etag, index_etag)
 
-    async def _segment(self, id_: PartitionId, run: Sequence[Seg], attempt: bytes) -> Segment:
-        bodies = [
-            await place_of(self._keyspace, id_.topic, id_.partition, seg).read(self._store) for seg in run
-        ]
-        batches: list[BatchInfo] = []
-
-        def batches_of_each() -> Iterator[None]:
-            for seg, body in zip(run, bodies, strict=True):
-                found = verify_segment(body, batches=False)
-                expect(Fault.CHECKSUM, len(body) - FOOTER_SIZE, seg.crc32c, found.footer.crc32c)
-                batches.extend(
-                    BatchInfo(each.offset, each.last_offset, each.size, each.records)
-                    for each in walk_batches(body)
-                )
-                yield
-
-        await self._pieces.run(batches_of_each())
-        parts = [memoryview(body)[HEADER_SIZE:-FOOTER_SIZE] for body in bodies]
-        mark = int.from_bytes(attempt[:4], "big")
-        return build_segment(run[0].base, batches, parts, run[-1].created_ms, mark=mark)
+    async def _segment(self, id_: PartitionId, run: Sequence[Seg], kept: Kept, attempt: bytes) -> Segment:
+        """From memory as far as the owner has kept the slices, otherwise from the store."""
+        sources: list[Buffer | OpenBuffer] = []
+        for seg in run:
+            source = kept.get(seg)
+            place = place_of(self._keyspace, id_.topic, id_.partition, seg)
+            sources.append(await place.read(self._store) if source is None else source)
+        rewrite = Rewrite(run, sources)
+        await self._pieces.run(rewrite.steps())
+        return rewrite.segment(attempt)
 
     async def _put(
         self, key: str, body: Sequence[Buffer], metadata: Mapping[str, str], epoch: int
     ) -> str | StepDownReason:
-        """The etag. Each turn of the loop needs another writer's object in between, and all of them have a deadline."""
+        """The etag. Each turn of the loop needs another writer's object in between, and each request has a deadline."""
         condition: IfAbsent | IfMatch = IfAbsent()
         while True:
             try:
-                return await self._store.put(key, body, condition=condition, metadata=metadata)
+                return await self._pace.put(key, body, condition=condition, metadata=metadata)
             except (PreconditionFailed, ObjectNotFound):
-                info = await self._store.head(key)
+                async with asyncio.timeout(TIMEOUT_S):
+                    info = await self._store.head(key)
             if info is None:
                 condition = IfAbsent()
                 continue
@@ -159,23 +145,3 @@ class Settler:
                     return StepDownReason.FOREIGN_OBJECT
                 case _:  # never committed: of an owner before, or of a plan of this one
                     condition = IfMatch(found.etag)
-
-
-def _seg(run: Sequence[Seg], segment: Segment, etag: str, index_etag: str) -> Seg:
-    """The entry that replaces those of the run. Its leader epoch is that of its batches."""
-    first = run[0]
-    return Seg(
-        base=first.base,
-        last_delta=segment.last_offset - first.base,
-        size=segment.size,
-        etag=etag,
-        crc32c=segment.crc32c,
-        index_size=len(segment.index),
-        index_etag=index_etag,
-        epoch=first.epoch,
-        min_ts=min(seg.min_ts for seg in run),
-        max_ts=max(seg.max_ts for seg in run),
-        records=segment.records,
-        batches=segment.batches,
-        created_ms=run[-1].created_ms,
-    )

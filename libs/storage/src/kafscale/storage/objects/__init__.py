@@ -19,6 +19,7 @@ from kafscale.storage.objects.port import (
     StoreError,
     StoreFull,
     StoreRefused,
+    StoreSlow,
     StoreUnavailable,
     StoreUnsuitable,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "StoreFull",
     "StoreKind",
     "StoreRefused",
+    "StoreSlow",
     "StoreUnavailable",
     "StoreUnsuitable",
     "open_store",

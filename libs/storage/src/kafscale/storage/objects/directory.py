@@ -44,6 +44,7 @@ class DirectoryStore:
     ) -> None:
         self.linger_min_ms = 0
         self.puts_per_s_max: int | None = None
+        self.puts_at_once_max: int | None = None
         self.conditional_delete = True
         self.root = Path(root).absolute()
         self._removed_at_close = False

@@ -36,6 +36,10 @@ class StoreUnavailable(StoreError):
     """Timeout, lost connection, 409 or 5xx: the outcome is unknown, and the request may be repeated."""
 
 
+class StoreSlow(StoreUnavailable):
+    """Bytes went until the end of the time that the size allows. The store is there, and too slow for the load."""
+
+
 class StoreFull(StoreError):
     """The store is full and nothing was written. Requests succeed when there is space again."""
 
@@ -104,6 +108,10 @@ class ObjectStore(Protocol):
     @property
     def puts_per_s_max(self) -> int | None:
         """The governor's budget of segments per second; None: no governor."""
+
+    @property
+    def puts_at_once_max(self) -> int | None:
+        """PUTs that the connections of a process carry at once, with room for other requests. None: a local store."""
 
     @property
     def conditional_delete(self) -> bool:

@@ -3,12 +3,14 @@
 A write is not repeated after any answer, since only the caller knows whether a second conditional PUT met its own
 first. (The HTTP client does send it again when a kept-alive connection turns out closed; the caller then finds its
 own attempt behind a 412.) Reads are repeated once. Bodies are neither hashed nor signed by default: their integrity
-is the segment's own checksum.
+is the segment's own checksum. A PUT has `request_timeout_s` for a connection, and then between two bytes that the
+server's host acknowledges (`progress`); any other request has it for the whole.
 """
 
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
 
 from kafscale.storage.objects.opening import S3Config
@@ -32,8 +34,9 @@ from kafscale.storage.objects.port import (
     delete_singly,
 )
 from kafscale.storage.objects.probe import Batches, probe_batches, probe_conditions
+from kafscale.storage.objects.progress import while_moving
 from kafscale.storage.objects.s3_errors import FAILURES, from_answer, from_code, from_exception
-from kafscale.storage.objects.s3_requests import Answer, ObjectRequests, open_session
+from kafscale.storage.objects.s3_requests import Answer, ObjectRequests, Sent, open_session
 from kafscale.storage.objects.s3_xml import (
     DELETE_QUERY,
     BadAnswer,
@@ -51,6 +54,8 @@ from kafscale.storage.objects.s3_xml import (
 T = TypeVar("T")
 
 READ_ATTEMPTS_MAX: Final = 2
+_CONNECTIONS_FOR_PUTS: Final = (3, 4)
+"""The share of the connections that PUTs may use. The rest serve the requests that decide about PUTs."""
 _PROBE_PREFIX: Final = ".kafscale-probe/"
 _METADATA_PREFIX: Final = "x-amz-meta-"
 
@@ -61,6 +66,8 @@ class S3Store:
     def __init__(self, config: S3Config) -> None:
         self.linger_min_ms = config.linger_min_ms
         self.puts_per_s_max = config.puts_per_s_max
+        of, share = _CONNECTIONS_FOR_PUTS
+        self.puts_at_once_max: int | None = max(1, config.connections_max * of // share)
         self.conditional_delete = False
         self.batches = Batches.NONE
         self._config = config
@@ -86,7 +93,7 @@ class S3Store:
             case None:
                 pass
         try:
-            answer = await self._send("PUT", key, headers, body)
+            answer = await self._put(key, headers, body)
         except ObjectNotFound as error:  # If-Match on a key that is not there
             raise PreconditionFailed(key, error.reason) from error
         return _etag(answer)
@@ -222,6 +229,11 @@ class S3Store:
 
     # -- the way to S3
 
+    async def _put(self, key: str, headers: Mapping[str, str], body: Sequence[Buffer]) -> Answer:
+        sent, stall_s = Sent(), self._config.request_timeout_s
+        limit = while_moving(sent.bytes, size=sum(map(len, body)), stall_s=stall_s)
+        return await self._asked(limit, "PUT", key, headers, body, sent=sent)
+
     async def _send(
         self,
         method: str,
@@ -230,11 +242,25 @@ class S3Store:
         body: Sequence[Buffer] = (),
         query: Query = (),
     ) -> Answer:
-        """One request within the time allowed; failures in the port's words. Without a key it is the bucket's."""
+        """One request within the time allowed. Without a key it is the bucket's."""
+        limit = asyncio.timeout(self._config.request_timeout_s)
+        return await self._asked(limit, method, key, headers, body, query)
+
+    async def _asked(
+        self,
+        limit: AbstractAsyncContextManager[object],
+        method: str,
+        key: str,
+        headers: Mapping[str, str],
+        body: Sequence[Buffer],
+        query: Query = (),
+        sent: Sent | None = None,
+    ) -> Answer:
+        """The answer within `limit`; failures in the port's words."""
         try:
-            async with asyncio.timeout(self._config.request_timeout_s):
+            async with limit:
                 requests = self._requests or await self._connect()
-                answer = await requests.send(method, key, headers, body, query)
+                answer = await requests.send(method, key, headers, body, query, sent)
         except FAILURES as error:
             raise from_exception(error, key=key) from error
         if 200 <= answer.status < 300:

@@ -14,8 +14,10 @@ from kafscale.storage.objects.port import (
     StoreError,
     StoreFull,
     StoreRefused,
+    StoreSlow,
     StoreUnavailable,
 )
+from kafscale.storage.objects.progress import TooSlow
 
 FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError)
 
@@ -35,7 +37,8 @@ _FULL: Final = frozenset({"InsufficientStorage", "QuotaExceeded", "XMinioStorage
 
 def from_exception(error: Exception, *, key: str) -> StoreError:
     """The port's error for one of FAILURES."""
-    return StoreUnavailable(key, f"{type(error).__name__}: {error}")
+    failure = StoreSlow if isinstance(error, TooSlow) else StoreUnavailable
+    return failure(key, f"{type(error).__name__}: {error}")
 
 
 def from_code(code: str, message: str, *, key: str, config: S3Config) -> StoreError:

@@ -21,9 +21,11 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import StreamWriter
 from aiohttp.payload import Payload
 from kafscale.storage.objects.opening import S3Config
 from kafscale.storage.objects.port import Buffer, StoreError, StoreRefused, StoreUnavailable
+from kafscale.storage.objects.progress import unacknowledged
 from kafscale.storage.objects.s3_errors import from_answer
 from yarl import URL
 
@@ -237,20 +239,42 @@ def chunks(parts: Sequence[Buffer]) -> Iterator[Buffer]:
         yield b"".join(small)
 
 
+class Sent:
+    """How much of a request the server's host has acknowledged."""
+
+    def __init__(self) -> None:
+        self._writer: StreamWriter | None = None
+
+    def begin(self, writer: AbstractStreamWriter) -> None:
+        """A connection was found. It begins again if aiohttp repeats the request over a new one."""
+        assert isinstance(writer, StreamWriter), writer
+        self._writer = writer
+
+    def bytes(self) -> int:
+        """-1 before there is a connection, or after it is lost."""
+        writer = self._writer
+        if writer is None or writer.transport is None:
+            return -1
+        return writer.output_size - unacknowledged(writer.transport)
+
+
 class ScatterBody(Payload):
     """A body that aiohttp can send again, over a new connection."""
 
     _autoclose = True
 
-    def __init__(self, parts: Sequence[Buffer]) -> None:
+    def __init__(self, parts: Sequence[Buffer], sent: Sent | None = None) -> None:
         super().__init__(parts)
         self._parts = parts
+        self._sent = sent
         self._size = sum(map(len, parts))
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return b"".join(self._parts).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
+        if self._sent is not None:
+            self._sent.begin(writer)
         for chunk in chunks(self._parts):
             await writer.write(chunk)
 
@@ -283,8 +307,9 @@ class ObjectRequests:
         headers: Mapping[str, str],
         body: Sequence[Buffer] = (),
         query: Sequence[tuple[str, str]] = (),
+        sent: Sent | None = None,
     ) -> Answer:
-        """One request and its whole answer; without a key it is the bucket's.
+        """One request and its whole answer; without a key it is the bucket's. `sent` learns how the body gets on.
 
         Raises aiohttp's errors and those of the credentials, and knows no time limit.
         """
@@ -301,7 +326,7 @@ class ObjectRequests:
             credentials=await self._credentials(),
             now=datetime.now(UTC),
         )
-        data = ScatterBody(body) if method in ("PUT", "POST") else None
+        data = ScatterBody(body, sent) if method in ("PUT", "POST") else None
         async with self._session.request(
             method, url, headers=signed, data=data, allow_redirects=False, proxy=self._proxy
         ) as response:

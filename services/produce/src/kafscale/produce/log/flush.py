@@ -27,6 +27,8 @@ from typing import Generic, TypeVar
 NEVER = 1 << 62
 """A time that does not come."""
 BURST_FLUSHES = 20
+UNLIMITED = 1 << 62
+"""The level of a bucket without a rate."""
 _REGATHER_SHARE = 2
 
 K = TypeVar("K", bound=Hashable)
@@ -44,10 +46,17 @@ class FlushLimits:
     flush_interval_ms: int = 250  # the longest a record waits to be sealed while uploads are under way
     budgeted: bool = False  # seals by time need a grant of the budget
     budget_linger_max_ms: int = 5_000  # sealed by then without a grant
+    bundled: bool = False  # the instance seals by time, many partitions at once
+    direct_bytes: int = 1 << 20  # and a partition with as much seals for itself
 
     @property
     def seal_bytes(self) -> int:
         return min(self.segment_bytes, self.seal_bytes_max)
+
+    @property
+    def full_bytes(self) -> int:
+        """A buffer of so many bytes is sealed at once, with objects of its own."""
+        return min(self.seal_bytes, self.direct_bytes) if self.bundled else self.seal_bytes
 
 
 class FlushPolicy:
@@ -56,17 +65,17 @@ class FlushPolicy:
     __slots__ = (
         "_asked",
         "_company",
+        "_full_bytes",
         "_granted",
         "_limits",
-        "_opened_ms",
         "_regather_until_ms",
-        "_seal_bytes",
         "_sealed_ms",
+        "opened_ms",
     )
 
     def __init__(self, limits: FlushLimits) -> None:
         self.configure(limits)
-        self._opened_ms = NEVER  # NEVER: the buffer is empty
+        self.opened_ms = NEVER  # of the first batch; NEVER: the buffer is empty
         self._asked = False  # for a place in the budget
         self._granted = False
         self._sealed_ms = 0  # the buffer before
@@ -75,18 +84,18 @@ class FlushPolicy:
 
     def configure(self, limits: FlushLimits) -> None:
         self._limits = limits
-        self._seal_bytes = limits.seal_bytes
+        self._full_bytes = limits.full_bytes
 
     # --- what happens ------------------------------------------------------------------------
 
     def opened(self, now_ms: int) -> None:
         """The buffer takes its first batch."""
-        self._opened_ms = now_ms
+        self.opened_ms = now_ms
 
     def sealed(self, now_ms: int) -> None:
         """The buffer became a segment; the next one is empty."""
         self._sealed_ms = now_ms
-        self._opened_ms = NEVER
+        self.opened_ms = NEVER
         self._asked = self._granted = False
 
     def acknowledged(self, returning: int, waiting: int, now_ms: int) -> None:
@@ -107,7 +116,7 @@ class FlushPolicy:
 
     def is_full(self, size: int) -> bool:
         """Whether a buffer of `size` bytes is sealed now, whatever the time is."""
-        return size >= self._seal_bytes
+        return size >= self._full_bytes
 
     def due_ms(self, requests: int, pipeline: int, *, under_way: bool) -> int:
         """When time alone seals the buffer, in which `requests` wait, or asks for a place in the budget.
@@ -115,30 +124,63 @@ class FlushPolicy:
         `pipeline`: segments that are sealed and not yet in a transaction. `under_way`: some are not committed yet.
         """
         limits = self._limits
-        if self._opened_ms == NEVER or pipeline >= limits.pipeline_max:
+        if self.opened_ms == NEVER or pipeline >= limits.pipeline_max:
             return NEVER
-        due_ms = self._opened_ms + limits.flush_interval_ms
+        due_ms = self.opened_ms + limits.flush_interval_ms
         if not under_way:
             due_ms = min(due_ms, self._gathered_ms(requests))
         if limits.budgeted and self._asked and not self._granted:
-            return max(due_ms, self._opened_ms + limits.budget_linger_max_ms)
+            return max(due_ms, self.opened_ms + limits.budget_linger_max_ms)
         return due_ms
 
     def _gathered_ms(self, requests: int) -> int:
         limits = self._limits
         if requests >= self._company and not limits.linger_whole:
-            return self._opened_ms
-        return max(self._opened_ms + limits.linger_min_ms, self._regather_until_ms)
+            return self.opened_ms
+        return max(self.opened_ms + limits.linger_min_ms, self._regather_until_ms)
 
     def may_seal(self, now_ms: int) -> bool:
         """Whether a buffer that is due needs no grant, or no more."""
-        overdue = self._opened_ms + self._limits.budget_linger_max_ms <= now_ms
+        overdue = self.opened_ms + self._limits.budget_linger_max_ms <= now_ms
         return not self._limits.budgeted or self._granted or overdue
 
     def asks(self) -> bool:
         """Whether a buffer that is due and may not be sealed asks for its grant now: once."""
         first, self._asked = not self._asked, True
         return first
+
+
+class TokenBucket:
+    """A rate with a burst. Without a rate there are always tokens."""
+
+    def __init__(self, per_s: float | None, burst: int, now_ms: int = 0) -> None:
+        self._per_ms = None if per_s is None else per_s / 1000
+        self._burst = burst
+        self._tokens = float(burst)
+        self._filled_ms = now_ms
+
+    def level(self, now_ms: int) -> int:
+        """Whole tokens at hand."""
+        self._fill(now_ms)
+        return UNLIMITED if self._per_ms is None else max(0, int(self._tokens))
+
+    def take(self, tokens: int, now_ms: int) -> None:
+        """Also more than there are: then the bucket owes them, but never more than a burst."""
+        self._fill(now_ms)
+        self._tokens = max(self._tokens - tokens, -float(self._burst))
+
+    def ready_ms(self, now_ms: int) -> int:
+        """When there is a token: now, or later."""
+        self._fill(now_ms)
+        if self._per_ms is None or self._tokens >= 1:
+            return now_ms
+        return now_ms + int((1 - self._tokens) / self._per_ms) + 1
+
+    def _fill(self, now_ms: int) -> None:
+        if self._per_ms is None or now_ms <= self._filled_ms:
+            return
+        self._tokens = min(self._burst, self._tokens + (now_ms - self._filled_ms) * self._per_ms)
+        self._filled_ms = now_ms
 
 
 class FlushBudget(Generic[K]):
@@ -151,9 +193,8 @@ class FlushBudget(Generic[K]):
     """
 
     def __init__(self, flushes_per_s_max: int | None, now_ms: int = 0) -> None:
-        self._rate = None if flushes_per_s_max is None else max(flushes_per_s_max, 1) / 1000
-        self._tokens = float(BURST_FLUSHES)
-        self._filled_ms = now_ms
+        rate = None if flushes_per_s_max is None else max(flushes_per_s_max, 1)
+        self._bucket = TokenBucket(rate, BURST_FLUSHES, now_ms)
         self._waiting: dict[K, tuple[int, int]] = {}  # partition → (bytes, since ms)
 
     @property
@@ -162,11 +203,8 @@ class FlushBudget(Generic[K]):
 
     def admit(self, key: K, bytes_waiting: int, now_ms: int) -> bool:
         """May this partition flush now? If not it is queued, and `due` will name it."""
-        if self._rate is None:
-            return True
-        self._fill(now_ms)
-        if not self._waiting and self._tokens >= 1:
-            self._tokens -= 1
+        if not self._waiting and self._bucket.level(now_ms):
+            self._bucket.take(1, now_ms)
             return True
         _, since_ms = self._waiting.get(key, (0, now_ms))
         self._waiting[key] = (bytes_waiting, since_ms)
@@ -179,27 +217,17 @@ class FlushBudget(Generic[K]):
         """Those whose turn has come, most needy first; each takes its token."""
         if not self._waiting:
             return []
-        self._fill(now_ms)
-        granted = heapq.nlargest(int(self._tokens), self._waiting, key=lambda key: self._need(key, now_ms))
+        places = self._bucket.level(now_ms)
+        granted = heapq.nlargest(places, self._waiting, key=lambda key: self._need(key, now_ms))
         for key in granted:
             del self._waiting[key]
-        self._tokens -= len(granted)
+        self._bucket.take(len(granted), now_ms)
         return granted
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When `due` will name a partition; None while none waits."""
-        if not self._waiting or self._rate is None:
-            return None
-        self._fill(now_ms)
-        missing = max(0.0, 1 - self._tokens)
-        return now_ms + int(missing / self._rate) + 1 if missing else now_ms
+        return self._bucket.ready_ms(now_ms) if self._waiting else None
 
     def _need(self, key: K, now_ms: int) -> int:
         bytes_waiting, since_ms = self._waiting[key]
         return (bytes_waiting + 1) * (now_ms - since_ms + 1)
-
-    def _fill(self, now_ms: int) -> None:
-        if self._rate is None or now_ms <= self._filled_ms:
-            return
-        self._tokens = min(BURST_FLUSHES, self._tokens + (now_ms - self._filled_ms) * self._rate)
-        self._filled_ms = now_ms

@@ -11,19 +11,17 @@ import struct
 from itertools import islice
 
 from kafscale.produce.log.contents import Contents, Opening, must_open, opened, too_many
-from kafscale.produce.log.flight import Flight, OpenBuffer
+from kafscale.produce.log.flight import OpenBuffer
 from kafscale.produce.log.model import (
     NO_TIMESTAMP,
     Batches,
     Instant,
     Limits,
-    PartitionId,
     Rejection,
 )
 from kafscale.produce.log.producers import IN_FLIGHT_MAX, ProducerTable
 from kafscale.produce.log.sequences import Repeat, sequence_after
 from kafscale.storage.heads import Head
-from kafscale.storage.keys import Keyspace
 from kafscale.wire.batches import crc32c, each_batch
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (
@@ -167,18 +165,6 @@ class Intake:
         before = (self._append_time_ms, self._newest_ms, self.open.max_ts)
         self._append_time_ms = max([now.wall_ms, *(ms for ms in before if ms <= latest_ms)])
         return self._append_time_ms
-
-    def seal(self, partition: PartitionId, names: Keyspace, attempt: bytes, now: Instant) -> Flight:
-        """Fix the open buffer's bytes for ever."""
-        buffer = self.replace_open()
-        return Flight(
-            buffer,
-            attempt=attempt,
-            epoch=self.epoch,
-            created_ms=now.wall_ms,
-            segment_key=names.segment_key(partition.topic, partition.partition, buffer.base),
-            index_key=names.index_key(partition.topic, partition.partition, buffer.base),
-        )
 
     def replace_open(self) -> OpenBuffer:
         """The filled buffer; a new one goes on at its end."""

@@ -14,7 +14,7 @@ REQUEST_TIMED_OUT, the only answer to an unknown outcome.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Protocol
@@ -79,8 +79,24 @@ class Ledger:
         """How many segments the tail may still take."""
         return TAIL_MAX - len(self.head.tail)
 
+    @property
+    def resting_head(self) -> Head | None:
+        """None while a transaction changes it."""
+        return self.head if self.sent is None else None
+
+    @property
+    def committing(self) -> bool:
+        """Whether records are in a transaction without an answer yet."""
+        return self.sent is not None and bool(self.sent.flights)
+
+    def waiters(self) -> Iterator[Waiters]:
+        """Those whom the transaction without an answer decides."""
+        if self.sent is not None:
+            yield self.sent.doubts
+            yield from (flight.waiters for flight in self.sent.flights)
+
     def commit(self, flights: Sequence[Flight], doubts: Waiters, attempt: bytes) -> CommitHead:
-        """Fold uploaded flights, the first of which starts at `head.next`, into one put."""
+        """Put uploaded flights behind the log, in one transaction."""
         segs = tuple(flight.seg(self.head.epoch) for flight in flights)
         head = extended(self.head, segs, attempt)
         return self._send(head, None, doubts, flights=tuple(flights))
@@ -127,11 +143,13 @@ class Ledger:
 
 
 def extended(head: Head, segs: Sequence[Seg], attempt: bytes) -> Head:
-    """`head` with segments committed behind it. An epoch enters the history with its first record."""
+    """`head` with segments committed behind it. The first may repeat entries at the tail's end, and replaces them. An
+    epoch enters the history with its first record."""
     if not segs:
         return replace(head, attempt=attempt)
-    tail = head.tail
-    position = head.next
+    tail = tuple(seg for seg in head.tail if seg.end <= segs[0].base)
+    folded = head.tail[len(tail) :]
+    position = folded[0].base if folded else head.next
     for seg in segs:
         assert seg.base == position, f"segment {seg.base} does not follow {position - 1}"
         position = seg.end
@@ -148,7 +166,7 @@ def extended(head: Head, segs: Sequence[Seg], attempt: bytes) -> Head:
         attempt=attempt,
         tail=(*tail, *segs),
         epochs=epochs,
-        bytes=head.bytes + sum(seg.size for seg in segs),
+        bytes=head.bytes + sum(seg.size for seg in segs) - sum(seg.size for seg in folded),
         max_ts=max(head.max_ts, *(seg.max_ts for seg in segs)),
         snap_offset=head.snap_offset,
         snap_key=head.snap_key,

@@ -196,7 +196,7 @@ class PutObject:
     """PUT `body` at `key` under `condition`. Identity: (base, part); one outstanding per identity.
 
     Answer by `upload_done(base, part, etag)`, `upload_conflict(base, part)` (precondition failed,
-    or nothing there to match), `upload_unknown(base, part)` (timeout, 5xx, 409, connection lost),
+    or nothing there to match), `upload_unknown(base, part, tried)` (timeout, 5xx, 409, connection lost),
     or `upload_failed(base, part, PutFailure)`. The shell may hedge with an identical second PUT and
     answer by whichever succeeds, but must not answer a conflict while the other is outstanding.
     """

@@ -13,10 +13,11 @@ often than every AGAIN_MS, and after `tail_rest_ms` when writes never pause. A h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 
+from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.ledger import Ready
 from kafscale.produce.log.model import (
@@ -68,6 +69,20 @@ class Plans:
     def delays_handover(self) -> bool:
         """Whether a checkpoint is under way. A run may be left to the next owner, who settles it again."""
         return self._checkpoints.under_way
+
+    @property
+    def planned_end(self) -> int:
+        return self._settling.planned_end
+
+    def sealed(self, flight: Flight) -> None:
+        """A slice in flight may repeat the end of the tail: no run goes into that."""
+        if flight.home.replaces:
+            self._settling.fold_from = flight.base
+
+    def committed(self, flights: Sequence[Flight]) -> None:
+        """A fold is always the first in flight."""
+        if flights:
+            self._settling.fold_from = NEVER
 
     def drain(self) -> None:
         """Begin no more runs."""

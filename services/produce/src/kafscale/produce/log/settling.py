@@ -7,8 +7,9 @@ its first slice is `settle_ms` old, and when the tail is long and begins with a 
 nothing to move.
 
 The shell writes the segment while commits go on; the change of the head takes its turn like any commit. Until then a
-commit adds entries behind the run and a checkpoint takes segments before it, so the run stays as it was planned. At
-most one plan is under way. A plan that failed is forgotten, and made anew after RETRY_MS.
+commit adds entries behind the run and a checkpoint takes segments before it, so the run stays as it was planned. A plan
+and a fold (folding.py) never meet: neither begins over entries of the other. At most one plan is under way. A plan that
+failed is forgotten, and made anew after RETRY_MS.
 """
 
 from __future__ import annotations
@@ -16,9 +17,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kafscale.produce.log.flight import OpenBuffer
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, Limits, SettleRun
 from kafscale.storage.heads import Head, Seg
+from kafscale.storage.segment import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    BatchInfo,
+    Buffer,
+    Fault,
+    Segment,
+    build_segment,
+    expect,
+    verify_segment,
+    walk_batches,
+)
 
 RETRY_MS = 10_000
 _SPREAD = 0.2
@@ -36,7 +50,7 @@ class SettledRun:
     def applied_to(self, head: Head) -> Head:
         """The segment takes the place of its run."""
         run, tail = self.plan.run, head.tail
-        at = tail.index(run[0])
+        at = tail.index(run[0]) if run[0] in tail else len(tail)
         assert tail[at : at + len(run)] == run, "commits add behind a run, checkpoints take before it"
         size = head.bytes + self.seg.size - sum(seg.size for seg in run)
         return replace(head, tail=(*tail[:at], self.seg, *tail[at + len(run) :]), bytes=size)
@@ -47,9 +61,10 @@ class Settling:
         self._numbers = numbers
         self._plan: SettleRun | None = None  # with the shell
         self._ready: SettledRun | None = None  # waits for its turn
+        self.fold_from = NEVER  # a slice in flight repeats the offsets from here on, and takes their places
         self._not_before_ms = 0
         self._wall_lead_ms: int | None = None  # of the wall clock over the monotonic one
-        self._looked_at: tuple[Head, int] | None = None
+        self._looked_at: tuple[Head, int, int] | None = None
         self._run: tuple[Seg, ...] = ()  # of the head and the limit that were looked at last
 
     def due_ms(self, head: Head, limits: Limits) -> int:
@@ -74,11 +89,16 @@ class Settling:
 
     def _first_run(self, head: Head, bytes_max: int) -> tuple[Seg, ...]:
         """Each request asks for it several times, and a head changes with a commit only."""
-        seen = self._looked_at
-        if seen is None or seen[0] is not head or seen[1] != bytes_max:
-            self._looked_at = (head, bytes_max)
-            self._run = first_run(head.tail, bytes_max)
+        seen, stop = self._looked_at, self.fold_from
+        if seen is None or seen[0] is not head or seen[1:] != (bytes_max, stop):
+            self._looked_at = (head, bytes_max, stop)
+            self._run = first_run([seg for seg in head.tail if seg.end <= stop], bytes_max)
         return self._run
+
+    @property
+    def planned_end(self) -> int:
+        """A plan under way rewrites offsets below this one; 0: there is none."""
+        return self._plan.run[-1].end if self._plan is not None else 0
 
     def rewritten(self, number: int, seg: Seg) -> None:
         if self._plan is not None and self._plan.plan == number:
@@ -120,3 +140,57 @@ def ripe_ms(first: Seg, settle_ms: int) -> int:
     """The wall clock's time from which a run that begins with this slice is old enough."""
     share = 1 - _SPREAD / 2 + _SPREAD * (first.crc32c & 0xFFFF) / 0xFFFF
     return first.created_ms + int(settle_ms * share)
+
+
+class Rewrite:
+    """The batches of a run as one segment. `sources` are the slices in their order: as they were read, or the batches
+    that their owner has kept."""
+
+    def __init__(self, run: Sequence[Seg], sources: Sequence[Buffer | OpenBuffer]) -> None:
+        self._run = run
+        self._sources = sources
+        self._batches: list[BatchInfo] = []
+        self._parts: list[Buffer] = []
+
+    def steps(self) -> Iterator[None]:
+        """One slice after another; checks those that were read against their entries. Raises SegmentError."""
+        for seg, source in zip(self._run, self._sources, strict=True):
+            if isinstance(source, OpenBuffer):
+                self._batches += source.batches
+                self._parts += source.parts
+                continue
+            found = verify_segment(source, batches=False)
+            expect(Fault.CHECKSUM, len(source) - FOOTER_SIZE, seg.crc32c, found.footer.crc32c)
+            self._batches.extend(
+                BatchInfo(each.offset, each.last_offset, each.size, each.records)
+                for each in walk_batches(source)
+            )
+            self._parts.append(memoryview(source)[HEADER_SIZE:-FOOTER_SIZE])
+            yield
+
+    def segment(self, attempt: bytes) -> Segment:
+        """After all steps. It carries random bits of the attempt, so that no two plans write equal bytes."""
+        mark = int.from_bytes(attempt[:4], "big")
+        return build_segment(
+            self._run[0].base, self._batches, self._parts, self._run[-1].created_ms, mark=mark
+        )
+
+
+def settled_seg(run: Sequence[Seg], segment: Segment, etag: str, index_etag: str) -> Seg:
+    """The entry that replaces those of the run. Its leader epoch is that of its batches."""
+    first = run[0]
+    return Seg(
+        base=first.base,
+        last_delta=segment.last_offset - first.base,
+        size=segment.size,
+        etag=etag,
+        crc32c=segment.crc32c,
+        index_size=len(segment.index),
+        index_etag=index_etag,
+        epoch=first.epoch,
+        min_ts=min(seg.min_ts for seg in run),
+        max_ts=max(seg.max_ts for seg in run),
+        records=segment.records,
+        batches=segment.batches,
+        created_ms=run[-1].created_ms,
+    )

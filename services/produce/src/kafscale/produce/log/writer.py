@@ -1,17 +1,13 @@
 """The partition writer: one object per (partition, epoch), from its claim to its step-down.
 
-The laws. A request is acknowledged after the commit that carries it, never before. Within an epoch
-an offset is bound to one byte sequence for ever, so nothing assigned is taken back or assigned
-again: trouble that cannot be waited out ends the epoch (`step_down`), the one failure path. A
-failure is reported only for what no transaction ever carried, or what the head that refused the
-transaction shows to be absent; everything else is unknown and says so (REQUEST_TIMED_OUT).
+The laws. A request is acknowledged after the commit that carries it, never before. Within an epoch an offset is bound
+to one byte sequence for ever, so nothing assigned is taken back or assigned again: trouble that cannot be waited out
+ends the epoch (`step_down`), the one failure path. A failure is reported only for what no transaction ever carried, or
+what the head that refused the transaction shows to be absent; everything else is unknown (REQUEST_TIMED_OUT).
 
 A sequence gap is fatal to some clients, and a writer that lost its partition without knowing it sees
 gaps that are none. So OUT_OF_ORDER_SEQUENCE_NUMBER waits as a *doubt* for a transaction of this
 writer to succeed, and for none other is one sent that changes nothing.
-
-An append only fills the open buffer and seals by size. Sealing by time happens in the other events
-and in `tick`, so that with a linger of 0 everything one turn of the loop brings becomes one segment.
 """
 
 from __future__ import annotations
@@ -19,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from kafscale.produce.bundles.gather import Want
 from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.contents import Contents, Opening
-from kafscale.produce.log.flight import Flight, Uploads
-from kafscale.produce.log.flush import NEVER, FlushPolicy
+from kafscale.produce.log.flight import Flight
+from kafscale.produce.log.flush import NEVER
+from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Ready, Sent
 from kafscale.produce.log.model import (
@@ -38,7 +36,6 @@ from kafscale.produce.log.model import (
     Published,
     PutFailure,
     Rejection,
-    SealWanted,
     State,
     StepDownReason,
     SteppedDown,
@@ -46,9 +43,11 @@ from kafscale.produce.log.model import (
     Waiter,
     Waiters,
 )
+from kafscale.produce.log.pipeline import Pipeline
 from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.sequences import Repeat
+from kafscale.produce.log.uploading import TRIED, Tried
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
@@ -71,18 +70,21 @@ class PartitionWriter:
         limits: Limits,
         names: Keyspace,
         ids: Callable[[], bytes],  # gives 16 random bytes, never the same twice
+        kept: KeptBudget | None = None,
     ) -> None:
-        self._partition = partition
         self._limits = limits
-        self._names = names
         self._ids = ids
         self._actions: list[Action] = []
         self._answers = Answers(self._actions, log_start)
         self._state = State.SERVING
         self._ledger = Ledger(head, revision)
-        self._uploads = Uploads(head.epoch, partition.topic_id, self._actions)
         self._intake = Intake(head, producers)
-        self._flush = FlushPolicy(limits)
+        self._pipeline = Pipeline(
+            partition, self._intake, limits, names=names, ids=ids, actions=self._actions, kept=kept
+        )
+        self._uploads = self._pipeline.uploads
+        self._flush = self._pipeline.flush
+        self.kept = self._pipeline.kept
         self._plans = Plans(producers)
         self._doubts = Waiters()
 
@@ -100,7 +102,7 @@ class PartitionWriter:
 
     @property
     def bytes_held(self) -> int:
-        return self._intake.open.bytes + self._uploads.bytes_held  # that one fills, those on their way
+        return self._pipeline.bytes_held
 
     def opens(self, record_set: memoryview | None, zstd_allowed: bool) -> Opening | None:
         """What of a record set should be opened, outside the event loop, before it is appended."""
@@ -121,7 +123,8 @@ class PartitionWriter:
             if self._doubts.items and self._ledger.sent is None:
                 return 0  # the transaction that settles them can be sent at once
             plan_due_ms = self._plans.due_ms(self._ledger.head, self._limits)
-            due = min(due, self._seal_due_ms(), self._uploads.next_retry_ms(), plan_due_ms)
+            seal_due_ms = self._pipeline.due_ms(committing=self._ledger.committing)
+            due = min(due, seal_due_ms, self._uploads.next_retry_ms(), plan_due_ms)
         return None if due >= NEVER else due
 
     def append(
@@ -154,7 +157,7 @@ class PartitionWriter:
             if token is not None:
                 intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))
             if self._flush.is_full(intake.open.bytes):
-                self._seal(now)
+                self._pipeline.seal(now)
 
     def _doubt(self, token: Token, deadline_ms: int) -> None:
         self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms))  # a gap, if still owned
@@ -174,29 +177,28 @@ class PartitionWriter:
         for flight in self.flights():
             if flight.base <= offset < flight.end:
                 return flight.waiters
-        buffer = self._intake.open
-        assert buffer.base <= offset < buffer.end, "an assigned batch is in flight or committed"
-        return buffer.waiters
+        return self._intake.open.waiters_at(offset)
 
-    def _seal(self, now: Instant) -> None:
-        """Fix the open buffer's bytes for ever and give them a place in the pipeline."""
-        flight = self._intake.seal(self._partition, self._names, self._ids(), now)
-        self._flush.sealed(now.mono_ms)
-        self._uploads.add(flight)
-        self._uploads.start(self._limits.pipeline_max)
+    def wants(self) -> Want | None:
+        """What this partition has for the instance's next bundle. Only with `Limits.bundled`."""
+        if self._state not in _WORKING or not self._limits.bundled or not self._ledger.room:
+            return None
+        return self._pipeline.wants(committing=self._ledger.committing)
 
-    def _seal_due_ms(self) -> int:
-        sent, waiting = self._ledger.sent, len(self._uploads)
-        under_way = waiting > 0 or (sent is not None and bool(sent.flights))
-        return self._flush.due_ms(len(self._intake.open.waiters.items), waiting, under_way=under_way)
+    def seal_slice(self, now: Instant) -> Flight:
+        """Answer by `slice_stored` or `slice_failed`, once, when the outcome of the bundle is certain."""
+        flight = self._pipeline.seal_slice(self._ledger.resting_head, self._plans.planned_end, now)
+        self._plans.sealed(flight)
+        return flight
 
-    def _seal_if_due(self, now: Instant) -> None:
-        if self._seal_due_ms() > now.mono_ms:
-            return
-        if self._flush.may_seal(now.mono_ms):
-            self._seal(now)
-        elif self._flush.asks():
-            self._actions.append(SealWanted(bytes_waiting=self._intake.open.bytes))
+    def slice_stored(self, base: int, bundle: bytes, etag: str, position: int, now: Instant) -> None:
+        self._uploads.stored(base, bundle, etag, position)
+        self._advance(now)
+
+    def slice_failed(self, base: int, reason: StepDownReason, now: Instant) -> None:
+        """The bundle will never be committed: the offsets of its slices are used up, so the epoch ends."""
+        if self._uploads.holds_slice(base):
+            self.step_down(reason, now)
 
     def grant_seal(self, now: Instant) -> None:
         """The budget's answer to SealWanted."""
@@ -214,8 +216,8 @@ class PartitionWriter:
     def object_found(self, base: int, part: Part, found: FoundObject | None, now: Instant) -> None:
         self._stop_or_advance(self._uploads.found(base, part, found), now)
 
-    def upload_unknown(self, base: int, part: Part, now: Instant) -> None:
-        self._stop_or_advance(self._uploads.unknown(base, part, self._limits, now), now)
+    def upload_unknown(self, base: int, part: Part, now: Instant, tried: Tried = TRIED) -> None:
+        self._stop_or_advance(self._uploads.unknown(base, part, self._limits, now, tried), now)
 
     def upload_failed(self, base: int, part: Part, failure: PutFailure, now: Instant) -> None:
         if self._uploads.expects(base, part):
@@ -265,6 +267,8 @@ class PartitionWriter:
         old = self._ledger.head
         self._ledger.adopt(head, revision)
         self._intake.producers.committed(head.next)
+        self._pipeline.committed(sent.flights, head)
+        self._plans.committed(sent.flights)
         if sent.flights:
             returning = sum(len(flight.waiters.items) for flight in sent.flights)
             self._flush.acknowledged(returning, len(self._intake.open.waiters.items), now.mono_ms)
@@ -314,7 +318,7 @@ class PartitionWriter:
 
     def configure(self, limits: Limits, now: Instant) -> None:
         self._limits = limits
-        self._flush.configure(limits)
+        self._pipeline.configure(limits)
         self._advance(now)
 
     def moved_log_start(self, log_start: int) -> None:
@@ -326,7 +330,7 @@ class PartitionWriter:
             self._state = State.DRAINING
             self._plans.drain()
             if self._intake.open.parts:
-                self._seal(now)
+                self._pipeline.seal(now)
             self._advance(now)
 
     def released_head(self, handoff_to: str) -> Head:
@@ -337,10 +341,9 @@ class PartitionWriter:
         """End the epoch: whatever no transaction carries is definitely refused; the rest is resolved."""
         if self._state not in _OPEN:
             return
-        for flight in self._uploads:
-            self._answers.fail(flight.waiters.take_all(), reason.error)
-        self._uploads.clear()
-        self._answers.fail(self._intake.replace_open().waiters.take_all(), reason.error)
+        for waiters in self._pipeline.waiters():
+            self._answers.fail(waiters.take_all(), reason.error)
+        self._pipeline.clear()
         self._answers.fail(self._doubts.take_all(), reason.error)
         self._state = State.CLOSING if self._ledger.sent is not None else State.CLOSED
         self._actions.append(SteppedDown(reason=reason))
@@ -354,7 +357,7 @@ class PartitionWriter:
         """Start everything that may now be started, in the order of the path."""
         if self._state not in _WORKING:
             return
-        self._seal_if_due(now)
+        self._pipeline.seal_if_due(now, committing=self._ledger.committing)
         self._uploads.retry_due(now)
         self._uploads.start(self._limits.pipeline_max)
         if self._ledger.sent is None:
@@ -386,7 +389,7 @@ class PartitionWriter:
             self._actions.append(Drained())
 
     def _empty(self) -> bool:
-        return not self._intake.open.parts and not len(self._uploads) and self._ledger.sent is None
+        return self._pipeline.is_empty and self._ledger.sent is None
 
     def flights(self) -> Iterator[Flight]:
         if self._ledger.sent is not None:
@@ -394,7 +397,4 @@ class PartitionWriter:
         yield from self._uploads
 
     def _waiters(self) -> list[Waiters]:
-        sent, waiting = self._ledger.sent, [flight.waiters for flight in self._uploads.flights]
-        if sent is not None:
-            waiting = [*(flight.waiters for flight in sent.flights), *waiting, sent.doubts]
-        return [*waiting, self._doubts, self._intake.open.waiters]
+        return [self._doubts, *self._ledger.waiters(), *self._pipeline.waiters()]

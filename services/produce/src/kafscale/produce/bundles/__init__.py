@@ -1,0 +1,1 @@
+"""Bundles: one object for all partitions of an instance in each flush."""

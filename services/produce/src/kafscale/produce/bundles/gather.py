@@ -1,0 +1,222 @@
+"""Which partitions are sealed into the next bundle of an instance, and when: the whole decision.
+
+Pure; all times are mono_ms. A partition with records *wants* to be sealed. It is *ready* unless a flight of its own is
+under way; then it waits until that is decided, or until it has `busy_bytes`, or for `hold_max_ms`. So a busy partition
+gathers records into large slices and does not hold up the others. The ready partitions are sealed together at the first
+of these moments:
+- they have `bundle_bytes`;
+- every request that the last bundle answered has come back;
+- `linger_ms` after the first record, or later if those requests need longer to come back: half the time that the last
+  bundle took from its seal to its answers;
+- `hold_max_ms` after the first record.
+At most IN_FLIGHT_MAX bundles are in flight. One that takes longer than STUCK_MS is not counted any more, so that a
+stuck request to the store or to etcd blocks only the partitions in it; ALL_IN_FLIGHT_MAX bounds all together.
+
+A store that bills its requests has a budget of bundles per second. A bundle waits for a token of it, but no longer
+than `linger_max_ms`; one of `bundle_bytes` does not wait. Each slice costs a commit of its head in etcd, whose budget
+has no exception: when it is short, the partitions with the most bytes times age go first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from kafscale.produce.log.flush import NEVER, TokenBucket
+
+IN_FLIGHT_MAX: Final = 4
+STUCK_MS: Final = 2_000
+ALL_IN_FLIGHT_MAX: Final = 8
+_REGATHER_SHARE: Final = 2
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Want(NamedTuple):
+    """What the open buffer of a partition holds. `busy`: a flight of the partition is not decided yet."""
+
+    bytes: int
+    requests: int
+    since_ms: int
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherLimits:
+    bundle_bytes: int = 4 << 20
+    linger_ms: int = 5  # the store says (0: requests cost nothing)
+    busy_bytes: int = 256 << 10
+    hold_max_ms: int = 250
+    linger_max_ms: int = 5_000  # the longest wait for a token
+
+
+@dataclass(slots=True)
+class _Flight(Generic[K]):
+    sealed_ms: int
+    requests: int
+    undecided: set[K]
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing(Generic[K]):
+    """The partitions of one bundle; `number` names it until it is decided."""
+
+    number: int
+    keys: list[K]
+
+
+class Gather(Generic[K]):
+    """The shell reports every change of a want, seals what `take` names, and reports each outcome by `decided`."""
+
+    def __init__(self, limits: GatherLimits, *, bundles: TokenBucket, heads: TokenBucket) -> None:
+        self._limits = limits
+        self._bundles = bundles
+        self._heads = heads
+        self._ready = _Wants[K]()
+        self._busy = _Wants[K]()
+        self._flights: dict[int, _Flight[K]] = {}
+        self._numbers = 0
+        self._company = NEVER  # requests beyond which a bundle does not wait
+        self._regather_until_ms = 0
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._flights)
+
+    @property
+    def waiting(self) -> int:
+        """Partitions with records that are in no bundle yet."""
+        return len(self._ready.items) + len(self._busy.items)
+
+    # --- what happens ------------------------------------------------------------------------
+
+    def want(self, key: K, want: Want | None) -> None:
+        """The open buffer of a partition changed; None: it is empty, or the partition is gone."""
+        self._ready.drop(key)
+        self._busy.drop(key)
+        if want is not None:
+            waits = want.busy and want.bytes < self._limits.busy_bytes
+            (self._busy if waits else self._ready).put(key, want)
+
+    def decided(self, number: int, key: K, now_ms: int) -> None:
+        """The slice of this partition is committed, or will never be. The last one of a bundle ends its flight."""
+        flight = self._flights.get(number)
+        if flight is None:
+            return
+        flight.undecided.discard(key)
+        if not flight.undecided:
+            del self._flights[number]
+            self._company = flight.requests + self._ready.requests
+            self._regather_until_ms = now_ms + (now_ms - flight.sealed_ms) // _REGATHER_SHARE
+
+    # --- the decision ------------------------------------------------------------------------
+
+    def take(self, now_ms: int) -> Sealing[K] | None:
+        """The bundle to seal now; None: none is due. Call it until it says None."""
+        self._release_held(now_ms)
+        if self._ready_due_ms(now_ms) > now_ms:
+            return None
+        keys = self._members(now_ms)
+        requests = sum(self._ready.items[key].requests for key in keys)
+        for key in keys:
+            self._ready.drop(key)
+        self._bundles.take(1, now_ms)
+        self._heads.take(len(keys), now_ms)
+        self._numbers += 1
+        self._flights[self._numbers] = _Flight(now_ms, requests, set(keys))
+        return Sealing(self._numbers, keys)
+
+    def due_ms(self, now_ms: int) -> int:
+        """When `take` may name a bundle, if nothing else happens; NEVER: not before something does."""
+        held_ms = self._busy.since_ms + self._limits.hold_max_ms
+        return min(self._ready_due_ms(now_ms), held_ms)
+
+    def _release_held(self, now_ms: int) -> None:
+        """Busy partitions that have waited long enough."""
+        before_ms = now_ms - self._limits.hold_max_ms
+        if self._busy.since_ms > before_ms:
+            return
+        for key, want in list(self._busy.items.items()):
+            if want.since_ms <= before_ms:
+                self._busy.drop(key)
+                self._ready.put(key, want)
+
+    def _ready_due_ms(self, now_ms: int) -> int:
+        limits, ready = self._limits, self._ready
+        if not ready.items:
+            return NEVER
+        if ready.bytes >= limits.bundle_bytes:
+            due_ms = ready.since_ms
+        elif ready.requests >= self._company:
+            due_ms = self._with_token(ready.since_ms, now_ms)
+        else:
+            gathered_ms = max(ready.since_ms + limits.linger_ms, self._regather_until_ms)
+            due_ms = self._with_token(min(gathered_ms, ready.since_ms + limits.hold_max_ms), now_ms)
+        return max(due_ms, self._place_ms(now_ms), self._heads.ready_ms(now_ms))
+
+    def _with_token(self, due_ms: int, now_ms: int) -> int:
+        overdue_ms = self._ready.since_ms + self._limits.linger_max_ms
+        return max(due_ms, min(self._bundles.ready_ms(now_ms), overdue_ms))
+
+    def _place_ms(self, now_ms: int) -> int:
+        """When one more bundle may be in flight."""
+        if len(self._flights) >= ALL_IN_FLIGHT_MAX:
+            return NEVER
+        counted = sorted(
+            flight.sealed_ms for flight in self._flights.values() if flight.sealed_ms + STUCK_MS > now_ms
+        )
+        return now_ms if len(counted) < IN_FLIGHT_MAX else counted[-IN_FLIGHT_MAX] + STUCK_MS
+
+    def _members(self, now_ms: int) -> list[K]:
+        """As many as the budget of heads allows, and until the bundle is full."""
+        ready, room = self._ready.items, self._heads.level(now_ms)
+        chosen = list(ready)
+        if len(chosen) > room:
+            chosen = heapq.nlargest(room, ready, key=lambda key: _need(ready[key], now_ms))
+        size = 0
+        for count, key in enumerate(chosen, start=1):
+            size += ready[key].bytes
+            if size >= self._limits.bundle_bytes:
+                return chosen[:count]
+        return chosen
+
+
+class _Wants(Generic[K]):
+    """Wants with their sums at hand. `since_ms` is that of the oldest."""
+
+    __slots__ = ("_stale", "_since_ms", "bytes", "items", "requests")
+
+    def __init__(self) -> None:
+        self.items: dict[K, Want] = {}
+        self.bytes = 0
+        self.requests = 0
+        self._since_ms = NEVER
+        self._stale = False  # the oldest has left
+
+    @property
+    def since_ms(self) -> int:
+        if self._stale:
+            self._since_ms = min((want.since_ms for want in self.items.values()), default=NEVER)
+            self._stale = False
+        return self._since_ms
+
+    def put(self, key: K, want: Want) -> None:
+        self.items[key] = want
+        self.bytes += want.bytes
+        self.requests += want.requests
+        if not self._stale:
+            self._since_ms = min(self._since_ms, want.since_ms)
+
+    def drop(self, key: K) -> None:
+        want = self.items.pop(key, None)
+        if want is None:
+            return
+        self.bytes -= want.bytes
+        self.requests -= want.requests
+        self._stale = self._stale or want.since_ms <= self._since_ms
+
+
+def _need(want: Want, now_ms: int) -> int:
+    return (want.bytes + 1) * (now_ms - want.since_ms + 1)

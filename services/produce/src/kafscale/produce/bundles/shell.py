@@ -1,0 +1,229 @@
+"""The bundles of an instance: seals what the partitions want, stores it, and reports to their writers.
+
+`gather` decides which partitions are sealed and when, `deletion` which bundles may go. Here they are carried out. A
+bundle has a fresh name, so an object at that name is an earlier PUT of the same bytes. A PUT whose outcome is unknown
+is sent again until GIVE_UP_MS; then the partitions in it end their epochs, for their offsets are used up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from kafscale.produce.bundles.deletion import OwnBundles
+from kafscale.produce.bundles.gather import Gather, Sealing
+from kafscale.produce.log.flight import Flight, InBundle
+from kafscale.produce.log.flush import NEVER
+from kafscale.produce.log.model import Instant, StepDownReason
+from kafscale.produce.log.writer import PartitionWriter
+from kafscale.produce.pace import Pace
+from kafscale.runtime.clock import Clock
+from kafscale.storage.backoff import Backoff
+from kafscale.storage.bundle import BuiltBundle, Slice, build_bundle, new_bundle_id
+from kafscale.storage.heads import Head, Seg
+from kafscale.storage.keys import META_ATTEMPT, META_CLUSTER, META_OWNER, Keyspace
+from kafscale.storage.objects import (
+    IfAbsent,
+    ObjectNotFound,
+    ObjectStore,
+    PreconditionFailed,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from kafscale.produce.partition import Partition
+
+log = structlog.get_logger(__name__)
+
+GIVE_UP_MS: Final = 60_000
+HEAD_TIMEOUT_S: Final = 5.0
+RETRY_FIRST_MS: Final = 50
+RETRY_MAX_MS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A partition in a bundle, with the writer that sealed its slice."""
+
+    partition: Partition
+    writer: PartitionWriter
+    flight: Flight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What the objects say about who wrote them."""
+
+    owner: str
+    cluster_id: str
+
+
+class Bundler:
+    """Shared by the partitions of an instance; the pump drives it after them."""
+
+    def __init__(
+        self,
+        gather: Gather[Partition],
+        own: OwnBundles,
+        *,
+        store: ObjectStore,
+        pace: Pace,
+        keyspace: Keyspace,
+        origin: Origin,
+        clock: Clock,
+        begin: Callable[[Coroutine[Any, Any, None]], None],
+        touch: Callable[[Partition], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._gather = gather
+        self._own = own
+        self._store = store
+        self._pace = pace
+        self._keyspace = keyspace
+        self._origin = origin
+        self._clock = clock
+        self._begin = begin
+        self._touch = touch
+        self._wake = wake
+        self._undecided: defaultdict[Partition, dict[bytes, int]] = defaultdict(dict)  # bundle → number
+        self._heads: dict[Partition, Head] = {}  # as `own` knows them
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+
+    # --- what happens ------------------------------------------------------------------------
+
+    def drive(self, touched: Iterable[Partition], now: Instant) -> None:
+        """After the partitions were driven: note what they want, and seal what is due."""
+        for partition in touched:
+            writer = partition.writer
+            if writer is not None and self._heads.get(partition) is not writer.head:
+                self._heads[partition] = writer.head
+                self._own.changed(partition.key, writer.head, now.mono_ms)
+            self._gather.want(partition, writer.wants() if writer is not None else None)
+        while (sealing := self._gather.take(now.mono_ms)) is not None:
+            self._seal(sealing, now)
+        self._arm(now)
+
+    def committed(self, partition: Partition, segments: Iterable[Seg], now: Instant) -> None:
+        for seg in segments:
+            self._decide(partition, seg.bundle, now)
+
+    def stopped(self, partition: Partition, now: Instant) -> None:
+        """The epoch of its writer is over."""
+        self._gather.want(partition, None)
+        self._heads.pop(partition, None)
+        for bundle_id in list(self._undecided.get(partition, ())):
+            self._decide(partition, bundle_id, now)
+
+    def _decide(self, partition: Partition, bundle_id: bytes, now: Instant) -> None:
+        number = self._undecided.get(partition, {}).pop(bundle_id, None)
+        if number is not None:
+            self._gather.decided(number, partition, now.mono_ms)
+        if not self._undecided.get(partition):
+            self._undecided.pop(partition, None)
+
+    # --- sealing -----------------------------------------------------------------------------
+
+    def _arm(self, now: Instant) -> None:
+        """One timer: an armed one that is early enough stays, and looks again when it fires."""
+        due_ms = self._gather.due_ms(now.mono_ms)
+        if due_ms >= NEVER:
+            return
+        if self._timer is not None:
+            if self._timer_due_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        delay_s = max(0, due_ms - now.mono_ms) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired)
+
+    def _fired(self) -> None:
+        """The pump drives first what changed meanwhile, so no want is out of date when it is sealed."""
+        self._timer = None
+        self._wake()
+
+    def _now(self) -> Instant:
+        return Instant(self._clock.now_ms(), self._clock.wall_ms())
+
+    def _seal(self, sealing: Sealing[Partition], now: Instant) -> None:
+        members = []
+        for partition in sealing.keys:
+            assert partition.writer is not None, partition
+            members.append(Member(partition, partition.writer, partition.writer.seal_slice(now)))
+        bundle_id = new_bundle_id(now.wall_ms)
+        built = build_bundle(bundle_id, [_slice_of(each) for each in members], now.wall_ms)
+        self._own.sealed(bundle_id, built.entries)
+        for each in members:
+            self._undecided[each.partition][bundle_id] = sealing.number
+        self._begin(self._upload(members, built))
+
+    async def _upload(self, members: list[Member], built: BuiltBundle) -> None:
+        outcome = await self._stored(built)
+        now = self._now()
+        if isinstance(outcome, str):
+            self._own.answered(built.id, now.mono_ms)
+        else:
+            self._own.lost(built.id)
+        for each, entry in zip(members, built.entries, strict=True):
+            if isinstance(outcome, str):
+                each.writer.slice_stored(entry.base, built.id, outcome, entry.position, now)
+            else:
+                each.writer.slice_failed(entry.base, outcome, now)
+            self._touch(each.partition)
+
+    async def _stored(self, built: BuiltBundle) -> str | StepDownReason:
+        """The etag, or why the bundle will never be committed."""
+        key = self._keyspace.bundle_key(built.id)
+        backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
+        give_up_ms = self._clock.now_ms() + GIVE_UP_MS
+        while True:
+            try:
+                return await self._put(key, built)
+            except (StoreUnavailable, TimeoutError) as error:
+                log.info("PUT outcome unknown", key=key, error=repr(error))
+            except StoreFull:
+                return StepDownReason.STORE_FULL
+            except StoreRefused as error:
+                log.error("PUT refused", key=key, error=str(error))
+                return StepDownReason.STORE_REFUSED
+            except PreconditionFailed:
+                log.error("bundle has another program's object in its place", key=key)
+                return StepDownReason.FOREIGN_OBJECT
+            if self._clock.now_ms() > give_up_ms:
+                return StepDownReason.STORE_UNAVAILABLE
+            await backoff.sleep()
+
+    async def _put(self, key: str, built: BuiltBundle) -> str:
+        metadata = {
+            META_ATTEMPT: built.id.hex(),
+            META_OWNER: self._origin.owner,
+            META_CLUSTER: self._origin.cluster_id,
+        }
+        try:
+            return await self._pace.put(key, built.body, condition=IfAbsent(), metadata=metadata)
+        except (PreconditionFailed, ObjectNotFound):
+            async with asyncio.timeout(HEAD_TIMEOUT_S):
+                there = await self._store.head(key)
+            if there is None or there.metadata.get(META_ATTEMPT) != built.id.hex():
+                raise
+            return there.etag
+
+
+def _slice_of(member: Member) -> Slice:
+    home, id_ = member.flight.home, member.partition.id
+    assert isinstance(home, InBundle), "a slice was sealed"
+    assert home.built is not None, "it is not stored yet"
+    return Slice(
+        topic_id=id_.topic_id,
+        partition=id_.partition,
+        leader_epoch=member.writer.head.epoch,
+        segment=home.built,
+        min_ts=member.flight.min_ts,
+        max_ts=member.flight.max_ts,
+    )

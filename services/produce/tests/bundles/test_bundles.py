@@ -1,0 +1,114 @@
+"""An instance that writes bundles, on a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from kafscale.storage.bundle import parse_bundle
+from kafscale.storage.topics import Topic
+from kafscale.testkit.objects import Fault, FaultyStore, scripted
+from kafscale.wire.errors import ErrorCode
+from produce_harness import Cluster, Node, batch, until
+
+PARTITIONS = 12
+
+
+async def bundles(cluster: Cluster) -> list[str]:
+    return [info.key async for info in cluster.store.list(cluster.keyspace.bundles_prefix())]
+
+
+async def test_a_request_to_many_partitions_is_one_object(cluster: Cluster) -> None:
+    topic = await cluster.topic(partitions=PARTITIONS)
+    node = await cluster.node(bundles=True)
+    await node.send_many([(topic, {n: batch(b"first") for n in range(PARTITIONS)})])  # claims
+    before = await bundles(cluster)
+    answer = await node.send_many([(topic, {n: batch(b"%d" % n) for n in range(PARTITIONS)})])
+    assert {part.error_code for part in answer.parts} == {0}
+    [new] = set(await bundles(cluster)) - set(before)
+    assert len(parse_bundle(await cluster.store.get(new)).entries) == PARTITIONS
+    for number in range(PARTITIONS):
+        assert await cluster.log(topic, number) == [b"first", b"%d" % number]
+        assert all(seg.is_slice for seg in (await cluster.head(topic, number)).tail)
+
+
+async def test_small_slices_are_folded_and_settled_and_the_next_owner_reads_them(cluster: Cluster) -> None:
+    topic = await cluster.topic()
+    node = await cluster.node(bundles=True)
+    for number in range(100):
+        assert (await node.send(topic, 0, batch(b"%d" % number))).error == 0
+    assert len((await cluster.head(topic)).tail) < 24, "folds keep the tail short"
+    await node.kill()
+    other = await cluster.node(bundles=True, settle_ms=1_000)
+    assert (await other.send(topic, 0, batch(b"100"))).error == 0
+    async with asyncio.timeout(20):
+        while any(seg.is_slice for seg in (await cluster.head(topic)).tail):
+            await asyncio.sleep(0.05)
+    assert await cluster.log(topic) == [b"%d" % number for number in range(101)]
+
+
+async def test_a_bundle_is_deleted_when_its_slices_are_settled(cluster: Cluster) -> None:
+    topic = await cluster.topic(partitions=3)
+    node = await cluster.node(bundles=True, settle_ms=1_000, bundle_grace_ms=100)
+    for number in range(10):
+        answer = await node.send_many([(topic, {n: batch(b"%d" % number) for n in range(3)})])
+        assert {part.error_code for part in answer.parts} == {0}
+    async with asyncio.timeout(20):
+        while await bundles(cluster):
+            await asyncio.sleep(0.05)
+    for partition in range(3):
+        assert await cluster.log(topic, partition) == [b"%d" % number for number in range(10)]
+
+
+async def all_sent(cluster: Cluster, node: Node, topic: Topic, values: range) -> None:
+    for number in values:
+        answer = await node.send_many([(topic, {n: batch(b"%d" % number) for n in range(topic.partitions)})])
+        assert {part.error_code for part in answer.parts} == {0}
+
+
+@pytest.mark.parametrize("fault", [Fault.DROP_REPLY, Fault.UNAVAILABLE, Fault.LATE])
+async def test_a_put_without_an_answer_is_sent_again_and_every_record_is_there_once(
+    cluster: Cluster, fault: Fault
+) -> None:
+    topic = await cluster.topic(partitions=3)
+    store = FaultyStore(cluster.store, scripted(("put", ".kfb", fault), ("put", ".kfb", fault)))
+    node = await cluster.node(bundles=True, store=store)
+    await all_sent(cluster, node, topic, range(3))
+    await store.deliver_late()
+    await all_sent(cluster, node, topic, range(3, 6))
+    for partition in range(3):
+        assert await cluster.log(topic, partition) == [b"%d" % number for number in range(6)]
+
+
+async def test_a_store_that_is_full_ends_the_epochs_of_the_partitions_in_the_bundle_only(
+    cluster: Cluster,
+) -> None:
+    topic = await cluster.topic(partitions=2)
+    store = FaultyStore(cluster.store)
+    node = await cluster.node(bundles=True, store=store)
+    await all_sent(cluster, node, topic, range(1))
+    epochs = [(await cluster.head(topic, n)).epoch for n in range(2)]
+    store.plan = scripted(("put", ".kfb", Fault.FULL))
+    refused = await node.send(topic, 0, batch(b"refused"))
+    assert refused.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await node.send(topic, 1, batch(b"1"))).error is ErrorCode.NONE
+    assert await cluster.log(topic, 0) == [b"0"]
+    assert await cluster.log(topic, 1) == [b"0", b"1"]
+    assert (await cluster.head(topic, 1)).epoch == epochs[1]
+
+
+async def test_a_held_bundle_blocks_only_its_partitions(cluster: Cluster) -> None:
+    topic = await cluster.topic(partitions=2)
+    store = FaultyStore(cluster.store)
+    node = await cluster.node(bundles=True, store=store)
+    await all_sent(cluster, node, topic, range(1))
+    before = len(node.service.own_bundles)
+    store.plan = scripted(("put", ".kfb", Fault.HOLD))
+    held = node.send(topic, 0, batch(b"held"), connection=1)
+    await until(lambda: len(node.service.own_bundles) > before, "the bundle is on its way")
+    for number in range(20):
+        assert (await node.send(topic, 1, batch(b"%d" % number), connection=2)).error is ErrorCode.NONE
+    assert not held.done()
+    store.release()
+    assert (await held).error is ErrorCode.NONE
+    assert await cluster.log(topic, 0) == [b"0", b"held"]

@@ -1,0 +1,254 @@
+"""When an instance seals a bundle, and which partitions go along: the laws hold in any order of events."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafscale.produce.bundles.gather import (
+    ALL_IN_FLIGHT_MAX,
+    IN_FLIGHT_MAX,
+    STUCK_MS,
+    Gather,
+    GatherLimits,
+    Want,
+)
+from kafscale.produce.log.flush import NEVER, TokenBucket
+
+LIMITS = GatherLimits()
+BURST = 4
+
+
+def gather(
+    *, linger_ms: int = 5, bundles: float | None = None, heads: float | None = None, burst: int = 2_000
+) -> Gather[str]:
+    limits = GatherLimits(linger_ms=linger_ms)
+    return Gather(limits, bundles=TokenBucket(bundles, BURST), heads=TokenBucket(heads, burst))
+
+
+def want(since_ms: int = 0, size: int = 100, requests: int = 1, *, busy: bool = False) -> Want:
+    return Want(size, requests, since_ms, busy)
+
+
+def sealed(gathered: Gather[str], now_ms: int) -> tuple[int, list[str]]:
+    sealing = gathered.take(now_ms)
+    assert sealing is not None, "a bundle is due"
+    return sealing.number, sealing.keys
+
+
+def test_what_arrives_in_one_turn_is_one_bundle_where_requests_cost_nothing() -> None:
+    gathered = gather(linger_ms=0)
+    for name in "abc":
+        gathered.want(name, want(7))
+    assert sealed(gathered, 7)[1] == ["a", "b", "c"]
+    assert gathered.take(7) is None
+    assert gathered.due_ms(7) == NEVER
+
+
+def test_a_record_waits_for_company_where_requests_are_billed() -> None:
+    gathered = gather()
+    gathered.want("a", want(10))
+    assert gathered.take(14) is None
+    assert gathered.due_ms(14) == 15
+    gathered.want("b", want(14))
+    assert sealed(gathered, 15)[1] == ["a", "b"]
+
+
+def test_a_full_bundle_waits_for_nothing() -> None:
+    gathered = gather(bundles=0.01)
+    for number in range(BURST):
+        gathered.want("x", want(0))
+        gathered.decided(sealed(gathered, 5 + 5 * number)[0], "x", 5 + 5 * number)
+    gathered.want("small", want(100, 100))
+    assert gathered.take(100) is None
+    gathered.want("large", want(100, LIMITS.bundle_bytes))
+    assert sealed(gathered, 100)[1] == ["small", "large"]
+
+
+def test_more_than_a_bundle_holds_becomes_several() -> None:
+    gathered = gather(linger_ms=0)
+    for number in range(10):
+        gathered.want(f"{number}", want(0, 1 << 20))
+    bundles = [sealed(gathered, 0)[1] for _ in range(3)]
+    assert [len(keys) for keys in bundles] == [4, 4, 2]
+
+
+def test_the_next_bundle_waits_until_all_are_back() -> None:
+    gathered = gather(linger_ms=0)
+    gathered.want("a", want(0, requests=2))
+    gathered.want("b", want(0))
+    number, _ = sealed(gathered, 0)
+    gathered.decided(number, "a", 40)
+    gathered.decided(number, "b", 40)
+    gathered.want("a", want(41, requests=2))
+    assert gathered.take(41) is None
+    gathered.want("b", want(42))
+    assert sealed(gathered, 42)[1] == ["a", "b"]
+
+
+def test_it_waits_for_those_who_do_not_come_back_half_as_long_as_the_last_one_took() -> None:
+    gathered = gather(linger_ms=0)
+    gathered.want("a", want(0, requests=2))
+    number, _ = sealed(gathered, 0)
+    gathered.decided(number, "a", 40)
+    gathered.want("a", want(41))
+    assert gathered.due_ms(41) == 60
+    assert gathered.take(59) is None
+    assert sealed(gathered, 60)[1] == ["a"]
+
+
+def test_a_busy_partition_waits_for_its_flight_and_delays_no_other() -> None:
+    gathered = gather(linger_ms=0)
+    gathered.want("busy", want(0, busy=True))
+    gathered.want("idle", want(3))
+    assert sealed(gathered, 3)[1] == ["idle"]
+    assert gathered.due_ms(3) == LIMITS.hold_max_ms
+    gathered.want("busy", want(0))
+    assert sealed(gathered, 9)[1] == ["busy"]
+
+
+@pytest.mark.parametrize(("size", "at_ms"), [(100, LIMITS.hold_max_ms), (LIMITS.busy_bytes, 0)])
+def test_a_busy_partition_goes_along_when_it_has_much_or_has_waited_long(size: int, at_ms: int) -> None:
+    gathered = gather(linger_ms=0)
+    gathered.want("busy", want(0, size, busy=True))
+    assert gathered.due_ms(0) == at_ms
+    assert sealed(gathered, at_ms)[1] == ["busy"]
+
+
+def test_the_budget_of_bundles_is_kept_until_a_record_has_waited_too_long() -> None:
+    gathered = gather(bundles=0.01)
+    for number in range(BURST):
+        gathered.want("x", want(0))
+        gathered.decided(sealed(gathered, 5 * (number + 1))[0], "x", 5 * (number + 1))
+    gathered.want("late", want(20))
+    assert gathered.due_ms(20) == 20 + LIMITS.linger_max_ms
+    assert gathered.take(19 + LIMITS.linger_max_ms) is None
+    assert sealed(gathered, 20 + LIMITS.linger_max_ms)[1] == ["late"]
+
+
+def test_the_budget_of_heads_has_no_exception_and_the_neediest_go_first() -> None:
+    gathered = gather(linger_ms=0, heads=1, burst=2)
+    for number, size in enumerate((100, 10_000, 1_000)):
+        gathered.want(f"{number}", want(0, size))
+    number, keys = sealed(gathered, 0)
+    assert keys == ["1", "2"]
+    assert gathered.take(0) is None
+    due_ms = gathered.due_ms(0)
+    assert 1_000 <= due_ms <= 1_001
+    assert gathered.take(999) is None
+    assert sealed(gathered, due_ms)[1] == ["0"]
+
+
+def test_stuck_bundles_leave_their_places_but_all_are_bounded() -> None:
+    gathered = gather(linger_ms=0)
+    for number in range(IN_FLIGHT_MAX):
+        gathered.want(f"{number}", want(0))
+        sealed(gathered, 0)
+    gathered.want("next", want(0))
+    assert gathered.take(0) is None
+    assert gathered.due_ms(0) == STUCK_MS
+    for number in range(IN_FLIGHT_MAX, ALL_IN_FLIGHT_MAX):
+        gathered.want(f"{number}", want(STUCK_MS))
+        sealed(gathered, STUCK_MS)
+    gathered.want("last", want(2 * STUCK_MS))
+    assert gathered.due_ms(2 * STUCK_MS) == NEVER, "only an outcome makes room"
+    gathered.decided(1, "0", 2 * STUCK_MS)
+    assert "last" in sealed(gathered, 3 * STUCK_MS)[1]
+
+
+def test_a_partition_that_is_gone_is_not_sealed() -> None:
+    gathered = gather(linger_ms=0)
+    gathered.want("a", want(0))
+    gathered.want("a", None)
+    assert gathered.take(0) is None
+    assert gathered.waiting == 0
+
+
+class World:
+    """Producers with one request each, and a store with etcd behind that take some time, or are stuck."""
+
+    def __init__(self, seed: int, *, bundles: float | None, heads: float | None) -> None:
+        self.random = random.Random(seed)
+        self.gathered = gather(linger_ms=self.random.choice((0, 5)), bundles=bundles, heads=heads, burst=8)
+        self.now_ms = 0
+        self.buffers: dict[str, Want] = {}
+        self.flying: dict[str, set[int]] = defaultdict(set)
+        self.answers: list[tuple[int, int, str]] = []  # due, bundle, partition
+        self.sealed: list[tuple[int, int, bool, int]] = []  # when, size, overdue, heads
+
+    def arrives(self) -> None:
+        key = f"{self.random.randrange(12)}"
+        old = self.buffers.get(key)
+        size = self.random.choice((10, 1_000, 300 << 10, 2 << 20))
+        since_ms = old.since_ms if old else self.now_ms
+        self.note(
+            key, Want(size + (old.bytes if old else 0), 1 + (old.requests if old else 0), since_ms, False)
+        )
+
+    def note(self, key: str, found: Want | None) -> None:
+        if found is None:
+            self.buffers.pop(key, None)
+        else:
+            self.buffers[key] = found = found._replace(busy=bool(self.flying[key]))
+        self.gathered.want(key, found)
+
+    def pumps(self) -> None:
+        while (sealing := self.gathered.take(self.now_ms)) is not None:
+            wants = [self.buffers[key] for key in sealing.keys]
+            oldest_ms = min(want.since_ms for want in wants)
+            for key, found in zip(sealing.keys, wants, strict=True):
+                held = self.now_ms - found.since_ms >= LIMITS.hold_max_ms
+                assert not self.flying[key] or found.bytes >= LIMITS.busy_bytes or held
+                self.flying[key].add(sealing.number)
+                after_ms = self.random.choice((1, 20, 60, 3_000))
+                self.answers.append((self.now_ms + after_ms, sealing.number, key))
+                self.note(key, None)
+            overdue = self.now_ms - oldest_ms >= LIMITS.linger_max_ms
+            size = sum(want.bytes for want in wants)
+            assert size - wants[-1].bytes < LIMITS.bundle_bytes, "a bundle ends when it is full"
+            self.sealed.append((self.now_ms, size, overdue, len(wants)))
+        assert self.gathered.in_flight <= ALL_IN_FLIGHT_MAX
+        assert self.gathered.waiting == len(self.buffers)
+
+    def passes(self, elapsed_ms: int) -> None:
+        """Time goes from one event to the next; the shell wakes when the gatherer says so."""
+        end_ms = self.now_ms + elapsed_ms
+        while True:
+            self.pumps()
+            due_ms = self.gathered.due_ms(self.now_ms)
+            assert due_ms > self.now_ms, "what is due was taken"
+            next_ms = min([due_ms, end_ms, *(due for due, _, _ in self.answers)])
+            self.now_ms = max(self.now_ms, next_ms)
+            for answer in [each for each in self.answers if each[0] <= self.now_ms]:
+                self.answers.remove(answer)
+                _, number, key = answer
+                self.flying[key].discard(number)
+                self.gathered.decided(number, key, self.now_ms)
+                self.note(key, self.buffers.get(key))
+            if next_ms == end_ms:
+                return
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from((None, 20.0)), st.sampled_from((None, 50.0)))
+def test_every_record_leaves_and_the_budgets_hold(
+    seed: int, bundles: float | None, heads: float | None
+) -> None:
+    world = World(seed, bundles=bundles, heads=heads)
+    for _ in range(60):
+        world.arrives()
+        world.passes(world.random.choice((0, 1, 10, 100)))
+    world.passes(60_000)
+    assert not world.buffers, "a record waits for ever"
+    billed = 0
+    for now_ms, size, overdue, _ in world.sealed:
+        billed += size < LIMITS.bundle_bytes and not overdue
+        assert bundles is None or billed <= BURST + bundles * now_ms / 1000 + 1e-6
+    if heads is not None:
+        spent = 0
+        for now_ms, _, _, count in world.sealed:
+            spent += count
+            assert spent <= 8 + heads * now_ms / 1000 + 1e-6
