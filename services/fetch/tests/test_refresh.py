@@ -236,11 +236,10 @@ async def test_a_partition_nobody_reads_is_dropped_and_comes_back_right(
 
 
 async def test_a_request_for_more_partitions_than_are_kept_is_answered(
-    etcd, keyspace, store, topic, log, serve, until
+    etcd, keyspace, store, topic, log, serve
 ) -> None:
     await log.append(records(3))
     async with serve(etcd, keyspace, store, fetch_partitions=2) as client:
-        await until(lambda: client.service.heads._watched > 0)
         for _ in range(2):
             call = client.start_fetch(topic, *[0] * 9)
             parts = (await call.fetched()).responses[0].partitions
@@ -405,6 +404,7 @@ async def test_a_read_that_the_watch_overtakes_is_no_restored_etcd(
     async with serve(etcd, keyspace, store) as client:
         heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
         await client.fetch(topic, 0)
+        await until(lambda: heads._following is not None)
 
         async def ranges(self, reads, **how):
             found = await real(self, reads, **how)

@@ -72,6 +72,31 @@ async def test_hundreds_of_topics_are_read_over_one_watch(
         assert heads.reads == reads, "the one watch woke them all"
 
 
+async def test_an_instance_that_holds_nothing_has_no_watch(
+    etcd, etcd_server, keyspace, store, serve, until
+) -> None:
+    topic = await create_topic(etcd, keyspace, "t")
+    log = LogBuilder(etcd, keyspace, store, topic)
+    async with serve(etcd, keyspace, store, fetch_idle_topic_ms=1_000) as client:
+        heads = client.service.heads
+        await client.topics.refresh()
+        await log.append(records(1))
+        assert heads._following is None, "nobody has asked for anything yet"
+        for end in (1, 3):  # the watch begins again after it has ended
+            await client.fetch(topic, 0)
+            await until(lambda: heads._following is not None)
+            waiting = client.start_fetch(topic, end, max_wait_ms=60_000)
+            await until(lambda: client.service.fetch.held_requests == 1)
+            reads = heads.reads
+            await log.append(records(2))
+            async with asyncio.timeout(30):
+                answer = (await waiting.fetched()).responses[0].partitions[0]
+            assert answer.high_watermark == end + 2
+            assert heads.reads == reads, "the watch woke the request"
+            await until(lambda: heads._following is None, timeout_s=30)
+            assert heads.partitions_held == 0
+
+
 async def test_an_instance_holds_only_the_partitions_that_it_was_asked_for(
     etcd, keyspace, store, serve, until
 ) -> None:

@@ -49,6 +49,9 @@ class WatchedRange(ABC):
     when the history was compacted and every `reconcile_s`. A subclass is the copy."""
 
     def __init__(self, etcd: EtcdClient, start: bytes, end: bytes, *, reconcile_s: float) -> None:
+        self._needed = asyncio.Event()
+        """While it is clear, nobody needs the copy: it is not read, and no new watch begins."""
+        self._needed.set()
         self._etcd = etcd
         self._range_start = start
         self._range_end = end
@@ -60,6 +63,7 @@ class WatchedRange(ABC):
     async def run(self) -> None:
         """Until cancelled."""
         while True:
+            await self._needed.wait()
             await self._follow(await self._read_until_answered() + 1)
 
     @abstractmethod
@@ -72,8 +76,12 @@ class WatchedRange(ABC):
         """Takes over changes of all keys of the range, whole revisions in their order."""
 
     def _restart(self) -> None:
-        """Ends the watch now; the copy is read again."""
+        """What the copy holds may be wrong: it is read again now."""
         self.resyncs += 1
+        self._end_watch()
+
+    def _end_watch(self) -> None:
+        """The copy is read again before the next watch."""
         if self._following is not None:
             self._following.reschedule(asyncio.get_running_loop().time())
 

@@ -3,7 +3,8 @@
 A partition is held, that is its head and meta are known, from the first request for it until no request has named it
 for a while. One watch covers the heads and metas of the whole cluster, so an instance has one stream however many
 topics it reads. It delivers whole revisions in their order, so both halves of a checkpoint arrive together. A change
-of a partition that is not held costs one lookup of its key and is dropped.
+of a partition that is not held is dropped, but its message costs CPU time. So an instance that holds nothing has no
+watch.
 
 A watch may be late or dead without saying so; therefore nothing that a client would act on as "there is no more" or
 "this is wrong" is answered without `refresh`, which reads from etcd after it was called. Refreshes are coalesced: one
@@ -45,7 +46,7 @@ class HeadTimes:
     refresh_window_ms: int = 5
     refresh_timeout_ms: int = 1_000
     reconcile_ms: int = 60_000
-    idle_ms: int = 300_000
+    idle_ms: int = 60_000
 
 
 class Wakeup:
@@ -101,6 +102,7 @@ class Heads(WatchedRange):
         self._clock = clock
         self._tasks = tasks
         self._table = LogTable(keyspace, partitions_max=partitions_max)
+        self._needed.clear()  # nothing is held
         self._watched = 0  # every change of a partition that is held is known up to this revision
         self._heard_ms = 0  # when the watch last delivered a change
         self._open: _Batch | None = None
@@ -113,8 +115,12 @@ class Heads(WatchedRange):
 
     def known(self, key: PartitionKey) -> LogState | None:
         """The newest knowledge, without I/O; None: not read yet. From now on the partition is held."""
-        self._table.hold(key, self._clock.now_ms())
+        self._hold(key, self._clock.now_ms())
         return self._table.state(key)
+
+    def _hold(self, key: PartitionKey, now_ms: int) -> None:
+        self._table.hold(key, now_ms)
+        self._needed.set()
 
     def revision(self, key: PartitionKey) -> int:
         """Every change of the partition's head and meta up to this revision is known; 0: not read yet."""
@@ -157,7 +163,7 @@ class Heads(WatchedRange):
         with self.wakeup(wanted):  # none is dropped before the caller has looked at it
             now_ms = self._clock.now_ms()
             for key in wanted:
-                self._table.hold(key, now_ms)  # before the read begins, so that no later change is missed
+                self._hold(key, now_ms)  # before the read begins, so that no later change is missed
             await asyncio.shield(self._batch(wanted).done)
 
     def _batch(self, wanted: Iterable[PartitionKey]) -> _Batch:
@@ -231,8 +237,11 @@ class Heads(WatchedRange):
             self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Forgets partitions without requests for `idle_ms`."""
+        """Forgets partitions without requests for `idle_ms`, and ends the watch with the last of them."""
         self._table.drop_unused(self._clock.now_ms() - self._times.idle_ms)
+        if not len(self._table):
+            self._needed.clear()
+            self._end_watch()
 
     async def _read_copy(self) -> int:
         """The revision first: what is held from then on is read at this revision or a later one."""
