@@ -9,7 +9,7 @@ BIN := .venv/bin
 MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/src spark/upkeep/src
 PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
-JOBS ?= $(shell nproc)
+JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 TWO_TRIES := tools/two_tries.sh
 

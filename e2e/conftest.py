@@ -18,17 +18,24 @@ from e2e.harness.compose import Compose
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 LONGEST = (
-    "test_groups",
-    "test_outages",
-    "test_spark_connector",
-    "test_tutorial",
+    "test_quickstart",
     "test_clients",
-    "test_rolling_restart",
-    "test_kafka_tools",
-    "test_retention",
+    "test_kill_everything",
+    "test_tutorial",
+    "test_spark_connector",
+    "test_shared_cache",
+    "test_spark_sql",
+    "test_old_clients",
     "test_spark_jobs",
+    "test_damage",
+    "test_bystander",
     "test_group_members",
-    "test_ownership",
+    "test_rolling_restart",
+    "test_groups",
+    "test_command",
+    "test_readers_behind",
+    "test_kafka_tools",
+    "test_outages",
 )
 """The first is the longest; those that are not here take less than any of them."""
 
