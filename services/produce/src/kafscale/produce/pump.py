@@ -31,18 +31,13 @@ class Driven(Hashable, Protocol):
 class Pump:
     """Collects touched partitions and drives them in a callback of the loop."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        budget: FlushBudget[Driven],
-        after: Callable[[Iterable[Driven], Instant], None] | None = None,
-    ) -> None:
-        """`after` the partitions were driven: what concerns several of them."""
+    def __init__(self, clock: Clock, budget: FlushBudget[Driven]) -> None:
         self._clock = clock
         # Drives serve many requests: they must not run under the ids of the one that touched first.
         self._context = Context()
         self._budget = budget
-        self._after = after
+        self.after: Callable[[Iterable[Driven], Instant], None] | None = None
+        """Called after the partitions were driven: what concerns several of them."""
         self._touched: dict[Driven, None] = {}
         self._scheduled = False
         self._grants: asyncio.TimerHandle | None = None
@@ -116,8 +111,8 @@ class Pump:
         try:
             for partition in touched:
                 partition.drive(now)
-            if self._after is not None:
-                self._after(touched, now)
+            if self.after is not None:
+                self.after(touched, now)
         except Exception as surprise:  # noqa: BLE001 - `run` raises it
             self.stopped = True
             self._surprise = surprise

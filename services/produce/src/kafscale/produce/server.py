@@ -86,7 +86,7 @@ class ProduceService:
         )
         budget_per_s = segments_per_s(runtime.settings, runtime.store)
         self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
-        self.pump = Pump(runtime.clock, self.flush_budget, self._after_drives)
+        self.pump = Pump(runtime.clock, self.flush_budget)
         self.pace = Pace(runtime.store, runtime.clock, puts_max=runtime.settings.produce_puts_max)
         self.own_bundles = OwnBundles(runtime.settings.bundle_grace_ms)
         self.ownership.tools = self._tools()
@@ -104,11 +104,6 @@ class ProduceService:
         self._watch_gauges()
         runtime.topics.subscribe(self._metrics.topics.changed)
 
-    def _after_drives(self, touched: Iterable[Driven], now: Instant) -> None:
-        bundler = self.ownership.tools.bundler
-        if bundler is not None:
-            bundler.drive((each for each in touched if isinstance(each, Partition)), now)
-
     def _bundler(self) -> Bundler | None:
         runtime, settings = self._runtime, self._runtime.settings
         if not settings.bundles:
@@ -117,7 +112,7 @@ class ProduceService:
         billed = runtime.store.puts_per_s_max is not None
         per_s = settings.bundles_per_s or (BUNDLES_PER_S if billed else None)
         heads = settings.head_commits_per_s
-        return Bundler(
+        bundler = Bundler(
             Gather(
                 gather_limits(settings, runtime.store),
                 bundles=TokenBucket(per_s, BUNDLES_BURST, now_ms),
@@ -133,6 +128,12 @@ class ProduceService:
             touch=self.pump.touch,
             wake=self.pump.wake,
         )
+
+        def after_drives(touched: Iterable[Driven], now: Instant) -> None:
+            bundler.drive((each for each in touched if isinstance(each, Partition)), now)
+
+        self.pump.after = after_drives
+        return bundler
 
     def _cleaner(self) -> Cleaner:
         runtime = self._runtime

@@ -68,6 +68,8 @@ class Pipeline:
 
     def committed(self, flights: Iterable[Flight], head: Head) -> None:
         """The batches of slices stay in memory, to be folded."""
+        if not self._limits.bundled:
+            return
         for flight in flights:
             if isinstance(flight.home, InBundle):
                 self.kept.add(flight.home.batches)
