@@ -16,6 +16,7 @@ from kafscale.cli.cost.draw import COLUMNS, rows_of
 from kafscale.cli.cost.load import Load, Prices, Requests, Tuning, bill
 from kafscale.cli.cost.measure import Heads, loads_per_s, measure
 from kafscale.cli.cost.model import both
+from kafscale.cli.status.picture import Totals
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Head
 from kafscale.storage.keys import Keyspace
@@ -143,11 +144,14 @@ def reader(node_id: int) -> Instance:
 def test_the_gets_of_all_fetch_instances_are_added_up() -> None:
     readers = [reader(1), reader(2)]
     one, two = (each.role + each.id for each in readers)
-    before = {one: {LOADS: 10.0, MANIFESTS: 1.0}, two: {LOADS: 0.0}}
-    after = {one: {LOADS: 30.0, MANIFESTS: 3.0}, two: {LOADS: 4.0, "kafscale_fetch_bytes_total": 9.0}}
+    before: dict[str, Totals] = {one: {LOADS: 10.0, MANIFESTS: 1.0}, two: {LOADS: 0.0}}
+    after: dict[str, Totals] = {
+        one: {LOADS: 30.0, MANIFESTS: 3.0},
+        two: {LOADS: 4.0, "kafscale_fetch_bytes_total": 9.0},
+    }
     assert loads_per_s(readers, before, after, 2.0) == (13.0, 0)
-    assert loads_per_s(readers, before, after | {two: {}}, 2.0) == (None, 1)
-    assert loads_per_s(readers, before | {one: {}}, after, 2.0) == (None, 1)
+    assert loads_per_s(readers, before, {**after, two: {}}, 2.0) == (None, 1)
+    assert loads_per_s(readers, {**before, one: {}}, after, 2.0) == (None, 1)
 
 
 # --- what is printed -------------------------------------------------------------------------
@@ -220,7 +224,7 @@ def test_now_without_a_cluster_is_a_sentence(tmp_path: Path) -> None:
 
 def page_table(rate_mb: int) -> str:
     lines = [
-        "| partitions | instances | bundles | PUT/s | GET/s | head commits/s | redundant GB | PUT $ | GET $ | $ a month |",
+        "| partitions | instances | bundles | PUT/s | GET/s | commits/s | redundant GB | PUT $ | GET $ | $ a month |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for partitions in (10, 1_000, 10_000):

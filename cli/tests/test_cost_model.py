@@ -98,10 +98,22 @@ def test_bundles_and_slices_are_as_many_as_gathering_seals(
 
 
 def slice_of(base: int, size: int) -> Seg:
-    numbers = dict.fromkeys(
-        ("last_delta", "crc32c", "index_size", "min_ts", "max_ts", "records", "batches"), 0
+    return Seg(
+        base=base,
+        last_delta=0,
+        size=size,
+        etag="",
+        crc32c=0,
+        index_size=0,
+        index_etag="",
+        epoch=1,
+        min_ts=0,
+        max_ts=0,
+        records=1,
+        batches=1,
+        created_ms=1,
+        bundle=b"b",
     )
-    return Seg(base=base, size=size, etag="", index_etag="", epoch=1, created_ms=1, bundle=b"b", **numbers)
 
 
 class Sized:
