@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.configs import app as configs_app
+from kafscale.cli.cost.command import cost
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDirBusy
 from kafscale.cli.dump.command import dump
 from kafscale.cli.etcd_repair import etcd_repair
@@ -206,6 +207,7 @@ app.command(rich_help_panel=RECORDS)(consume)
 app.command(rich_help_panel=RECORDS)(dump)
 app.command(rich_help_panel=CLUSTER)(status)
 app.command(rich_help_panel=CLUSTER)(lag)
+app.command(rich_help_panel=CLUSTER)(cost)
 app.command(rich_help_panel=CLUSTER)(fsck)
 app.command(rich_help_panel=CLUSTER)(etcd_repair)
 for _group in (topics_app, configs_app, groups_app, spark_app):

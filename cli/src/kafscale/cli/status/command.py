@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from kafscale.cli.status.picture import Picture
     from kafscale.runtime.settings import ServiceSettings
 
+EtcdOption = Annotated[
+    str | None,
+    typer.Option("--etcd", help="etcd's client URLs, comma-separated, instead of a data directory."),
+]
+
 
 def status(
     data_dir: DataDirOption = None,
-    etcd: Annotated[
-        str | None,
-        typer.Option("--etcd", help="etcd's client URLs, comma-separated, instead of a data directory."),
-    ] = None,
+    etcd: EtcdOption = None,
     namespace: NamespaceOption = None,
     interval: Annotated[
         float, typer.Option(min=0.1, max=60, help="Seconds between the two readings for rates.")

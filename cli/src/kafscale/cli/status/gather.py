@@ -32,9 +32,9 @@ async def look(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...], int
     """Takes a little longer than the interval: rates are the difference of two readings. Raises EtcdError."""
     kept = await _kept(etcd, keys, endpoints)
     instances = newest(kept.instances)
-    first, began = await _scrape(instances), time.monotonic()
+    first, began = await scrape(instances), time.monotonic()
     await asyncio.sleep(interval_s)
-    second, health = await asyncio.gather(_scrape(instances), _health(instances))
+    second, health = await asyncio.gather(scrape(instances), _health(instances))
     over_s = time.monotonic() - began
     observed = {
         name: Observed(
@@ -54,23 +54,21 @@ async def _kept(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...]) ->
         etcd.prefix(keys.groups_prefix(), keys_only=True),
         etcd.range(keys.cluster()),
     )
-    found = _readable(topics.kvs, lambda kv: decode_topic(keys.parse_topic(kv.key), kv.value))
+    found = readable(topics.kvs, lambda kv: decode_topic(keys.parse_topic(kv.key), kv.value))
     active = [topic for topic in found if topic.state is TopicState.ACTIVE]
     return Kept(
         namespace=keys.namespace,
-        cluster_id=next(iter(_readable(cluster.kvs, _cluster_id)), None),
+        cluster_id=next(iter(readable(cluster.kvs, _cluster_id)), None),
         etcd=endpoints,
-        instances=tuple(_readable(live.kvs, lambda kv: decode_live(kv, keys))),
+        instances=tuple(readable(live.kvs, lambda kv: decode_live(kv, keys))),
         topics=len(active),
         partitions=sum(topic.partitions for topic in active),
         groups=count_groups(keys, (kv.key for kv in groups.kvs)),
         partition_owners=tuple(
-            record.owner
-            for record in _readable(owners.kvs, lambda kv: decode_owner(kv.value))
-            if record.owner
+            record.owner for record in readable(owners.kvs, lambda kv: decode_owner(kv.value)) if record.owner
         ),
         slot_owners=tuple(
-            slot.owner for slot in _readable(slots.kvs, lambda kv: decode_slot(kv.value)) if slot.owner
+            slot.owner for slot in readable(slots.kvs, lambda kv: decode_slot(kv.value)) if slot.owner
         ),
         now_ms=int(time.time() * 1000),
     )
@@ -87,7 +85,7 @@ def count_groups(keys: Keyspace, found: Iterable[bytes]) -> int:
     return len(named)
 
 
-def _readable(kvs: Iterable[KeyValue], decode: Callable[[KeyValue], T]) -> list[T]:
+def readable(kvs: Iterable[KeyValue], decode: Callable[[KeyValue], T]) -> list[T]:
     """Leaves out damaged values and those of later versions. `kafscale fsck` reports damage."""
     found: list[T] = []
     for kv in kvs:
@@ -102,7 +100,7 @@ def _cluster_id(kv: KeyValue) -> str:
     return record.cluster_id
 
 
-async def _scrape(instances: list[Instance]) -> dict[str, Totals]:
+async def scrape(instances: list[Instance]) -> dict[str, Totals]:
     return await _each(instances, "/metrics", lambda status, text: totals(text) if status == 200 else {})
 
 

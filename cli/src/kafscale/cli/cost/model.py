@@ -1,0 +1,142 @@
+"""Requests to the object store for a load, with bundles off and on. Pure; rates are per second.
+
+The formulas follow the rules of the produce service: `log/flush.py` (when a partition seals a segment),
+`bundles/gather.py` (when an instance seals a bundle), `log/plans.py` (checkpoints), `settling` here (folding and
+settling). Tests run the service's own rules on a simulated clock and compare. Assumptions:
+
+- Records have one size, arrive at random times, and are spread evenly over the partitions. Each arrives in a request of
+  its own. So every partition writes all the time, which is the most expensive case for that rate.
+- ROUND_TRIP_S passes from a seal to its commit. No request fails, and no partition changes its owner.
+- Consumers keep up. So each segment or slice is read with one GET, `Load.reads` times. There is no shared cache.
+- Producers are idempotent. So a checkpoint writes a producer snapshot and a manifest.
+- Every object that is written is deleted later: bundles and snapshots soon, segments by retention.
+- Not counted: what upkeep reads and lists, consumers that read old records, indexes that readers load.
+"""
+
+from __future__ import annotations
+
+from math import exp
+from typing import Final
+
+from kafscale.cli.cost.load import Load, Requests, Tuning
+from kafscale.cli.cost.settling import Run, first_run
+from kafscale.produce.bundles.gather import GatherLimits
+from kafscale.produce.log.model import Limits
+from kafscale.storage.manifests import MERGE_WIDTH
+
+ROUND_TRIP_S: Final = 0.045
+"""Assumed for S3: 30 ms for the PUT, 5 ms for etcd, 10 ms for the work around them."""
+OBJECTS_PER_SEGMENT: Final = 2
+"""`.kfs` and `.index`."""
+MERGES: Final = 1 / (MERGE_WIDTH - 1)
+"""Of manifests, for each checkpoint: MERGE_WIDTH of them become one, and MERGE_WIDTH of those."""
+OBJECTS_PER_CHECKPOINT: Final = 2 + MERGES
+"""Manifest and producer snapshot, and the share of a merged manifest."""
+READS_PER_CHECKPOINT: Final = MERGE_WIDTH * MERGES
+"""A merge reads what it merges."""
+_LIMITS: Final = Limits()
+SEGMENTS_PER_CHECKPOINT: Final = _LIMITS.checkpoint_at + 1 - _LIMITS.tail_keep
+BUNDLE_BYTES: Final = GatherLimits().bundle_bytes
+
+
+def without_bundles(load: Load, tuning: Tuning) -> Requests:
+    return _of_segments(load, max(_seals_by_time(load, tuning), load.bytes_per_s / tuning.segment_bytes))
+
+
+def with_bundles(load: Load, tuning: Tuning) -> Requests:
+    slices = slices_per_s(load, tuning)
+    direct_bytes = min(tuning.segment_bytes, tuning.bundle_direct_bytes)
+    if load.bytes_per_s / slices >= direct_bytes:  # such a buffer is sealed as a segment before its bundle
+        return _of_segments(load, load.bytes_per_s / direct_bytes)
+    run = settled_run(load, tuning, slices)
+    settles = load.bytes_per_s / run.bytes
+    in_tail = _LIMITS.checkpoint_at + 1 - run.entries
+    checkpoints = settles / min(max(in_tail, 1), SEGMENTS_PER_CHECKPOINT)
+    puts = (
+        bundles_per_s(load, tuning) * load.owners
+        + settles * OBJECTS_PER_SEGMENT
+        + checkpoints * OBJECTS_PER_CHECKPOINT
+    )
+    written = load.bytes_per_s * run.written_bytes / run.bytes
+    return Requests(
+        puts=puts,
+        gets=slices * load.reads + settles * run.entries_read + checkpoints * READS_PER_CHECKPOINT,
+        deletes=puts,
+        head_commits=slices + settles + checkpoints,
+        redundant_bytes=written * (run.seconds + tuning.bundle_grace_ms / 1000),
+    )
+
+
+def _of_segments(load: Load, segments: float) -> Requests:
+    """Each flush of a partition is a segment."""
+    checkpoints = segments / SEGMENTS_PER_CHECKPOINT
+    puts = segments * OBJECTS_PER_SEGMENT + checkpoints * OBJECTS_PER_CHECKPOINT
+    return Requests(
+        puts=puts,
+        gets=segments * load.reads + checkpoints * READS_PER_CHECKPOINT,
+        deletes=puts,
+        head_commits=segments + checkpoints,
+        redundant_bytes=0.0,
+    )
+
+
+# --- when time seals -------------------------------------------------------------------------
+
+
+def _seals_by_time(load: Load, tuning: Tuning) -> float:
+    """Flushes of all partitions. Under the budget each partition flushes as soon as it may.
+
+    Beyond the budget a partition waits for its grant, and seals without one after `linger_max_ms`. A partition that
+    sealed without a grant keeps its place in the queue and uses the grant later. So on average the partitions without a
+    grant add half of the budget.
+    """
+    records = load.records_per_s / load.partitions
+    free = load.partitions / _interval_s(records, 1.5 * ROUND_TRIP_S, tuning)
+    budget = tuning.segments_per_s * load.owners
+    without_grant = load.partitions / (tuning.linger_max_ms / 1000 + 1 / records)
+    return min(free, max(budget, budget / 2 + without_grant))
+
+
+def _interval_s(records_per_s: float, least_s: float, tuning: Tuning) -> float:
+    """The mean time between two seals: at least `least_s`, or the linger after the first record that comes later.
+
+    While a flight is under way its partition waits for it, and then half as long again for more requests.
+    """
+    after_linger_s = max(0.0, least_s - tuning.linger_ms / 1000)
+    return least_s + exp(-records_per_s * after_linger_s) / records_per_s
+
+
+def bundles_per_s(load: Load, tuning: Tuning) -> float:
+    """Of one instance."""
+    arrivals = load.records_per_s / load.owners
+    records = load.records_per_s / load.partitions
+    # A partition with a slice in flight waits. If all do, bundles follow one another; else up to four are in flight.
+    busy = 1 - exp(-records * ROUND_TRIP_S)
+    by_time = 1 / _interval_s(arrivals, ROUND_TRIP_S * (0.5 + busy), tuning)
+    return max(min(by_time, tuning.bundles_per_s), load.bytes_per_s / load.owners / BUNDLE_BYTES)
+
+
+def slices_per_s(load: Load, tuning: Tuning) -> float:
+    """Of all instances: the partitions that have records when a bundle is sealed, within the budget of head commits."""
+    bundles = bundles_per_s(load, tuning)
+    records = load.records_per_s / load.partitions
+    in_each = max(1.0, load.partitions / load.owners * (1 - exp(-records / bundles)))
+    return load.owners * min(bundles * in_each, tuning.head_commits_per_s)
+
+
+def settled_run(load: Load, tuning: Tuning, slices: float) -> Run:
+    """Of the memory for batches each partition has a share. The partition with the most bytes forgets its own, so
+    each grows to twice the mean."""
+    share = tuning.settle_keep_bytes * load.owners / load.partitions
+    return first_run(
+        load.bytes_per_s / slices,
+        slices / load.partitions,
+        kept_bytes_max=2 * share,
+        segment_bytes=tuning.segment_bytes,
+        settle_s=tuning.settle_ms / 1000,
+    )
+
+
+def both(load: Load, tuning: Tuning) -> dict[str, Requests]:
+    """By the name of the row."""
+    return {"bundles off": without_bundles(load, tuning), "bundles on": with_bundles(load, tuning)}

@@ -1,0 +1,246 @@
+"""What `kafscale cost` computes agrees with the rules and the settings of the produce service."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafscale.cli.cost.load import MONTH_S, Load, Prices, Requests, Tuning, bill
+from kafscale.cli.cost.model import (
+    OBJECTS_PER_CHECKPOINT,
+    SEGMENTS_PER_CHECKPOINT,
+    bundles_per_s,
+    settled_run,
+    slices_per_s,
+    with_bundles,
+    without_bundles,
+)
+from kafscale.cli.cost.settling import Entry, first_run, folded
+from kafscale.produce.log.folding import Kept, foldable
+from kafscale.produce.log.settling import is_full
+from kafscale.produce.server import BUNDLES_PER_S
+from kafscale.produce.settings import ProduceSettings
+from kafscale.storage.heads import Head, Seg
+
+from .cost_world import Bundles, Segments
+
+TUNING = Tuning()
+
+
+def load(rate_mb: float, partitions: int, instances: int = 1, **more: Any) -> Load:
+    return Load(bytes_per_s=rate_mb * 1e6, partitions=partitions, instances=instances, **more)
+
+
+def test_the_defaults_are_those_of_the_service_on_s3() -> None:
+    found = {name: field.default for name, field in ProduceSettings.model_fields.items()}
+    assert (
+        Tuning(
+            segments_per_s=found["s3_puts_per_s_max"],
+            bundles_per_s=BUNDLES_PER_S,
+            head_commits_per_s=found["head_commits_per_s"],
+            segment_bytes=found["segment_bytes"],
+            bundle_direct_bytes=found["bundle_direct_bytes"],
+            settle_keep_bytes=found["settle_keep_bytes"],
+            settle_ms=found["settle_ms"],
+            bundle_grace_ms=found["bundle_grace_ms"],
+            linger_ms=found["s3_linger_min_ms"],
+            linger_max_ms=found["produce_linger_max_ms"],
+        )
+        == TUNING
+    )
+
+
+# --- against the service's own rules ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("partitions", "records_per_s", "budget", "warm_up_s", "seconds"),
+    [
+        pytest.param(10, 5, 1_000, 2, 20, id="as records arrive"),
+        pytest.param(10, 100, 1_000, 2, 10, id="as commits return"),
+        pytest.param(10, 100, 100, 2, 10, id="within the budget"),
+        pytest.param(300, 3, 100, 20, 20, id="at the budget"),
+        pytest.param(1_000, 1, 100, 20, 20, id="longer than the linger"),
+        pytest.param(2_000, 1, 100, 20, 20, id="far beyond the budget"),
+    ],
+)
+def test_segments_are_as_many_as_the_policy_seals(
+    partitions: int, records_per_s: float, budget: int, warm_up_s: int, seconds: int
+) -> None:
+    tuning = replace(TUNING, segments_per_s=budget)
+    sealed = Segments(partitions, records_per_s, tuning).per_s(warm_up_s, seconds)
+    commits = without_bundles(load(records_per_s * partitions / 1000, partitions), tuning).head_commits
+    assert commits * 17 / 18 == pytest.approx(sealed, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "records_per_s", "changes"),
+    [
+        pytest.param(1, 10, {}, id="as records arrive"),
+        pytest.param(10, 100, {}, id="as commits return"),
+        pytest.param(333, 1, {}, id="at the budget of bundles"),
+        pytest.param(1_000, 1, {}, id="many partitions"),
+        pytest.param(1_000, 1, {"bundles_per_s": 4}, id="few bundles"),
+        pytest.param(500, 10, {"head_commits_per_s": 500}, id="at the budget of heads"),
+    ],
+)
+def test_bundles_and_slices_are_as_many_as_gathering_seals(
+    partitions: int, records_per_s: float, changes: dict[str, int]
+) -> None:
+    tuning = replace(TUNING, **changes)
+    bundles, slices = Bundles(partitions, records_per_s, 1_000, tuning).per_s(5, 10)
+    of_load = load(records_per_s * partitions / 1000, partitions)
+    assert bundles_per_s(of_load, tuning) == pytest.approx(bundles, rel=0.12)
+    assert slices_per_s(of_load, tuning) == pytest.approx(slices, rel=0.12)
+
+
+def slice_of(base: int, size: int) -> Seg:
+    return Seg(
+        base=base,
+        last_delta=0,
+        size=size,
+        etag="",
+        crc32c=0,
+        index_size=0,
+        index_etag="",
+        epoch=1,
+        min_ts=0,
+        max_ts=0,
+        records=1,
+        batches=1,
+        created_ms=1,
+        bundle=b"b",
+    )
+
+
+class Sized:
+    """A buffer of batches, as far as folding looks at it."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = size
+
+
+class Remembered:
+    """The batches in memory, by base offset."""
+
+    def __init__(self, tail: list[Entry]) -> None:
+        self._tail = tail
+
+    def get(self, seg: Seg) -> Sized | None:
+        entry = self._tail[seg.base]
+        return Sized(int(entry.bytes)) if entry.kept else None
+
+
+ENTRIES = st.lists(
+    st.builds(Entry, st.integers(1, 300_000).map(float), st.integers(0, 5).map(bool)), max_size=8
+)
+
+
+@given(tail=ENTRIES, size=st.integers(1, 300_000))
+def test_folding_is_that_of_the_service(tail: list[Entry], size: int) -> None:
+    segs = tuple(slice_of(base, int(entry.bytes)) for base, entry in enumerate(tail))
+    head = Head(epoch=1, topic="t", tail=segs)
+    theirs = foldable(head, cast("Kept", Remembered(tail)), size, 0)
+    assert folded(tail, size) == len(theirs)
+
+
+# --- settling --------------------------------------------------------------------------------
+
+
+def run_of(slice_bytes: float, per_s: float = 10, **changes: float) -> Any:
+    given_ = {"kept_bytes_max": 1e9, "segment_bytes": 4 << 20, "settle_s": 900.0} | changes
+    return first_run(slice_bytes, per_s, **given_)
+
+
+def test_a_run_ends_when_its_segment_is_full_as_for_the_service() -> None:
+    run = run_of(1_000_000)  # too large to fold
+    assert (run.entries, run.bytes, run.entries_read) == (4, 4_000_000, 0)
+    slices = [slice_of(base, 1_000_000) for base in range(4)]
+    assert is_full(slices, 4 << 20)
+    assert is_full(slices[:3], 4 << 20) is False
+
+
+def test_a_run_ends_at_its_age() -> None:
+    run = run_of(1_000, 0.1)
+    assert (run.seconds, run.bytes) == (900.0, 90_000.0)
+
+
+def test_a_run_ends_when_the_tail_is_long_and_all_of_it_is_read_if_nothing_is_kept() -> None:
+    run = run_of(1_000, kept_bytes_max=0)
+    assert (run.entries, run.entries_read, run.written_bytes) == (24, 24, 24_000)
+
+
+def test_folding_keeps_tails_short_and_writes_more() -> None:
+    run = run_of(5_000)
+    assert run.entries < 24
+    assert run.entries_read == 0
+    assert 3 < run.written_bytes / run.bytes < 6
+
+
+def test_memory_for_batches_saves_reads() -> None:
+    little, much = replace(TUNING, settle_keep_bytes=1 << 20), replace(TUNING, settle_keep_bytes=1 << 30)
+    of_load = load(1, 1_000)
+    slices = slices_per_s(of_load, TUNING)
+    assert settled_run(of_load, much, slices).entries_read == 0
+    assert settled_run(of_load, little, slices).entries_read > 10
+    reads = [with_bundles(of_load, tuning).gets for tuning in (much, little)]
+    assert reads == sorted(reads, key=lambda gets: gets or 0.0)
+
+
+# --- the sums --------------------------------------------------------------------------------
+
+
+def test_a_large_rate_fills_segments() -> None:
+    requests = without_bundles(load(1_000, 10, 1), TUNING)
+    segments = 1e9 / (4 << 20)
+    assert requests.puts == pytest.approx(segments * (2 + OBJECTS_PER_CHECKPOINT / SEGMENTS_PER_CHECKPOINT))
+    assert requests.redundant_bytes == 0
+
+
+def test_a_partition_with_many_bytes_writes_segments_of_its_own() -> None:
+    requests = with_bundles(load(60, 1), TUNING)
+    segments = 60e6 / (1 << 20)
+    assert requests.head_commits == pytest.approx(segments * 18 / 17)
+    assert requests.redundant_bytes == 0
+    larger = with_bundles(load(60, 1), replace(TUNING, bundle_direct_bytes=2 << 20))
+    assert larger.head_commits == pytest.approx(requests.head_commits / 2, rel=0.01)
+
+
+def test_each_kind_of_request_of_bundles_is_counted() -> None:
+    of_load, grace_s = load(1, 10), TUNING.bundle_grace_ms / 1000
+    slices = slices_per_s(of_load, TUNING)
+    run = settled_run(of_load, TUNING, slices)
+    settles = 1e6 / run.bytes
+    checkpoints = settles / (25 - run.entries)
+    requests = with_bundles(of_load, TUNING)
+    bundles = bundles_per_s(of_load, TUNING)
+    assert requests.puts == pytest.approx(bundles + 2 * settles + (2 + 1 / 31) * checkpoints)
+    assert requests.gets == pytest.approx(slices + 32 / 31 * checkpoints)
+    assert requests.head_commits == pytest.approx(slices + settles + checkpoints)
+    assert requests.deletes == requests.puts
+    amplified = 1e6 * run.written_bytes / run.bytes
+    assert requests.redundant_bytes == pytest.approx(amplified * (run.seconds + grace_s))
+
+
+def test_without_consumers_only_merges_and_settling_read() -> None:
+    requests = with_bundles(load(1, 10, reads=0), TUNING)
+    assert requests.gets is not None
+    assert 0 < requests.gets < 0.1
+
+
+def test_an_instance_without_a_partition_costs_nothing() -> None:
+    assert with_bundles(load(1, 2, 2), TUNING) == with_bundles(load(1, 2, 5), TUNING)
+    assert without_bundles(load(1, 2, 2), TUNING) == without_bundles(load(1, 2, 5), TUNING)
+
+
+def test_the_bill() -> None:
+    requests = Requests(puts=10, gets=100, deletes=1_000, head_commits=5, redundant_bytes=2e12)
+    found = bill(requests, Prices())
+    assert found.puts == pytest.approx(10 * MONTH_S / 1e6 * 5)
+    assert found.gets == pytest.approx(100 * MONTH_S / 1e6 * 0.4)
+    assert found.store == 46
+    assert found.total == pytest.approx(found.puts + 103.68 + 46), "a DELETE and a head commit are free"
+    assert bill(replace(requests, gets=None), Prices()).total == pytest.approx(found.puts + 46)
