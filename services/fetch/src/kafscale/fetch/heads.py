@@ -46,7 +46,7 @@ class HeadTimes:
     refresh_window_ms: int = 5
     refresh_timeout_ms: int = 1_000
     reconcile_ms: int = 60_000
-    idle_ms: int = 60_000
+    idle_ms: int = 10_000
 
 
 class Wakeup:
