@@ -23,7 +23,7 @@ CLUSTER = "the cluster"
 
 
 class Bucket(MemoryStore):
-    """Calls `before_get` once, before a slice (or, if `at_header`, a directory) is read. May hide bundles from listings."""
+    """Calls `before_get` once, before a slice or, if `at_header`, a directory is read. May hide bundles from lists."""
 
     def __init__(self) -> None:
         super().__init__()
