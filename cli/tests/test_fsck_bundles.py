@@ -183,8 +183,11 @@ async def test_a_bundle_that_was_cut(
 async def test_a_named_bundle_that_is_gone_is_reported_once_for_each_slice(
     etcd: EtcdClient, keyspace: Keyspace, store: Bucket, log: LogBuilder
 ) -> None:
-    await store.delete(log.segment_key(log.segments[1]))
-    assert sentences(await check(etcd, keyspace, store)) == ["is committed and not in the store"]
+    seg = log.segments[1]
+    await store.delete(log.segment_key(seg))
+    assert sentences(await check(etcd, keyspace, store)) == [
+        f"is committed and not in the store (etag {seg.etag})"
+    ]
 
 
 async def test_a_named_bundle_below_the_log_start_must_be_there_because_its_slices_are_settled(
@@ -192,9 +195,10 @@ async def test_a_named_bundle_below_the_log_start_must_be_there_because_its_slic
 ) -> None:
     await log.retain_from(log.segments[2].base, delete=False)
     assert (await check(etcd, keyspace, store)).clean
-    await store.delete(log.segment_key(log.segments[1]))
+    seg = log.segments[1]
+    await store.delete(log.segment_key(seg))
     assert sentences(await check(etcd, keyspace, store)) == [
-        "is named by the head of orders/0 and not in the store"
+        f"is named by the head of orders/0 and not in the store (etag {seg.etag})"
     ]
 
 

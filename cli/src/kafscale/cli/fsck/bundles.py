@@ -146,7 +146,9 @@ class BundleCheck:
         """Unless its slices were settled meanwhile."""
         for each in named:
             if await is_named(self._etcd, self._keys, each):
-                self._add(key, f"is named by the head of {each.name} and not in the store")
+                self._add(
+                    key, f"is named by the head of {each.name} and not in the store (etag {each.seg.etag})"
+                )
 
     def _add(self, key: str, what: str) -> None:
         if not any(problem.where.startswith(key) for problem in self._problems):

@@ -196,7 +196,7 @@ class Fsck:
         try:
             return await place.read(self._store)
         except ObjectNotFound:
-            return Problem(place.name, "is committed and not in the store")
+            return Problem(place.name, f"is committed and not in the store (etag {place.etag})")
         except PreconditionFailed:
             return Problem(place.name, f"is not the object that was committed (etag {place.etag})")
 
