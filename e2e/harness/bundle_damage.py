@@ -44,7 +44,8 @@ BUNDLE_ROWS: Sequence[BundleRow] = (
         "Produce continues. If a claim must replay a slice, Produce answers KAFKA_STORAGE_ERROR.",
         operator="fetch logs `committed segment lost`, `kafscale_fetch_lost_segments_total` rises, "
         "KafscaleSegmentsLost. After such a claim: `committed data is damaged`, "
-        "`kafscale_produce_damaged_partitions_total`, KafscalePartitionDamaged. fsck: `is committed and not in the store`.",
+        "`kafscale_produce_damaged_partitions_total`, KafscalePartitionDamaged. "
+        "fsck: `is committed and not in the store`.",
         remedy="Restore the object's version with the etag that fsck names, soon: see below.",
     ),
     BundleRow(
