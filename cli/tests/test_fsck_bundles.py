@@ -111,6 +111,16 @@ async def test_a_bundle_without_a_name_is_pinned_or_dead_and_no_problem(
     assert (found.pinned, found.dead, list(found.unreadable.values())) == (0, 1, [ANOTHER_CLUSTER])
 
 
+async def test_the_heads_of_all_partitions_are_read(
+    etcd: EtcdClient, keyspace: Keyspace, store: Bucket, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafscale.cli.fsck.bundles.HEADS_PER_READ", 1)
+    payments = await create_topic(etcd, keyspace, "payments")
+    await LogBuilder(etcd, keyspace, store, payments, as_slices=True).append(records(3))
+    verdict = await check(etcd, keyspace, store)
+    assert (verdict.clean, verdict.bundles.stored, verdict.bundles.named) == (True, 3, 3)
+
+
 async def test_an_unreadable_head_keeps_the_bundles_of_its_partition(
     etcd: EtcdClient, keyspace: Keyspace, store: Bucket, log: LogBuilder
 ) -> None:
