@@ -149,13 +149,15 @@ async def test_what_is_no_bundle_is_listed_and_no_problem(
     strange = keyspace.bundles_prefix() + "readme.txt"
     torn = keyspace.bundle_key(BundleId(bytes(16)))
     elsewhere = torn.replace("1970010100", "1970010101")
-    for key in (strange, torn, elsewhere):
+    beyond = f"{keyspace.bundles_prefix()}9999123123/{'f' * 32}.kfb"
+    for key in (strange, torn, elsewhere, beyond):
         await store.put(key, [b"not a bundle"])
     verdict = await check(etcd, keyspace, store)
     assert verdict.clean
     found = verdict.bundles
     assert (found.stored, found.named) == (3, 2)
-    assert found.unreadable[strange] == found.unreadable[elsewhere] == "has no name of a bundle"
+    for key in (strange, elsewhere, beyond):
+        assert found.unreadable[key] == "has no name of a bundle"
     assert found.unreadable[torn].startswith("cannot be read as a bundle: too short")
 
 
