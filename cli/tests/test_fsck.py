@@ -57,7 +57,7 @@ async def test_slices_are_checked_in_their_bundles(etcd: EtcdClient, keyspace: K
     assert problem.where == f"{key}@{seg.position}"
     await store.delete(key)
     (problem,) = (await check(etcd, keyspace, store)).problems
-    assert problem.what == "is committed and not in the store"
+    assert problem.what == f"is committed and not in the store (etag {info.etag})"
 
 
 async def flip(store: MemoryStore, key: str, at: int) -> None:

@@ -1,13 +1,14 @@
 """A stored value of each kind is lost, damaged, or written by a newer version, while another client works.
 
 Law: the owner of the value sees what the row says. No process ends, no other client gets an error, and no damaged
-value is overwritten as if it were absent. The rows are those of docs/protocol/damage.md.
+value is overwritten as if it were absent. The rows are those of docs/protocol/damage.md, as are those of bundles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from kafscale.storage.job_runs import decode_job_run
@@ -16,6 +17,7 @@ from kafscale.storage.slots import decode_slot, slot_of
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import init_producer_id
 
+from e2e.harness.bundle_damage import BUNDLE_ROWS, DAMAGES, PARTITIONS, BundleRow, BundleVictim, is_logged
 from e2e.harness.cluster import Cluster
 from e2e.harness.damage import ROWS, Damage, Row, Scene
 from e2e.harness.inside import metric
@@ -319,3 +321,69 @@ def test_all_is_damaged_and_all_is_restarted_and_the_rest_is_served(scene: Scene
                 checks[name](victims[name], ways[name])
     for name in ("topic", "head", "meta", "epoch floor", "cluster", "slot"):
         assert done[name].stands(), f"{name} was written over"
+
+
+# -- bundles ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """No slice is kept in memory, where its owner could fold or settle it from."""
+    env = {
+        "KAFSCALE_BUNDLES": "true",
+        "KAFSCALE_SETTLE_KEEP_BYTES": "0",
+        "KAFSCALE_BUNDLES_EVERY_MS": "1000",
+    }
+    cluster = Cluster(data_dir=tmp_path_factory.mktemp("bundles") / "data", scale={"fetch": 2}, env=env)
+    cluster.start()
+    yield Scene(cluster)
+    cluster.kill()
+
+
+BUNDLE_CHECKS: dict[str, tuple[tuple[ErrorCode, ErrorCode], str]] = {
+    "deleted": ((STORAGE, STORAGE), "is committed and not in the store"),
+    "replaced": ((STORAGE, STORAGE), "is not the object that was committed"),
+    "cut": ((STORAGE, STORAGE), "is not the object that was committed"),
+    "slice": ((NONE, STORAGE), "checksum does not match"),
+    "directory": ((NONE, NONE), "its directory cannot be read"),
+    "foreign": ((NONE, NONE), "cannot be read as a bundle"),
+}
+"""What Fetch of each partition answers, and a part of fsck's sentence."""
+
+
+def test_every_row_of_the_table_of_bundles_is_tried() -> None:
+    assert list(BUNDLE_CHECKS) == list(DAMAGES) == [row.name for row in BUNDLE_ROWS]
+
+
+@pytest.mark.parametrize("row", BUNDLE_ROWS, ids=[row.name for row in BUNDLE_ROWS])
+def test_damage_of_a_bundle_does_what_its_row_says(bundled: Scene, row: BundleRow) -> None:
+    victim = BundleVictim.fill(bundled, f"bundle-{row.name}")
+    codes, sentence = BUNDLE_CHECKS[row.name]
+    with bystanding(bundled, victim.topic):
+        lost_before = victim.lost()
+        with DAMAGES[row.name](victim) as key:
+            for number in PARTITIONS:
+                is_told(f"Fetch of {number}", codes[number], partial(victim.reads, number))
+                assert victim.sends(number) == NONE
+            assert (victim.lost() > lost_before) == (STORAGE in codes)
+            assert is_logged(bundled, "fetch", "committed segment lost", key) == (STORAGE in codes)
+            checked = bundled.cluster.fsck()
+            assert any(key in line and sentence in line for line in checked.stdout.splitlines()), checked
+            assert (checked.returncode == 0) == (row.name == "foreign"), checked
+            if row.name == "foreign":
+                skipped = partial(is_logged, bundled, "upkeep", "bundle skipped by the sweep", key)
+                until("the sweep skips it", skipped, 60)
+        for number in PARTITIONS:
+            is_told(f"Fetch of {number}, once it is restored,", NONE, partial(victim.reads, number))
+
+
+def test_a_claim_that_must_replay_a_lost_bundle_waits_for_it(bundled: Scene) -> None:
+    victim = BundleVictim.fill(bundled, "bundle-claimed")
+    bundled.cluster.kill()
+    with DAMAGES["deleted"](victim) as key:
+        bundled.cluster.start()
+        for number in PARTITIONS:
+            is_told(f"Produce to {number}", STORAGE, partial(victim.sends, number))
+        assert is_logged(bundled, "produce", "committed data is damaged", key)
+    for number in PARTITIONS:
+        is_told(f"Produce to {number}, once it is restored,", NONE, partial(victim.sends, number))

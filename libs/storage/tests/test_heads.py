@@ -23,7 +23,8 @@ from kafscale.storage.heads import (
     encode_meta,
     encode_owner,
 )
-from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.keys import is_bundle_id
+from kafscale.storage.schema import UnknownSchema, UnreadableValue
 from kafscale.store.v1 import store_pb2 as pb
 
 i64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -48,7 +49,7 @@ segs = st.builds(
     key=text,
     aborted=st.lists(st.builds(Aborted, producer_id=i64, first=i64, last=i64), max_size=2).map(tuple),
     delete_horizon_ms=i64,
-    bundle=st.just(b"") | st.binary(min_size=16, max_size=16),
+    bundle=st.just(b"") | st.binary(min_size=16, max_size=16).filter(is_bundle_id),
     position=u32,
 )
 starts = st.builds(EpochStart, epoch=i32, start=i64)
@@ -146,6 +147,13 @@ def test_a_head_whose_tail_has_a_slice_is_refused_by_a_version_that_knows_none()
     for tail, schema in (((), 1), ((seg(0, 5),), 1), ((seg(0, 5), piece), 2)):
         message = pb.Head.FromString(encode_head(Head(epoch=1, topic="t", tail=tail)))
         assert message.schema == schema
+
+
+@pytest.mark.parametrize("bundle", [b"short", b"\xff" * 16, bytes(17)])
+def test_a_head_that_names_no_possible_bundle_is_unreadable(bundle: bytes) -> None:
+    damaged = encode_head(Head(epoch=1, topic="t", tail=(replace(seg(0, 5), bundle=bundle),)))
+    with pytest.raises(UnreadableValue, match="no id of a bundle"):
+        decode_head(damaged)
 
 
 def test_a_value_without_a_schema_is_refused() -> None:

@@ -1,1 +1,1 @@
-"""`kafscale dump`: the content of one segment or index."""
+"""`kafscale dump`: the content of one segment, index or bundle."""

@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, plain, report, show_rows
+from kafscale.cli.dump.rows import (
+    BATCH_COLUMNS,
+    RECORD_COLUMNS,
+    batch_row,
+    print_problems,
+    record_row,
+    rest_of,
+    time_of,
+)
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, report, show_rows
 
 if TYPE_CHECKING:
-    from kafscale.cli.dump.read import Batch, Segment
+    from kafscale.cli.dump.read import Segment
     from kafscale.storage.segment import SegmentIndex
-    from kafscale.wire.records import Record
-
-BATCH_COLUMNS = (
-    "position",
-    "size",
-    "offset",
-    "last_offset",
-    "records",
-    "leader_epoch",
-    "codec",
-    "crc",
-    "max_time",
-)
-RECORD_COLUMNS = ("offset", "time", "key", "value", "headers")
 
 
 def dump(
     what: Annotated[
-        str, typer.Argument(metavar="FILE|s3://BUCKET/KEY", help="A segment (*.kfs) or an index (*.index).")
+        str,
+        typer.Argument(
+            metavar="FILE|s3://BUCKET/KEY", help="A segment (*.kfs), an index (*.index) or a bundle (*.kfb)."
+        ),
     ],
     records: Annotated[bool, typer.Option("--records", "-r", help="Print the records too.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the content of a segment: header, batches, checksums, footer and index; exits 1 if it is damaged.
+    """Print the content of a segment or a bundle, with all checksums; exits 1 if it is damaged.
 
     Example: kafscale dump data/objects/default/orders/0/segment-00000000000000000000.kfs --records
 
-    An object in S3 is read with the KAFSCALE_S3_* settings. CSV has only the batches, or with --records the records.
+    An object in S3 is read with the KAFSCALE_S3_* settings. CSV has only the batches
+    (of a bundle: the slices), or with --records the records.
     """
-    from kafscale.cli.dump.source import INDEX, NoSource, read_source
+    from kafscale.cli.dump.show_bundle import show_bundle
+    from kafscale.cli.dump.source import BUNDLE, INDEX, NoSource, read_source
     from kafscale.runtime.settings_load import BadSettings
 
     try:
@@ -54,6 +53,8 @@ def dump(
         if records:
             raise fail_usage("an index has no records; dump its *.kfs file")
         problems = _index_alone(what, data, output)
+    elif what.endswith(BUNDLE):
+        problems = show_bundle(what, data, records=records, output=output)
     else:
         problems = _segment(what, data, index, records=records, output=output)
     if problems:
@@ -82,7 +83,7 @@ def _segment(name: str, data: bytes, index: bytes | None, *, records: bool, outp
             if records:
                 report("")
                 show_rows(RECORD_COLUMNS, rows, output)
-            _print_problems(found.problems)
+            print_problems(found.problems)
     return found.problems
 
 
@@ -98,15 +99,8 @@ def _index_alone(name: str, data: bytes, output: Output) -> list[str]:
         rows = [entry._asdict() for entry in index.entries] if index is not None else []
         show_rows(("offset", "position"), rows, output)
         if output is Output.TABLE:
-            _print_problems(problems)
+            print_problems(problems)
     return problems
-
-
-def _print_problems(problems: list[str]) -> None:
-    for problem in problems:
-        report(f"PROBLEM {problem}")
-    if not problems:
-        report("whole: every checksum is right")
 
 
 def segment_document(name: str, found: Segment) -> dict[str, Any]:
@@ -118,7 +112,7 @@ def segment_document(name: str, found: Segment) -> dict[str, Any]:
         and {
             "base_offset": header.base_offset,
             "message_count": header.message_count,
-            "created": _time(header.created_ms),
+            "created": time_of(header.created_ms),
         },
         "batches": _batch_rows(found, every=True),
         "footer": footer and {"crc32c": footer.crc32c, "last_offset": footer.last_offset},
@@ -140,7 +134,7 @@ def _story(name: str, found: Segment) -> list[str]:
     if header is not None:
         lines.append(
             f"header: base offset {header.base_offset}, {header.message_count} records, "
-            f"made {_time(header.created_ms)}"
+            f"made {time_of(header.created_ms)}"
         )
     if footer is not None:
         right = "right" if footer.crc32c == found.crc32c else f"wrong, it is {found.crc32c:#010x}"
@@ -152,54 +146,4 @@ def _story(name: str, found: Segment) -> list[str]:
 
 
 def _batch_rows(found: Segment, *, every: bool = False) -> list[dict[str, Any]]:
-    return [_batch_row(batch) | (_rest(batch) if every else {}) for batch in found.batches]
-
-
-def _batch_row(batch: Batch) -> dict[str, Any]:
-    header = batch.header
-    return {
-        "position": batch.position,
-        "size": header.size,
-        "offset": header.base_offset,
-        "last_offset": header.last_offset,
-        "records": header.records_count,
-        "leader_epoch": header.partition_leader_epoch,
-        "codec": batch.codec,
-        "crc": "right" if batch.is_whole else "wrong",
-        "max_time": _time(header.max_timestamp),
-    }
-
-
-def _rest(batch: Batch) -> dict[str, Any]:
-    """Fields for which a table has no room."""
-    header = batch.header
-    return {
-        "crc32c": header.crc,
-        "base_time": _time(header.base_timestamp),
-        "is_log_append_time": header.is_log_append_time,
-        "producer_id": header.producer_id,
-        "producer_epoch": header.producer_epoch,
-        "base_sequence": header.base_sequence,
-        "is_transactional": header.is_transactional,
-        "is_control": header.is_control,
-    }
-
-
-def record_row(record: Record) -> dict[str, Any]:
-    return {
-        "offset": record.offset,
-        "time": _time(record.timestamp),
-        "key": plain(record.key),
-        "value": plain(record.value),
-        "headers": [{"key": key, "value": plain(value)} for key, value in record.headers],
-    }
-
-
-def _time(time_ms: int) -> str | None:
-    """ISO 8601; None if there is no time, the number if it is outside the calendar."""
-    if time_ms < 0:
-        return None
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return str(time_ms)
+    return [batch_row(batch) | (rest_of(batch) if every else {}) for batch in found.batches]

@@ -63,8 +63,8 @@ class Segment:
 def read_segment(data: bytes, index_data: bytes | None) -> Segment:
     """`index_data` is None if there is no index in the folder, which is not a problem."""
     found = Segment(size=len(data))
-    found.header = _try(lambda: parse_header(data), "header", found.problems)
-    found.footer = _try(lambda: parse_footer(data), "footer", found.problems)
+    found.header = attempt(lambda: parse_header(data), "header", found.problems)
+    found.footer = attempt(lambda: parse_footer(data), "footer", found.problems)
     if len(data) >= HEADER_SIZE + FOOTER_SIZE:
         found.crc32c = crc32c(memoryview(data)[HEADER_SIZE : len(data) - FOOTER_SIZE])
         _read_batches(data, found)
@@ -79,7 +79,7 @@ def read_segment(data: bytes, index_data: bytes | None) -> Segment:
 
 
 def read_index(data: bytes, problems: list[str]) -> SegmentIndex | None:
-    return _try(lambda: parse_index(data), "index", problems)
+    return attempt(lambda: parse_index(data), "index", problems)
 
 
 def records_of(data: bytes, batch: Batch, problems: list[str]) -> list[Record]:
@@ -91,7 +91,7 @@ def records_of(data: bytes, batch: Batch, problems: list[str]) -> list[Record]:
         return []
 
 
-def _try(read: Callable[[], T], what: str, problems: list[str]) -> T | None:
+def attempt(read: Callable[[], T], what: str, problems: list[str]) -> T | None:
     try:
         return read()
     except SegmentError as broken:
@@ -112,7 +112,7 @@ def _read_batches(data: bytes, found: Segment) -> None:
 
 
 def _next(spans: Iterator[BatchSpan], problems: list[str]) -> BatchSpan | None:
-    return _try(lambda: next(spans, None), "batches", problems)
+    return attempt(lambda: next(spans, None), "batches", problems)
 
 
 def _disagreements(found: Segment) -> Iterator[str]:

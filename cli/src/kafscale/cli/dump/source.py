@@ -17,6 +17,7 @@ BYTES_MAX: Final = 1 << 30
 S3: Final = "s3"
 SEGMENT: Final = ".kfs"
 INDEX: Final = ".index"
+BUNDLE: Final = ".kfb"
 
 
 class NoSource(Exception):
@@ -28,8 +29,8 @@ def read_source(name: str) -> tuple[bytes, bytes | None]:
 
     Raises NoSource, and BadSettings of an S3.
     """
-    if not name.endswith((SEGMENT, INDEX)):
-        raise NoSource(f"'{name}' is neither a segment (*{SEGMENT}) nor an index (*{INDEX})")
+    if not name.endswith((SEGMENT, INDEX, BUNDLE)):
+        raise NoSource(f"'{name}' is no segment (*{SEGMENT}), no index (*{INDEX}) and no bundle (*{BUNDLE})")
     beside = index_beside(name) if name.endswith(SEGMENT) else None
     parts = urlsplit(name)
     if parts.scheme == S3:
@@ -41,7 +42,7 @@ def read_source(name: str) -> tuple[bytes, bytes | None]:
 def _file(path: Path) -> bytes:
     try:
         if path.stat().st_size > BYTES_MAX:
-            raise NoSource(f"{path} is larger than {BYTES_MAX} bytes: no segment of KafScale is")
+            raise NoSource(f"{path} is larger than {BYTES_MAX} bytes: no object of KafScale is")
         return path.read_bytes()
     except OSError as trouble:
         raise NoSource(f"{path}: {trouble.strerror}") from trouble
@@ -55,7 +56,7 @@ async def _from_s3(bucket: str, key: str, index_key: str | None) -> tuple[bytes,
         if info is None:
             raise NoSource(f"bucket {bucket} has no object {key}")
         if info.size > BYTES_MAX:
-            raise NoSource(f"{key} is larger than {BYTES_MAX} bytes: no segment of KafScale is")
+            raise NoSource(f"{key} is larger than {BYTES_MAX} bytes: no object of KafScale is")
         data = await store.get(key)
         try:
             index = await store.get(index_key) if index_key is not None else None

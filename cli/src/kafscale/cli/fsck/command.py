@@ -52,7 +52,21 @@ def _print(verdict: Verdict) -> None:
             f"{verdict.deleted} segments of deleted records below a log start (legal), "
             f"{verdict.deleted_stored} of them still stored"
         )
+    _print_bundles(verdict)
     for problem in verdict.problems:
         report(f"PROBLEM {problem.where}: {problem.what}")
     if verdict.clean:
         report("clean: etcd and the object store agree")
+
+
+def _print_bundles(verdict: Verdict) -> None:
+    found = verdict.bundles
+    if found.stored:
+        report(
+            f"{found.stored} bundles: {found.named} named by heads, {found.pinned} that an owner may still commit "
+            f"(legal), {found.dead} that wait for deletion (legal)"
+        )
+    if verdict.slices:
+        report(f"{verdict.slices} segments are slices of bundles, {verdict.slice_bytes} bytes")
+    for key, why in sorted(found.unreadable.items()):
+        report(f"UNKNOWN {key}: {why}; no head names it, and upkeep does not delete it")

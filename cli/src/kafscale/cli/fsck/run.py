@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kafscale.cli.fsck.bundle_checks import NamedSlice, check_slices
+from kafscale.cli.fsck.bundles import BundleCheck, BundleCounts, is_named
 from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment
 from kafscale.storage.etcd.client import EtcdClient, Range
 from kafscale.storage.heads import Head, Meta, Seg, decode_head, decode_meta
@@ -34,7 +36,11 @@ class Verdict:
     """Committed segments that are completely below their log's start. They are not read."""
     deleted_stored: int = 0
     """Those of them that are still in the store."""
+    slices: int = 0
+    """Those of `segments` that are slices of bundles: their owners have not settled them yet."""
+    slice_bytes: int = 0
     orphans: list[str] = field(default_factory=list)
+    bundles: BundleCounts = field(default_factory=BundleCounts)
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -58,6 +64,9 @@ class Fsck:
         for topic in topics:
             await self._check_topic(topic)
         await self._check_strays(topics)
+        bundles = BundleCheck(self._etcd, self._keys, self._store, self.verdict.problems, self._progress)
+        self.verdict.bundles = bundles.counts
+        await bundles.run()
         return self.verdict
 
     async def _topics(self) -> list[Topic]:
@@ -121,7 +130,7 @@ class Fsck:
         if part is None:
             return set()
         self.verdict.partitions += 1
-        self.verdict.problems += check_offsets(part)
+        self.verdict.problems += [*check_offsets(part), *check_slices(part)]
         visible = [seg for seg in part.segments if seg.end > part.meta.log_start]
         below = part.segments[: len(part.segments) - len(visible)]
         deleted.update(self._places(topic, partition, seg)[0].key for seg in below if not seg.is_slice)
@@ -163,22 +172,33 @@ class Fsck:
         place, index_place = self._places(topic, partition, seg)
         data = await self._get(place)
         index = None if index_place is None else await self._get(index_place)
+        if seg.is_slice and isinstance(data, Problem):
+            named = NamedSlice(topic.topic_id, partition, topic.name, seg)
+            if not await is_named(self._etcd, self._keys, named):
+                return  # it was settled since, and its bundle deleted
+        self._count(seg)
+        found = [each for each in (data, index) if isinstance(each, Problem)]
+        if isinstance(data, bytes):
+            found += check_segment(place.name, seg, data)
+            if index_place is not None and isinstance(index, bytes):
+                found += check_index(index_place.name, seg, index, data)
+        self.verdict.problems += found
+
+    def _count(self, seg: Seg) -> None:
         self.verdict.segments += 1
         self.verdict.records += seg.records
         self.verdict.bytes += seg.size
-        if data is not None:
-            self.verdict.problems += check_segment(place.name, seg, data)
-        if data is not None and index_place is not None and index is not None:
-            self.verdict.problems += check_index(index_place.name, seg, index, data)
+        if seg.is_slice:
+            self.verdict.slices += 1
+            self.verdict.slice_bytes += seg.size
 
-    async def _get(self, place: Place) -> bytes | None:
+    async def _get(self, place: Place) -> bytes | Problem:
         try:
             return await place.read(self._store)
         except ObjectNotFound:
-            self._problem(place.name, "is committed and not in the store")
+            return Problem(place.name, f"is committed and not in the store (etag {place.etag})")
         except PreconditionFailed:
-            self._problem(place.name, f"is not the object that was committed (etag {place.etag})")
-        return None
+            return Problem(place.name, f"is not the object that was committed (etag {place.etag})")
 
     async def _check_strays(self, topics: list[Topic]) -> None:
         """Reports heads of topics that do not exist: a deletion removes all heads."""

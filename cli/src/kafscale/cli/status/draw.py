@@ -39,11 +39,20 @@ def draw(picture: Picture) -> Group:
 
 
 def heading(picture: Picture) -> tuple[str, ...]:
-    return (
+    lines = (
         f"KafScale '{picture.namespace}', cluster {picture.cluster_id or 'without an id yet'}",
         f"etcd {', '.join(picture.etcd)}",
         f"{_count(picture.topics, 'topic')}, {_count(picture.partitions, 'partition')} "
         f"({picture.partitions_owned} with an owner), {_count(picture.groups, 'group')}",
+    )
+    return (*lines, unsettled(picture)) if picture.slices else lines
+
+
+def unsettled(picture: Picture) -> str:
+    oldest = duration((picture.oldest_slice_s or 0) * 1000)
+    return (
+        f"{_count(picture.slices, 'slice')} of bundles not settled yet, "
+        f"{size(picture.slice_bytes)}B, the oldest {oldest} old"
     )
 
 

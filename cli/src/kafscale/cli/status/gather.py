@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Observed, Picture, Totals, newest, paint
+from kafscale.cli.status.unsettled import read_unsettled
 from kafscale.runtime.addresses import join_address, split_address
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.heads import decode_owner, parse_value
@@ -70,6 +71,7 @@ async def _kept(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...]) ->
         slot_owners=tuple(
             slot.owner for slot in readable(slots.kvs, lambda kv: decode_slot(kv.value)) if slot.owner
         ),
+        unsettled=await read_unsettled(etcd, keys),
         now_ms=int(time.time() * 1000),
     )
 

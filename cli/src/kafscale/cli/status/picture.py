@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafscale.cli.options import SERVICES, UPKEEP, WHAT_THEY_DO
+from kafscale.cli.status.unsettled import Unsettled
 from kafscale.storage.membership.records import Instance
 
 READY: Final = "ready"
@@ -50,6 +51,7 @@ class Kept:
     groups: int
     partition_owners: tuple[str, ...]
     slot_owners: tuple[str, ...]
+    unsettled: Unsettled = Unsettled()
     now_ms: int
 
 
@@ -81,6 +83,11 @@ class Picture:
     partitions: int
     partitions_owned: int
     groups: int
+    slices: int
+    """Slices of bundles that are not settled yet."""
+    slice_bytes: int
+    oldest_slice_s: int | None
+    """The age of the oldest slice. None: there is none."""
     rates_over_s: float
     instances: tuple[InstanceRow, ...]
     warnings: tuple[str, ...]
@@ -105,11 +112,19 @@ def paint(kept: Kept, observed: Mapping[str, Observed], rates_over_s: float) -> 
         partitions=kept.partitions,
         partitions_owned=len(kept.partition_owners),
         groups=kept.groups,
+        slices=kept.unsettled.slices,
+        slice_bytes=kept.unsettled.bytes,
+        oldest_slice_s=_age_s(kept.unsettled.oldest_created_ms, kept.now_ms),
         rates_over_s=round(rates_over_s, 1),
         instances=rows,
         warnings=tuple(_warnings(rows, serving, instances, partitions)),
         serves=serving >= set(SERVICES),
     )
+
+
+def _age_s(since_ms: int | None, now_ms: int) -> int | None:
+    """An instance's clock may be ahead of this one."""
+    return None if since_ms is None else max(now_ms - since_ms, 0) // 1000
 
 
 def newest(instances: Iterable[Instance]) -> list[Instance]:

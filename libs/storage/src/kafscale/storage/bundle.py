@@ -203,16 +203,27 @@ def parse_trailer(data: Buffer, size: int) -> Trailer:
 
 def parse_directory(header: Buffer, directory: Buffer, trailer: Trailer) -> Directory:
     """From the first BUNDLE_HEADER_SIZE bytes and the bytes that the trailer names. Raises SegmentError."""
-    expect(Fault.LENGTH, 0, BUNDLE_HEADER_SIZE, len(header))
+    bundle_id, created_ms = parse_bundle_header(header)
     expect(Fault.LENGTH, trailer.position, trailer.end - trailer.position, len(directory))
+    expect(Fault.CHECKSUM, trailer.end + 8, trailer.crc32c, crc32c(directory, crc32c(header)))
+    entries = read_entries(directory)
+    _check_entries(entries, trailer)
+    return Directory(id=bundle_id, created_ms=created_ms, entries=entries)
+
+
+def parse_bundle_header(header: Buffer) -> tuple[BundleId, int]:
+    """The id, and the time of creation in ms, from exactly BUNDLE_HEADER_SIZE bytes. Raises SegmentError."""
+    expect(Fault.LENGTH, 0, BUNDLE_HEADER_SIZE, len(header))
     magic, version, flags, created_ms, bundle_id = _HEADER.unpack(header)
     expect(Fault.MAGIC, 0, BUNDLE_MAGIC, magic)
     expect(Fault.VERSION, 4, BUNDLE_VERSION, version)
     expect(Fault.FLAGS, 6, 0, flags)
-    expect(Fault.CHECKSUM, trailer.end + 8, trailer.crc32c, crc32c(directory, crc32c(header)))
-    entries = tuple(_read_entry(values) for values in _ENTRY.iter_unpack(directory))
-    _check_entries(entries, trailer)
-    return Directory(id=BundleId(bundle_id), created_ms=created_ms, entries=entries)
+    return BundleId(bundle_id), created_ms
+
+
+def read_entries(directory: Buffer) -> tuple[SliceEntry, ...]:
+    """Whole entries, unchecked: for a tool that shows what a damaged directory says."""
+    return tuple(_read_entry(values) for values in _ENTRY.iter_unpack(directory))
 
 
 def _read_entry(values: tuple[int | bytes, ...]) -> SliceEntry:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
+from kafscale.storage.keys import is_bundle_id
 from kafscale.storage.schema import SCHEMA, UnreadableValue, require_schema
 from kafscale.store.v1 import store_pb2 as pb
 
@@ -199,6 +200,8 @@ def _known_or_new(message: pb.Seg, known: Seg | None) -> Seg:
     wire = framed(message)
     if known is not None and known.framed() == wire:
         return known
+    if message.bundle and not is_bundle_id(message.bundle):
+        raise UnreadableValue(f"head: {message.bundle.hex()} is no id of a bundle")
     seg = seg_from_pb(message)
     object.__setattr__(seg, "_wire", wire)
     return seg

@@ -40,6 +40,15 @@ from kafscale.storage.schema import UnreadableValue
 TopicId = NewType("TopicId", bytes)
 SlotId = NewType("SlotId", int)
 BundleId = NewType("BundleId", bytes)
+BUNDLE_ID_BYTES = 16
+_CALENDAR_END_MS = 253_402_300_800_000  # the year 10000: no folder has its name
+
+
+def is_bundle_id(value: bytes) -> bool:
+    """Whether a bundle can have this id: its first six bytes are milliseconds since 1970."""
+    return len(value) == BUNDLE_ID_BYTES and int.from_bytes(value[:6], "big") < _CALENDAR_END_MS
+
+
 TOPIC_ID_BYTES = 16
 
 META_TOPIC_ID = "kfs-topic-id"

@@ -20,23 +20,20 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake
 from kafscale.lake.concurrency import gather_bounded
-from kafscale.storage.bundle import (
-    BUNDLE_HEADER_SIZE,
-    ENTRY_SIZE,
-    TRAILER_SIZE,
-    Directory,
-    SliceEntry,
-    Standing,
-    is_dead,
-    made_ms,
-    parse_directory,
-    parse_trailer,
-)
+from kafscale.storage.bundle import SliceEntry, Standing, is_dead, made_ms
+from kafscale.storage.bundle_directory import read_directory
 from kafscale.storage.claims import ROLE, build_release, owner_gone
 from kafscale.storage.etcd.client import Txn
 from kafscale.storage.heads import Head, decode_head, parse_value
 from kafscale.storage.keys import META_CLUSTER, BundleId, TopicId, prefix_end
-from kafscale.storage.objects import DELETES_MAX, Doomed, ObjectInfo, ObjectNotFound, StoreError
+from kafscale.storage.objects import (
+    DELETES_MAX,
+    Doomed,
+    ObjectInfo,
+    ObjectNotFound,
+    PreconditionFailed,
+    StoreError,
+)
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.segment import SegmentError
 from kafscale.store.v1 import store_pb2 as pb
@@ -45,8 +42,6 @@ BUNDLES_MAX: Final = 50_000
 """Looked at in one run, some 400 bytes each. The next run continues with the rest."""
 HEADS_PER_READ: Final = 500
 READS_AT_ONCE: Final = 16
-TAIL_BYTES: Final = TRAILER_SIZE + 256 * ENTRY_SIZE
-"""Read from the end of a bundle: trailer and, unless it has more slices, the directory."""
 
 PartitionKey = tuple[TopicId, int]
 
@@ -180,10 +175,10 @@ class Sweep:
     async def _judge(self, info: ObjectInfo) -> ObjectInfo | None:
         """The bundle if it is dead. Otherwise it is kept for `_bump_and_judge`, or reported."""
         try:
-            directory = await self._read_directory(info)
+            directory = await read_directory(self._lake.store, info)
         except ObjectNotFound:  # its instance has deleted it
             return None
-        except SegmentError as error:
+        except (SegmentError, PreconditionFailed) as error:  # or another program replaces it just now
             self.report.unreadable[info.key] = str(error)
             return None
         if keeping := self._heads.keeping(directory.entries):
@@ -196,17 +191,6 @@ class Sweep:
             )
             return None
         return info
-
-    async def _read_directory(self, info: ObjectInfo) -> Directory:
-        store, etag = self._lake.store, info.etag
-        header = await store.get(info.key, if_match=etag, end=BUNDLE_HEADER_SIZE)
-        start = max(0, info.size - TAIL_BYTES)
-        tail = await store.get(info.key, if_match=etag, start=start, end=info.size)
-        trailer = parse_trailer(tail[-TRAILER_SIZE:], info.size)
-        if trailer.position < start:
-            start = trailer.position
-            tail = await store.get(info.key, if_match=etag, start=start, end=info.size)
-        return parse_directory(header, tail[trailer.position - start : trailer.end - start], trailer)
 
     async def _is_ours(self, info: ObjectInfo) -> bool:
         found = await self._lake.store.head(info.key)
