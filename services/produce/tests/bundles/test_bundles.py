@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 from kafscale.storage.bundle import parse_bundle
-from kafscale.storage.topics import Topic
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.wire.errors import ErrorCode
-from produce_harness import Cluster, Node, batch, until
+from produce_harness import Cluster, batch, until
 
 PARTITIONS = 12
 
@@ -60,12 +59,6 @@ async def test_a_bundle_is_deleted_when_its_slices_are_settled(cluster: Cluster)
         assert await cluster.log(topic, partition) == [b"%d" % number for number in range(10)]
 
 
-async def all_sent(cluster: Cluster, node: Node, topic: Topic, values: range) -> None:
-    for number in values:
-        answer = await node.send_many([(topic, {n: batch(b"%d" % number) for n in range(topic.partitions)})])
-        assert {part.error_code for part in answer.parts} == {0}
-
-
 @pytest.mark.parametrize("fault", [Fault.DROP_REPLY, Fault.UNAVAILABLE, Fault.LATE])
 async def test_a_put_without_an_answer_is_sent_again_and_every_record_is_there_once(
     cluster: Cluster, fault: Fault
@@ -73,9 +66,9 @@ async def test_a_put_without_an_answer_is_sent_again_and_every_record_is_there_o
     topic = await cluster.topic(partitions=3)
     store = FaultyStore(cluster.store, scripted(("put", ".kfb", fault), ("put", ".kfb", fault)))
     node = await cluster.node(bundles=True, store=store)
-    await all_sent(cluster, node, topic, range(3))
+    await node.send_all(topic, range(3))
     await store.deliver_late()
-    await all_sent(cluster, node, topic, range(3, 6))
+    await node.send_all(topic, range(3, 6))
     for partition in range(3):
         assert await cluster.log(topic, partition) == [b"%d" % number for number in range(6)]
 
@@ -86,7 +79,7 @@ async def test_a_store_that_is_full_ends_the_epochs_of_the_partitions_in_the_bun
     topic = await cluster.topic(partitions=2)
     store = FaultyStore(cluster.store)
     node = await cluster.node(bundles=True, store=store)
-    await all_sent(cluster, node, topic, range(1))
+    await node.send_all(topic, range(1))
     epochs = [(await cluster.head(topic, n)).epoch for n in range(2)]
     store.plan = scripted(("put", ".kfb", Fault.FULL))
     refused = await node.send(topic, 0, batch(b"refused"))
@@ -101,7 +94,7 @@ async def test_a_held_bundle_blocks_only_its_partitions(cluster: Cluster) -> Non
     topic = await cluster.topic(partitions=2)
     store = FaultyStore(cluster.store)
     node = await cluster.node(bundles=True, store=store)
-    await all_sent(cluster, node, topic, range(1))
+    await node.send_all(topic, range(1))
     before = len(node.service.own_bundles)
     store.plan = scripted(("put", ".kfb", Fault.HOLD))
     held = node.send(topic, 0, batch(b"held"), connection=1)
