@@ -38,6 +38,7 @@ from kafscale.produce.settings import (
     producer_bounds,
     segments_per_s,
 )
+from kafscale.produce.settle_requests import SettleRequests
 from kafscale.produce.settler import Settler
 from kafscale.produce.uploader import Uploader
 from kafscale.runtime.committer import Committer
@@ -76,6 +77,7 @@ class ProduceService:
         self.owners: PrefixView[OwnerRecord] = PrefixView(
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
         )
+        self.settle_requests = SettleRequests(runtime.etcd, runtime.keyspace)
         self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=self._metrics.commits)
         self.ownership = self._ownership()
         self.handoffs = Handoffs(
@@ -163,7 +165,7 @@ class ProduceService:
         return Ownership(
             world,
             recovery=Recovery(store, runtime.keyspace, producer_bounds(settings)),
-            limits=lambda topic: limits_of(topic, settings, store),
+            limits=lambda topic: self.settle_requests.limits(limits_of(topic, settings, store), topic),
             fresh_id=fresh_id,
             clock=runtime.clock,
             metrics=self._metrics,
@@ -212,6 +214,7 @@ class ProduceService:
             topics=self._runtime.topics.view,
             owners=self.owners,
             live_produce=self.live.view,
+            settle_requests=self.settle_requests.view,
         )
         watch("owned_partitions", self.ownership.owned_count)
         watch("governor_waiting_partitions", lambda: self.flush_budget.waiting)
@@ -253,9 +256,15 @@ class ProduceService:
             ("scan", self.ownership.scan),
             ("balance", self.handoffs.balance),
             ("clean", self._cleaner().run),
+            ("settle-requests-view", self.settle_requests.view.run),
+            ("settle-requests", self._settle_on_request),
         ):
             tasks.create_task(work(), name=name)
         self.ownership.set_stance(ready=True, draining=False)
+
+    async def _settle_on_request(self) -> None:
+        owned = self.ownership
+        await self.settle_requests.apply(owned.partitions.values, owned.configure)
 
     async def drain(self) -> None:
         await self.handoffs.drain(self._runtime.settings.drain_timeout_ms / 1000)
