@@ -40,6 +40,7 @@ from kafscale.produce.settings import (
 )
 from kafscale.produce.settle_requests import SettleRequests
 from kafscale.produce.settler import Settler
+from kafscale.produce.slice_age import SliceAge
 from kafscale.produce.uploader import Uploader
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
@@ -90,6 +91,7 @@ class ProduceService:
         self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
         self.pump = Pump(runtime.clock, self.flush_budget, self._after_drives)
         self.pace = Pace(runtime.store, runtime.clock, puts_max=runtime.settings.produce_puts_max)
+        self.slice_age = SliceAge(runtime.clock)
         self.own_bundles = OwnBundles(runtime.settings.bundle_grace_ms)
         self.ownership.tools = self._tools()
         self.describe_producers = DescribeProducersHandler(ownership=self.ownership, clock=runtime.clock)
@@ -131,6 +133,7 @@ class ProduceService:
             keyspace=runtime.keyspace,
             origin=Origin(owner=runtime.registration.instance.id, cluster_id=""),
             clock=runtime.clock,
+            metrics=self._metrics,
             begin=self._begin,
             touch=self.pump.touch,
             wake=self.pump.wake,
@@ -218,6 +221,9 @@ class ProduceService:
         )
         watch("owned_partitions", self.ownership.owned_count)
         watch("governor_waiting_partitions", lambda: self.flush_budget.waiting)
+        bundler = self.ownership.tools.bundler
+        watch("head_tokens_waiting", lambda: bundler.head_tokens_waiting if bundler is not None else 0)
+        watch("oldest_slice_seconds", lambda: self.slice_age.seconds)
         limit = self.pace.limit
         watch("puts_in_flight", lambda: limit.puts)
         watch("puts_in_flight_bytes", lambda: limit.bytes)
@@ -258,6 +264,7 @@ class ProduceService:
             ("clean", self._cleaner().run),
             ("settle-requests-view", self.settle_requests.view.run),
             ("settle-requests", self._settle_on_request),
+            ("slice-age", self._watch_slice_age),
         ):
             tasks.create_task(work(), name=name)
         self.ownership.set_stance(ready=True, draining=False)
@@ -265,6 +272,9 @@ class ProduceService:
     async def _settle_on_request(self) -> None:
         owned = self.ownership
         await self.settle_requests.apply(owned.partitions.values, owned.configure)
+
+    async def _watch_slice_age(self) -> None:
+        await self.slice_age.watch(self.ownership.partitions.values)
 
     async def drain(self) -> None:
         await self.handoffs.drain(self._runtime.settings.drain_timeout_ms / 1000)

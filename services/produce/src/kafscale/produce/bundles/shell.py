@@ -20,6 +20,7 @@ from kafscale.produce.log.flight import Flight, InBundle
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, StepDownReason
 from kafscale.produce.log.writer import PartitionWriter
+from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pace import Pace
 from kafscale.runtime.clock import Clock
 from kafscale.storage.backoff import Backoff
@@ -77,6 +78,7 @@ class Bundler:
         keyspace: Keyspace,
         origin: Origin,
         clock: Clock,
+        metrics: ProduceMetrics,
         begin: Callable[[Coroutine[Any, Any, None]], None],
         touch: Callable[[Partition], None],
         wake: Callable[[], None],
@@ -88,6 +90,7 @@ class Bundler:
         self._keyspace = keyspace
         self._origin = origin
         self._clock = clock
+        self._metrics = metrics
         self._begin = begin
         self._touch = touch
         self._wake = wake
@@ -128,6 +131,10 @@ class Bundler:
         if not self._undecided.get(partition):
             self._undecided.pop(partition, None)
 
+    @property
+    def head_tokens_waiting(self) -> int:
+        return self._gather.head_tokens_waiting(self._clock.now_ms())
+
     # --- sealing -----------------------------------------------------------------------------
 
     def _arm(self, now: Instant) -> None:
@@ -161,13 +168,16 @@ class Bundler:
         self._own.sealed(bundle_id, built.entries)
         for each in members:
             self._undecided[each.partition][bundle_id] = sealing.number
-        self._begin(self._upload(members, built))
+        self._begin(self._upload(members, built, now.mono_ms))
 
-    async def _upload(self, members: list[Member], built: BuiltBundle) -> None:
+    async def _upload(self, members: list[Member], built: BuiltBundle, sealed_ms: int) -> None:
         outcome = await self._stored(built)
         now = self._now()
         if isinstance(outcome, str):
             self._own.answered(built.id, now.mono_ms)
+            self._metrics.bundle_bytes.observe(built.size)
+            self._metrics.bundle_slices.observe(len(members))
+            self._metrics.bundle_seconds.observe((now.mono_ms - sealed_ms) / 1000)
         else:
             self._own.lost(built.id)
         for each, entry in zip(members, built.entries, strict=True):
