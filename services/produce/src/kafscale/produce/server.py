@@ -11,7 +11,8 @@ from typing import Any
 from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather
-from kafscale.produce.bundles.shell import Bundler, Origin
+from kafscale.produce.bundles.origin import Origin
+from kafscale.produce.bundles.shell import Bundler
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
@@ -131,7 +132,9 @@ class ProduceService:
             store=runtime.store,
             pace=self.pace,
             keyspace=runtime.keyspace,
-            origin=Origin(owner=runtime.registration.instance.id, cluster_id=""),
+            origin=Origin(
+                runtime.etcd, runtime.keyspace, runtime.clock, owner=runtime.registration.instance.id
+            ),
             clock=runtime.clock,
             metrics=self._metrics,
             begin=self._begin,

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather, Sealing
+from kafscale.produce.bundles.origin import Origin
 from kafscale.produce.log.flight import Flight, InBundle
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, StepDownReason
@@ -26,7 +27,7 @@ from kafscale.runtime.clock import Clock
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.bundle import BuiltBundle, Slice, build_bundle, new_bundle_id
 from kafscale.storage.heads import Head, Seg
-from kafscale.storage.keys import META_ATTEMPT, META_CLUSTER, META_OWNER, Keyspace
+from kafscale.storage.keys import META_ATTEMPT, Keyspace
 from kafscale.storage.objects import (
     IfAbsent,
     ObjectNotFound,
@@ -55,14 +56,6 @@ class Member:
     partition: Partition
     writer: PartitionWriter
     flight: Flight
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """What the objects say about who wrote them."""
-
-    owner: str
-    cluster_id: str
 
 
 class Bundler:
@@ -190,11 +183,12 @@ class Bundler:
     async def _stored(self, built: BuiltBundle) -> str | StepDownReason:
         """The etag, or why the bundle will never be committed."""
         key = self._keyspace.bundle_key(built.id)
+        metadata = {META_ATTEMPT: built.id.hex(), **await self._origin.metadata()}
         backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
         give_up_ms = self._clock.now_ms() + GIVE_UP_MS
         while True:
             try:
-                return await self._put(key, built)
+                return await self._put(key, built, metadata)
             except (StoreUnavailable, TimeoutError) as error:
                 log.info("PUT outcome unknown", key=key, error=repr(error))
             except StoreFull:
@@ -209,12 +203,7 @@ class Bundler:
                 return StepDownReason.STORE_UNAVAILABLE
             await backoff.sleep()
 
-    async def _put(self, key: str, built: BuiltBundle) -> str:
-        metadata = {
-            META_ATTEMPT: built.id.hex(),
-            META_OWNER: self._origin.owner,
-            META_CLUSTER: self._origin.cluster_id,
-        }
+    async def _put(self, key: str, built: BuiltBundle, metadata: Mapping[str, str]) -> str:
         try:
             return await self._pace.put(key, built.body, condition=IfAbsent(), metadata=metadata)
         except (PreconditionFailed, ObjectNotFound):
