@@ -79,6 +79,8 @@ async def test_a_put_without_an_answer_is_sent_again_and_every_record_is_there_o
     await node.send_all(topic, range(3))
     await store.deliver_late()
     await node.send_all(topic, range(3, 6))
+    assert node.metric("puts_unknown_total") > 0, "the alert KafscaleStoreUncertain sees bundles as well"
+    assert node.metric("puts_total") > 6
     for partition in range(3):
         assert await cluster.log(topic, partition) == [b"%d" % number for number in range(6)]
 

@@ -22,7 +22,7 @@ from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, StepDownReason
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.pace import Pace
+from kafscale.produce.pace import Pace, put_time_limit_s
 from kafscale.runtime.clock import Clock
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.bundle import BuiltBundle, Slice, build_bundle, new_bundle_id
@@ -205,13 +205,27 @@ class Bundler:
 
     async def _put(self, key: str, built: BuiltBundle, metadata: Mapping[str, str]) -> str:
         try:
-            return await self._pace.put(key, built.body, condition=IfAbsent(), metadata=metadata)
+            return await self._sent(key, built, metadata)
         except (PreconditionFailed, ObjectNotFound):
             async with asyncio.timeout(HEAD_TIMEOUT_S):
                 there = await self._store.head(key)
             if there is None or there.metadata.get(META_ATTEMPT) != built.id.hex():
                 raise
             return there.etag
+
+    async def _sent(self, key: str, built: BuiltBundle, metadata: Mapping[str, str]) -> str:
+        """Counted like the PUTs of segments, from when it has its place."""
+        async with self._pace.place(built.size):
+            begun_ms = self._clock.now_ms()
+            self._metrics.puts.inc()
+            try:
+                async with asyncio.timeout(put_time_limit_s(built.size)):
+                    etag = await self._store.put(key, built.body, condition=IfAbsent(), metadata=metadata)
+            except (StoreUnavailable, TimeoutError):
+                self._metrics.puts_unknown.inc()
+                raise
+            self._metrics.put_seconds.observe((self._clock.now_ms() - begun_ms) / 1000)
+            return etag
 
 
 def _slice_of(member: Member) -> Slice:
