@@ -12,6 +12,7 @@ from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather
 from kafscale.produce.bundles.origin import Origin
+from kafscale.produce.bundles.putting import BundlePuts
 from kafscale.produce.bundles.shell import Bundler
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
@@ -129,17 +130,23 @@ class ProduceService:
                 heads=TokenBucket(heads, heads, now_ms),
             ),
             self.own_bundles,
-            store=runtime.store,
-            pace=self.pace,
-            keyspace=runtime.keyspace,
-            origin=Origin(
-                runtime.etcd, runtime.keyspace, runtime.clock, owner=runtime.registration.instance.id
-            ),
+            puts=self._bundle_puts(),
             clock=runtime.clock,
             metrics=self._metrics,
             begin=self._begin,
             touch=self.pump.touch,
             wake=self.pump.wake,
+        )
+
+    def _bundle_puts(self) -> BundlePuts:
+        runtime, me = self._runtime, self._runtime.registration.instance.id
+        return BundlePuts(
+            runtime.store,
+            self.pace,
+            runtime.keyspace,
+            Origin(runtime.etcd, runtime.keyspace, runtime.clock, owner=me),
+            clock=runtime.clock,
+            metrics=self._metrics,
         )
 
     def _cleaner(self) -> Cleaner:
