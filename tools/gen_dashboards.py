@@ -3,9 +3,10 @@
 import json
 import sys
 
-from tools.dashboards.boards import FETCH, FRONTDOOR, OVERVIEW, PRODUCE
+from tools.dashboards.boards import FETCH, FRONTDOOR, OVERVIEW
 from tools.dashboards.group_boards import GROUPS, UPKEEP
 from tools.dashboards.panels import document
+from tools.dashboards.produce_board import PRODUCE
 from tools.generated import ROOT, write_or_check
 
 FOLDER = ROOT / "observe" / "grafana" / "dashboards"

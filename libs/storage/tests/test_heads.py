@@ -22,8 +22,8 @@ from kafscale.storage.heads import (
     encode_head,
     encode_meta,
     encode_owner,
+    is_bundle_id,
 )
-from kafscale.storage.keys import is_bundle_id
 from kafscale.storage.schema import UnknownSchema, UnreadableValue
 from kafscale.store.v1 import store_pb2 as pb
 

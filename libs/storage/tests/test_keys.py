@@ -38,6 +38,12 @@ def test_keys_are_written_as_documented() -> None:
     assert KEYS.group_config("a/b c") == b"/kafscale/prod/gc/a%2Fb%20c"
     assert KEYS.job_place("retention") == b"/kafscale/prod/job-place/retention"
     assert KEYS.compaction_pass(TOPIC, 7) == b"/kafscale/prod/pass/000102030405060708090a0b0c0d0e0f/7"
+    assert KEYS.settle_request("r", "a b") == b"/kafscale/prod/settle/r/a%20b"
+    assert KEYS.settle_request("r") == b"/kafscale/prod/settle/r/"
+    assert [KEYS.parse_settle_request(KEYS.settle_request("r", topic)) for topic in ("", "a/b")] == [
+        "",
+        "a/b",
+    ]
     assert KEYS.pid_next() == b"/kafscale/prod/pid/next"
     assert KEYS.slot_claim(SlotId(7)) == b"/kafscale/prod/cs/07"
     assert KEYS.group(SlotId(7), "a/b c") == b"/kafscale/prod/g/07/a%2Fb%20c"

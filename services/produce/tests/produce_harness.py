@@ -249,6 +249,14 @@ class Node:
         self.service.handler(request)
         return sink.future
 
+    async def send_all(self, topic: Topic, values: range) -> None:
+        """Each number to all partitions, one request after the other."""
+        for value in values:
+            answer = await self.send_many(
+                [(topic, {n: batch(b"%d" % value) for n in range(topic.partitions)})]
+            )
+            assert {part.error_code for part in answer.parts} == {0}
+
     async def drain(self) -> None:
         """As SIGTERM does."""
         await self.registration.set_state(InstanceState.DRAINING)

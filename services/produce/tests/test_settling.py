@@ -16,6 +16,7 @@ from kafscale.produce.pieces import Pieces
 from kafscale.produce.server import fresh_id
 from kafscale.produce.settler import Settler
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.exposition import registry_of
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Seg
@@ -46,17 +47,23 @@ async def log(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> LogBu
     return log
 
 
-def settler(store: MemoryStore | FaultyStore, keyspace: Keyspace) -> Settler:
+def settler(store: MemoryStore | FaultyStore, keyspace: Keyspace, metrics: Metrics) -> Settler:
     pace = Pace(store, SystemClock())
-    return Settler(store, pace, keyspace, fresh_id, Pieces(), ProduceMetrics(Metrics("produce")))
+    return Settler(store, pace, keyspace, fresh_id, Pieces(), ProduceMetrics(metrics))
 
 
 async def rewritten(
-    store: MemoryStore | FaultyStore, keyspace: Keyspace, log: LogBuilder, slices: int | None = None
+    store: MemoryStore | FaultyStore,
+    keyspace: Keyspace,
+    log: LogBuilder,
+    slices: int | None = None,
+    metrics: Metrics | None = None,
 ) -> Seg | StepDownReason | None:
     id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
     plan = SettleRun(plan=1, run=log.head.tail[:slices], epoch=EPOCH)
-    return await settler(store, keyspace).rewrite(id_, plan, Kept(KeptBudget(0)))
+    return await settler(store, keyspace, metrics or Metrics("produce")).rewrite(
+        id_, plan, Kept(KeptBudget(0))
+    )
 
 
 async def test_the_segment_has_the_batches_of_the_slices_and_an_index(
@@ -160,8 +167,28 @@ async def test_a_late_put_of_a_longer_plan_replaces_nothing(
 async def test_a_damaged_slice_is_not_copied(store: MemoryStore, keyspace: Keyspace, log: LogBuilder) -> None:
     damaged = replace(log.head.tail[1], crc32c=log.head.tail[1].crc32c ^ 1)
     log.head = replace(log.head, tail=(log.head.tail[0], damaged, log.head.tail[2]))
-    assert await rewritten(store, keyspace, log) is None
+    metrics = Metrics("produce")
+    assert await rewritten(store, keyspace, log, metrics=metrics) is None
     assert await store.head(keyspace.segment_key("t", 0, 0)) is None
+    assert counted(metrics, "unreadable_slices_total") == 1
+
+
+async def test_a_bundle_that_is_gone_is_counted_and_a_store_that_is_away_is_not(
+    store: MemoryStore, keyspace: Keyspace, log: LogBuilder
+) -> None:
+    metrics = Metrics("produce")
+    away = FaultyStore(store, scripted(("get", ".kfb", Fault.UNAVAILABLE)))
+    assert await rewritten(away, keyspace, log, metrics=metrics) is None
+    assert counted(metrics, "unreadable_slices_total") == 0
+    metrics = Metrics("produce")
+    await store.delete(place_of(keyspace, "t", 0, log.head.tail[1]).key)
+    assert await rewritten(store, keyspace, log, metrics=metrics) is None
+    assert counted(metrics, "unreadable_slices_total") == 1
+    assert counted(metrics, "settled_bytes_total", source="store") == 0
+
+
+def counted(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return registry_of(metrics.read()).get_sample_value(f"kafscale_produce_{name}", labels)
 
 
 async def settled(cluster: Cluster, log: LogBuilder) -> None:
@@ -191,7 +218,8 @@ async def test_an_owner_settles_what_the_one_before_has_left(
     )
     body = await cluster.store.get(keyspace.segment_key("t", 0, 0), if_match=first.etag)
     assert body[HEADER_SIZE:-FOOTER_SIZE] == log.expected(0)
-    assert node.metric("settled_bytes_total") == first.size
+    assert node.metric("settled_bytes_total", source="store") == before.bytes
+    assert node.metric("settled_bytes_total", source="memory") == 0
     for seg in before.tail:
         await cluster.store.delete(place_of(keyspace, "t", 0, seg).key)
     other = await cluster.node()

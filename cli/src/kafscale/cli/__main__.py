@@ -24,6 +24,7 @@ from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
 from kafscale.cli.options import ROLES, Codec, Shell, StoreKind
 from kafscale.cli.serve import app as serve_app
+from kafscale.cli.settle.command import settle
 from kafscale.cli.spark.app import app as spark_app
 from kafscale.cli.spark.lag import lag
 from kafscale.cli.status.command import status
@@ -209,6 +210,7 @@ app.command(rich_help_panel=CLUSTER)(status)
 app.command(rich_help_panel=CLUSTER)(lag)
 app.command(rich_help_panel=CLUSTER)(cost)
 app.command(rich_help_panel=CLUSTER)(fsck)
+app.command(rich_help_panel=CLUSTER)(settle)
 app.command(rich_help_panel=CLUSTER)(etcd_repair)
 for _group in (topics_app, configs_app, groups_app, spark_app):
     app.add_typer(_group, rich_help_panel=CLUSTER)

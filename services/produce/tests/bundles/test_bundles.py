@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 from kafscale.storage.bundle import parse_bundle
-from kafscale.storage.topics import Topic
+from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.wire.errors import ErrorCode
-from produce_harness import Cluster, Node, batch, until
+from produce_harness import Cluster, batch, until
 
 PARTITIONS = 12
 
@@ -37,7 +37,16 @@ async def test_small_slices_are_folded_and_settled_and_the_next_owner_reads_them
     node = await cluster.node(bundles=True)
     for number in range(100):
         assert (await node.send(topic, 0, batch(b"%d" % number))).error == 0
-    assert len((await cluster.head(topic)).tail) < 24, "folds keep the tail short"
+    tail = (await cluster.head(topic)).tail
+    assert len(tail) < 24, "folds keep the tail short"
+    assert node.metric("records_total", topic="t") == 100, (
+        "each is counted once, however often it is repeated"
+    )
+    assert node.metric("folded_bytes_total") > 0
+    sent = sum(len(batch(b"%d" % number)) for number in range(100))
+    assert node.metric("bytes_total", topic="t") == sent + 100 * (HEADER_SIZE + FOOTER_SIZE)
+    assert node.metric("bundle_seconds_count") == node.metric("bundle_bytes_count") == 100
+    assert (node.metric("bundle_slices_count"), node.metric("bundle_slices_sum")) == (100, 100)
     await node.kill()
     other = await cluster.node(bundles=True, settle_ms=1_000)
     assert (await other.send(topic, 0, batch(b"100"))).error == 0
@@ -60,12 +69,6 @@ async def test_a_bundle_is_deleted_when_its_slices_are_settled(cluster: Cluster)
         assert await cluster.log(topic, partition) == [b"%d" % number for number in range(10)]
 
 
-async def all_sent(cluster: Cluster, node: Node, topic: Topic, values: range) -> None:
-    for number in values:
-        answer = await node.send_many([(topic, {n: batch(b"%d" % number) for n in range(topic.partitions)})])
-        assert {part.error_code for part in answer.parts} == {0}
-
-
 @pytest.mark.parametrize("fault", [Fault.DROP_REPLY, Fault.UNAVAILABLE, Fault.LATE])
 async def test_a_put_without_an_answer_is_sent_again_and_every_record_is_there_once(
     cluster: Cluster, fault: Fault
@@ -73,9 +76,11 @@ async def test_a_put_without_an_answer_is_sent_again_and_every_record_is_there_o
     topic = await cluster.topic(partitions=3)
     store = FaultyStore(cluster.store, scripted(("put", ".kfb", fault), ("put", ".kfb", fault)))
     node = await cluster.node(bundles=True, store=store)
-    await all_sent(cluster, node, topic, range(3))
+    await node.send_all(topic, range(3))
     await store.deliver_late()
-    await all_sent(cluster, node, topic, range(3, 6))
+    await node.send_all(topic, range(3, 6))
+    assert node.metric("puts_unknown_total") > 0, "the alert KafscaleStoreUncertain sees bundles as well"
+    assert node.metric("puts_total") > 6
     for partition in range(3):
         assert await cluster.log(topic, partition) == [b"%d" % number for number in range(6)]
 
@@ -86,7 +91,7 @@ async def test_a_store_that_is_full_ends_the_epochs_of_the_partitions_in_the_bun
     topic = await cluster.topic(partitions=2)
     store = FaultyStore(cluster.store)
     node = await cluster.node(bundles=True, store=store)
-    await all_sent(cluster, node, topic, range(1))
+    await node.send_all(topic, range(1))
     epochs = [(await cluster.head(topic, n)).epoch for n in range(2)]
     store.plan = scripted(("put", ".kfb", Fault.FULL))
     refused = await node.send(topic, 0, batch(b"refused"))
@@ -101,7 +106,7 @@ async def test_a_held_bundle_blocks_only_its_partitions(cluster: Cluster) -> Non
     topic = await cluster.topic(partitions=2)
     store = FaultyStore(cluster.store)
     node = await cluster.node(bundles=True, store=store)
-    await all_sent(cluster, node, topic, range(1))
+    await node.send_all(topic, range(1))
     before = len(node.service.own_bundles)
     store.plan = scripted(("put", ".kfb", Fault.HOLD))
     held = node.send(topic, 0, batch(b"held"), connection=1)
@@ -112,3 +117,23 @@ async def test_a_held_bundle_blocks_only_its_partitions(cluster: Cluster) -> Non
     store.release()
     assert (await held).error is ErrorCode.NONE
     assert await cluster.log(topic, 0) == [b"0", b"held"]
+
+
+async def test_the_age_of_the_oldest_slice_is_shown_until_it_is_settled(cluster: Cluster) -> None:
+    topic = await cluster.topic(partitions=2)
+    node = await cluster.node(bundles=True)
+    owned, age = node.service.ownership.partitions, node.service.slice_age
+    await age.look(owned.values())
+    assert node.metric("oldest_slice_seconds") == 0
+    await node.send_all(topic, range(1))
+    heads = [await cluster.head(topic, partition) for partition in range(2)]
+    first_ms = min(head.tail[0].created_ms for head in heads)
+    await age.look(owned.values())
+    assert 0 <= node.metric("oldest_slice_seconds") <= (node.runtime.clock.wall_ms() - first_ms) / 1000
+    await cluster.etcd.put(cluster.keyspace.settle_request("r"), b"")
+    async with asyncio.timeout(20):
+        for partition in range(2):
+            while (await cluster.head(topic, partition)).tail[0].is_slice:
+                await asyncio.sleep(0.05)
+    await age.look(owned.values())
+    assert node.metric("oldest_slice_seconds") == 0

@@ -133,13 +133,16 @@ def test_the_budget_of_heads_has_no_exception_and_the_neediest_go_first() -> Non
     gathered = gather(linger_ms=0, heads=1, burst=2)
     for number, size in enumerate((100, 10_000, 1_000)):
         gathered.want(f"{number}", want(0, size))
+    assert gathered.head_tokens_waiting(0) == 1
     number, keys = sealed(gathered, 0)
     assert keys == ["1", "2"]
+    assert gathered.head_tokens_waiting(0) == 1
     assert gathered.take(0) is None
     due_ms = gathered.due_ms(0)
     assert 1_000 <= due_ms <= 1_001
     assert gathered.take(999) is None
     assert sealed(gathered, due_ms)[1] == ["0"]
+    assert gathered.head_tokens_waiting(due_ms) == 0
 
 
 def test_stuck_bundles_leave_their_places_but_all_are_bounded() -> None:

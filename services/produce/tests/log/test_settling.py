@@ -79,6 +79,19 @@ def test_a_run_is_due_when_its_first_slice_is_old() -> None:
     assert (taken.run, taken.epoch) == (young.tail, 9)
 
 
+def test_without_a_wait_a_run_is_due_whatever_its_clock_says_but_not_before_the_pause_after_a_failure() -> (
+    None
+):
+    settling, ahead = Settling(count(1)), head(replace(seg(0), created_ms=WALL_MS + 3_600_000))
+    asked = replace(LIMITS, settle_ms=0)
+    assert settling.take(ahead, LIMITS, at(5)) is None
+    assert settling.due_ms(ahead, asked) == 0
+    taken = settling.take(ahead, asked, at(5))
+    assert taken is not None
+    settling.failed(taken.plan, at(10))
+    assert settling.due_ms(ahead, asked) == 10 + RETRY_MS
+
+
 def test_a_writer_that_has_just_begun_looks_at_once() -> None:
     """It does not know the wall clock before its first event, and the slices may be old."""
     assert Settling(count(1)).due_ms(head(seg(0)), LIMITS) == 0

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 SECONDS_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BYTES_BOUNDS: Final = (1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
+SLICES_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 JOBS_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 100)
 RUN_SECONDS_BOUNDS: Final = (0.1, 1.0, 10.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0)
 CHOSEN_BY_OTHERS: Final = ("process_", "python_", "kafka_")
@@ -166,7 +167,7 @@ PRODUCE: Final = (
     *COMMITS,
     *SHARED_CACHE,
     counter("records_total", "Records committed", "topic"),
-    counter("bytes_total", "Bytes of committed segments", "topic"),
+    counter("bytes_total", "Bytes of committed segments and slices, without what slices repeat", "topic"),
     counter("flushes_total", "Segments committed"),
     counter("puts_total", "PUTs sent to the object store, including retries"),
     counter("puts_unknown_total", "PUTs whose outcome was not known"),
@@ -179,15 +180,32 @@ PRODUCE: Final = (
     counter("claims_lost_total", "Claims that failed because another instance was first"),
     counter("handoffs_total", "Partitions handed over"),
     counter("checkpoints_total", "Tails moved to manifests"),
-    counter("settled_bytes_total", "Bytes of segments written from slices of bundles"),
+    counter(
+        "settled_bytes_total",
+        "Bytes of slices that became part of a segment; `memory`: their owner still had them, `store`: it read them",
+        "source",
+    ),
+    counter("folded_bytes_total", "Bytes of batches that slices repeated"),
+    counter(
+        "unreadable_slices_total",
+        "Times that a slice was not settled because it is damaged or its bundle is gone",
+    ),
     counter("manifest_merges_failed_total", "Merges of old manifests that failed"),
     counter("damaged_partitions_total", "Times that a partition was not served because its data is damaged"),
     histogram("put_seconds", "One PUT that succeeded"),
     histogram("flush_seconds", "Time from the seal of a segment to its commit"),
     histogram("recovery_seconds", "Time from the first claim of a partition until it is served"),
-    histogram("segment_bytes", "Size of a committed segment", bounds=BYTES_BOUNDS),
+    histogram("segment_bytes", "Size of a committed segment or slice", bounds=BYTES_BOUNDS),
+    histogram("bundle_bytes", "Size of a bundle that was stored", bounds=BYTES_BOUNDS),
+    histogram("bundle_slices", "Slices of a bundle that was stored", bounds=SLICES_BOUNDS),
+    histogram("bundle_seconds", "Time from the seal of a bundle until it was stored, with all its PUTs"),
     gauge("owned_partitions", "Partitions that this instance writes"),
     gauge("governor_waiting_partitions", "Partitions that wait for the PUT budget"),
+    gauge("head_tokens_waiting", "Partitions that wait for the budget of commits of heads"),
+    gauge(
+        "oldest_slice_seconds",
+        "Age of the oldest slice that is not settled in the partitions of this instance",
+    ),
     gauge("puts_in_flight", "PUTs in flight"),
     gauge("puts_in_flight_bytes", "Bytes of the PUTs in flight"),
     gauge("puts_waiting", "PUTs that wait for a place below the limit"),

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
-from kafscale.storage.keys import is_bundle_id
 from kafscale.storage.schema import SCHEMA, UnreadableValue, require_schema
 from kafscale.store.v1 import store_pb2 as pb
 
@@ -24,6 +23,8 @@ EPOCHS_MAX = 16
 
 SLICES_SCHEMA = 2
 """Of a head whose tail has a slice of a bundle: a version that cannot read slices must refuse it."""
+_BUNDLE_ID_BYTES = 16
+_CALENDAR_END_MS = 253_402_300_800_000  # the year 10000: no folder has its name
 
 TAIL_TAG = b"\x42"  # field 8 of Head, length-delimited
 SEGMENTS_TAG = b"\x12"  # field 2 of Manifest
@@ -194,6 +195,11 @@ def decode_head(data: bytes, before: Head | None = None) -> Head:
         snap_offset=message.snap_offset,
         snap_key=message.snap_key,
     )
+
+
+def is_bundle_id(value: bytes) -> bool:
+    """Whether a bundle can have this id: its first six bytes are milliseconds since 1970."""
+    return len(value) == _BUNDLE_ID_BYTES and int.from_bytes(value[:6], "big") < _CALENDAR_END_MS
 
 
 def _known_or_new(message: pb.Seg, known: Seg | None) -> Seg:

@@ -22,9 +22,9 @@ of the specification; all other objects are below `@kafscale`, which is no legal
     job/{name}                        when a job of upkeep last ended well
     job-place/{name}                  the log after which its next run continues
     pass/{topic_id}/{partition}       an unfinished pass of compaction
+    settle/{request}/{topic}          asks owners to settle at once: a topic, or without a name all; under a lease
 
-Fetch services watch everything from `m/` to the end of `p/` as one range. A kind of key that is often written must not
-sort between them.
+Fetch services watch `m/` to the end of `p/` as one range. No kind of key that is often written may sort between them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,6 @@ from kafscale.storage.schema import UnreadableValue
 TopicId = NewType("TopicId", bytes)
 SlotId = NewType("SlotId", int)
 BundleId = NewType("BundleId", bytes)
-BUNDLE_ID_BYTES = 16
-_CALENDAR_END_MS = 253_402_300_800_000  # the year 10000: no folder has its name
-
-
-def is_bundle_id(value: bytes) -> bool:
-    """Whether a bundle can have this id: its first six bytes are milliseconds since 1970."""
-    return len(value) == BUNDLE_ID_BYTES and int.from_bytes(value[:6], "big") < _CALENDAR_END_MS
 
 
 TOPIC_ID_BYTES = 16
@@ -230,6 +223,12 @@ class Keyspace:
     def compaction_passes_prefix(self, topic_id: TopicId) -> bytes:
         return self._etcd + b"pass/" + _topic_part(topic_id)
 
+    def settle_request(self, request: str, topic: str = "") -> bytes:
+        return self.settle_requests_prefix() + f"{request}/{quote(topic, safe='')}".encode()
+
+    def settle_requests_prefix(self) -> bytes:
+        return self._etcd + b"settle/"
+
     # -- and back --------------------------------------------------------------------------------
 
     def parse_topic(self, key: bytes) -> str:
@@ -247,6 +246,10 @@ class Keyspace:
         if len(parts) != 3 or not parts[1].isdecimal():
             raise UnknownKey(key)
         return unquote(parts[0]), int(parts[1]), unquote(parts[2])
+
+    def parse_settle_request(self, key: bytes) -> str:
+        """The topic; "" means all."""
+        return unquote(_text(key, self._rest(key, self.settle_requests_prefix()).partition(b"/")[2]))
 
     def parse_node(self, role: str, key: bytes) -> int:
         rest = self._rest(key, self.nodes_prefix(role))
@@ -360,12 +363,8 @@ class Keyspace:
         found = _SEGMENT.fullmatch(key[len(prefix) :]) if key.startswith(prefix) else None
         if found is None:
             return None
-        return SegmentName(
-            topic=found["topic"],
-            partition=int(found["partition"]),
-            base=int(found["base"]),
-            is_index=found["kind"] == "index",
-        )
+        topic, partition, base, kind = found.group("topic", "partition", "base", "kind")
+        return SegmentName(topic=topic, partition=int(partition), base=int(base), is_index=kind == "index")
 
 
 def _suffix(topic_id: TopicId, partition: int) -> bytes:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kafscale.produce.log.model import StepDownReason
 from kafscale.runtime.committer import CommitMetrics
 from kafscale.runtime.metrics import Metrics, TopicTraffic
 from kafscale.storage.claims import Grounds
+
+MEMORY: Final = "memory"
+STORE: Final = "store"
 
 
 class ProduceMetrics:
@@ -24,7 +29,10 @@ class ProduceMetrics:
         self.claims_lost = counter("claims_lost_total")
         self.handoffs = counter("handoffs_total")
         self.checkpoints = counter("checkpoints_total")
-        self.settled_bytes = counter("settled_bytes_total")
+        self.settled_bytes = metrics.counters("settled_bytes_total")
+        self.settled_bytes.begin(MEMORY, STORE)
+        self.folded_bytes = counter("folded_bytes_total")
+        self.unreadable_slices = counter("unreadable_slices_total")
         self.merges_failed = counter("manifest_merges_failed_total")
         self.damage_met = counter("damaged_partitions_total")
         self.put_seconds = histogram("put_seconds")
@@ -32,3 +40,6 @@ class ProduceMetrics:
         self.flush_seconds = histogram("flush_seconds")
         self.recovery_seconds = histogram("recovery_seconds")
         self.segment_bytes = histogram("segment_bytes")
+        self.bundle_bytes = histogram("bundle_bytes")
+        self.bundle_slices = histogram("bundle_slices")
+        self.bundle_seconds = histogram("bundle_seconds")

@@ -328,12 +328,16 @@ class Ownership:
 
     def _topic_changed(self, name: str, _: Topic | None) -> None:
         for partition in [p for p in self.partitions.values() if p.id.topic == name]:
-            topic = self.world.topics.by_id(partition.id.topic_id)
-            if topic is None or topic.state is not TopicState.ACTIVE:
-                self._lose_topic(partition)
-            elif partition.writer is not None:
-                partition.writer.configure(self._limits(topic), self.tools.now())
-                self.tools.pump.touch(partition)
+            self.configure(partition)
+
+    def configure(self, partition: Partition) -> None:
+        """What the limits depend on has changed."""
+        topic = self.world.topics.by_id(partition.id.topic_id)
+        if topic is None or topic.state is not TopicState.ACTIVE:
+            self._lose_topic(partition)
+        elif partition.writer is not None:
+            partition.writer.configure(self._limits(topic), self.tools.now())
+            self.tools.pump.touch(partition)
 
     def _lose_topic(self, partition: Partition) -> None:
         if partition.writer is None:

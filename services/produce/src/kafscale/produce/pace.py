@@ -122,3 +122,19 @@ class Pace:
             waiting = self._turns.pop(place)
             if not waiting.done():  # its task may have been cancelled just now
                 waiting.set_result(begins)
+
+
+class Wait:
+    """How long a PUT waited for its place while the store answered others."""
+
+    __slots__ = ("_asked_ms", "_pace", "begun_ms")
+
+    def __init__(self, asked_ms: int, pace: Pace) -> None:
+        self._asked_ms = asked_ms
+        self._pace = pace
+        self.begun_ms: int | None = None  # None: it never got a place
+
+    @property
+    def ms(self) -> int:
+        until_ms = self._pace.limit.answered_ms if self.begun_ms is None else self.begun_ms
+        return max(0, until_ms - self._asked_ms)

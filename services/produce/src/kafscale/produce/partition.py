@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -55,7 +55,6 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.storage.claims import head_in
-from kafscale.storage.heads import Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
@@ -280,7 +279,7 @@ class Partition:
 
     def _note(self, done: Published | Checkpointed) -> None:
         if isinstance(done, Published):
-            self._count(done.segments)
+            self._count(done)
             if self._tools.bundler is not None:
                 self._tools.bundler.committed(self, done.segments, self._tools.now())
             if self._fills is not None:
@@ -290,12 +289,14 @@ class Partition:
         if done.old_snap_key:
             self._tools.begin(self._tools.checkpointer.drop_snapshot(done.old_snap_key))
 
-    def _count(self, segments: Sequence[Seg]) -> None:
-        metrics, wall_ms = self._tools.metrics, self._tools.clock.wall_ms()
+    def _count(self, done: Published) -> None:
+        """Each record once: a fold repeats some that were counted before."""
+        metrics, wall_ms, segments = self._tools.metrics, self._tools.clock.wall_ms(), done.segments
         topic = metrics.topics.of(self.id.topic)
-        topic.records.inc(sum(seg.records for seg in segments))
+        topic.records.inc(sum(seg.records for seg in segments) - done.repeated.records)
+        topic.bytes.inc(sum(seg.size for seg in segments) - done.repeated.bytes)
+        metrics.folded_bytes.inc(done.repeated.bytes)
         for seg in segments:
-            topic.bytes.inc(seg.size)
             metrics.segment_bytes.observe(seg.size)
             metrics.flush_seconds.observe(max(0, wall_ms - seg.created_ms) / 1000)
         metrics.flushes.inc(len(segments))

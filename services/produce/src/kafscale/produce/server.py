@@ -11,7 +11,9 @@ from typing import Any
 from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather
-from kafscale.produce.bundles.shell import Bundler, Origin
+from kafscale.produce.bundles.origin import Origin
+from kafscale.produce.bundles.putting import BundlePuts
+from kafscale.produce.bundles.shell import Bundler
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
@@ -38,7 +40,9 @@ from kafscale.produce.settings import (
     producer_bounds,
     segments_per_s,
 )
+from kafscale.produce.settle_requests import SettleRequests
 from kafscale.produce.settler import Settler
+from kafscale.produce.slice_age import SliceAge
 from kafscale.produce.uploader import Uploader
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
@@ -76,6 +80,7 @@ class ProduceService:
         self.owners: PrefixView[OwnerRecord] = PrefixView(
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
         )
+        self.settle_requests = SettleRequests(runtime.etcd, runtime.keyspace)
         self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=self._metrics.commits)
         self.ownership = self._ownership()
         self.handoffs = Handoffs(
@@ -88,6 +93,7 @@ class ProduceService:
         self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
         self.pump = Pump(runtime.clock, self.flush_budget)
         self.pace = Pace(runtime.store, runtime.clock, puts_max=runtime.settings.produce_puts_max)
+        self.slice_age = SliceAge(runtime.clock)
         self.own_bundles = OwnBundles(runtime.settings.bundle_grace_ms)
         self.ownership.tools = self._tools()
         self.describe_producers = DescribeProducersHandler(ownership=self.ownership, clock=runtime.clock)
@@ -119,11 +125,9 @@ class ProduceService:
                 heads=TokenBucket(heads, heads, now_ms),
             ),
             self.own_bundles,
-            store=runtime.store,
-            pace=self.pace,
-            keyspace=runtime.keyspace,
-            origin=Origin(owner=runtime.registration.instance.id, cluster_id=""),
+            puts=self._bundle_puts(),
             clock=runtime.clock,
+            metrics=self._metrics,
             begin=self._begin,
             touch=self.pump.touch,
             wake=self.pump.wake,
@@ -134,6 +138,17 @@ class ProduceService:
 
         self.pump.after = after_drives
         return bundler
+
+    def _bundle_puts(self) -> BundlePuts:
+        runtime, me = self._runtime, self._runtime.registration.instance.id
+        return BundlePuts(
+            runtime.store,
+            self.pace,
+            runtime.keyspace,
+            Origin(runtime.etcd, runtime.keyspace, runtime.clock, owner=me),
+            clock=runtime.clock,
+            metrics=self._metrics,
+        )
 
     def _cleaner(self) -> Cleaner:
         runtime = self._runtime
@@ -164,7 +179,7 @@ class ProduceService:
         return Ownership(
             world,
             recovery=Recovery(store, runtime.keyspace, producer_bounds(settings)),
-            limits=lambda topic: limits_of(topic, settings, store),
+            limits=lambda topic: self.settle_requests.limits(limits_of(topic, settings, store), topic),
             fresh_id=fresh_id,
             clock=runtime.clock,
             metrics=self._metrics,
@@ -213,9 +228,13 @@ class ProduceService:
             topics=self._runtime.topics.view,
             owners=self.owners,
             live_produce=self.live.view,
+            settle_requests=self.settle_requests.view,
         )
         watch("owned_partitions", self.ownership.owned_count)
         watch("governor_waiting_partitions", lambda: self.flush_budget.waiting)
+        bundler = self.ownership.tools.bundler
+        watch("head_tokens_waiting", lambda: bundler.head_tokens_waiting if bundler is not None else 0)
+        watch("oldest_slice_seconds", lambda: self.slice_age.seconds)
         limit = self.pace.limit
         watch("puts_in_flight", lambda: limit.puts)
         watch("puts_in_flight_bytes", lambda: limit.bytes)
@@ -254,9 +273,19 @@ class ProduceService:
             ("scan", self.ownership.scan),
             ("balance", self.handoffs.balance),
             ("clean", self._cleaner().run),
+            ("settle-requests-view", self.settle_requests.view.run),
+            ("settle-requests", self._settle_on_request),
+            ("slice-age", self._watch_slice_age),
         ):
             tasks.create_task(work(), name=name)
         self.ownership.set_stance(ready=True, draining=False)
+
+    async def _settle_on_request(self) -> None:
+        owned = self.ownership
+        await self.settle_requests.apply(owned.partitions.values, owned.configure)
+
+    async def _watch_slice_age(self) -> None:
+        await self.slice_age.watch(self.ownership.partitions.values)
 
     async def drain(self) -> None:
         await self.handoffs.drain(self._runtime.settings.drain_timeout_ms / 1000)

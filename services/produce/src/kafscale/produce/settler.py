@@ -19,7 +19,7 @@ from kafscale.produce.log.folding import Kept
 from kafscale.produce.log.model import Buffer, Instant, PartitionId, SettleRun, StepDownReason
 from kafscale.produce.log.settling import Rewrite, settled_seg
 from kafscale.produce.log.writer import PartitionWriter
-from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.metrics import MEMORY, STORE, ProduceMetrics
 from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.storage.heads import Seg
@@ -81,8 +81,9 @@ class Settler:
         try:
             async with self._places:
                 return await self._rewrite(id_, plan, kept)
-        except SegmentError as error:
-            log.error("slice damaged", **place, error=str(error))
+        except (SegmentError, ObjectNotFound, PreconditionFailed) as error:  # these come from reads alone
+            self._metrics.unreadable_slices.inc()
+            log.error("slice damaged", **place, error=repr(error))
         except (StoreError, TimeoutError) as error:
             log.warning("settling failed", **place, error=repr(error))
         return None
@@ -90,7 +91,7 @@ class Settler:
     async def _rewrite(self, id_: PartitionId, plan: SettleRun, kept: Kept) -> Seg | StepDownReason:
         attempt = self._fresh_id()
         async with asyncio.timeout(TIMEOUT_S):
-            segment = await self._segment(id_, plan.run, kept, attempt)
+            segment, taken = await self._segment(id_, plan.run, kept, attempt)
         index = stamped(segment.index, int.from_bytes(attempt[4:6], "big"))
         base = plan.run[0].base
         metadata = {
@@ -107,19 +108,24 @@ class Settler:
         index_etag = await self._put(index_key, (index,), metadata, plan.epoch)
         if isinstance(index_etag, StepDownReason):
             return index_etag
-        self._metrics.settled_bytes.inc(segment.size)
+        for source, size in taken.items():
+            self._metrics.settled_bytes.labels(source).inc(size)
         return settled_seg(plan.run, segment, etag, index_etag)
 
-    async def _segment(self, id_: PartitionId, run: Sequence[Seg], kept: Kept, attempt: bytes) -> Segment:
-        """From memory as far as the owner has kept the slices, otherwise from the store."""
+    async def _segment(
+        self, id_: PartitionId, run: Sequence[Seg], kept: Kept, attempt: bytes
+    ) -> tuple[Segment, Mapping[str, int]]:
+        """From memory as far as the owner has kept the slices, otherwise from the store; and the bytes from each."""
         sources: list[Buffer | OpenBuffer] = []
+        taken = {MEMORY: 0, STORE: 0}
         for seg in run:
             source = kept.get(seg)
             place = place_of(self._keyspace, id_.topic, id_.partition, seg)
             sources.append(await place.read(self._store) if source is None else source)
+            taken[STORE if source is None else MEMORY] += seg.size
         rewrite = Rewrite(run, sources)
         await self._pieces.run(rewrite.steps())
-        return rewrite.segment(attempt)
+        return rewrite.segment(attempt), taken
 
     async def _put(
         self, key: str, body: Sequence[Buffer], metadata: Mapping[str, str], epoch: int

@@ -17,7 +17,7 @@ from kafscale.produce.log.model import HeadObject, Instant, PutFailure, PutObjec
 from kafscale.produce.log.uploading import Tried
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.pace import Pace, put_time_limit_s
+from kafscale.produce.pace import Pace, Wait, put_time_limit_s
 from kafscale.runtime.clock import Clock
 from kafscale.storage.objects import (
     ObjectNotFound,
@@ -36,22 +36,6 @@ HEAD_TIMEOUT_S = 5.0
 
 class _Unwanted(Exception):
     """The epoch ended while the PUT waited."""
-
-
-class _Wait:
-    """How long a PUT waited for its place while the store answered others."""
-
-    __slots__ = ("_asked_ms", "_pace", "begun_ms")
-
-    def __init__(self, asked_ms: int, pace: Pace) -> None:
-        self._asked_ms = asked_ms
-        self._pace = pace
-        self.begun_ms: int | None = None  # None: it never got a place
-
-    @property
-    def ms(self) -> int:
-        until_ms = self._pace.limit.answered_ms if self.begun_ms is None else self.begun_ms
-        return max(0, until_ms - self._asked_ms)
 
 
 class Uploader:
@@ -73,7 +57,7 @@ class Uploader:
     ) -> str | None:
         """The etag, if this PUT wrote the object. `span` is entered around the request, without its wait."""
         base, part = action.base, action.part
-        wait = _Wait(self._clock.now_ms(), self._pace)
+        wait = Wait(self._clock.now_ms(), self._pace)
         try:
             etag = await self._sent(action, wait, is_wanted, span)
         except _Unwanted:
@@ -99,7 +83,7 @@ class Uploader:
     async def _sent(
         self,
         action: PutObject,
-        wait: _Wait,
+        wait: Wait,
         is_wanted: Callable[[], bool],
         span: Callable[[], AbstractContextManager[None]],
     ) -> str:

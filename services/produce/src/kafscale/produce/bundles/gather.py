@@ -90,6 +90,10 @@ class Gather(Generic[K]):
         """Partitions with records that are in no bundle yet."""
         return len(self._ready.items) + len(self._busy.items)
 
+    def head_tokens_waiting(self, now_ms: int) -> int:
+        """Partitions beyond what the budget of heads allows now."""
+        return max(0, len(self._ready.items) - self._heads.level(now_ms))
+
     # --- what happens ------------------------------------------------------------------------
 
     def want(self, key: K, want: Want | None) -> None:

@@ -1,8 +1,7 @@
 """The bundles of an instance: seals what the partitions want, stores it, and reports to their writers.
 
-`gather` decides which partitions are sealed and when, `deletion` which bundles may go. Here they are carried out. A
-bundle has a fresh name, so an object at that name is an earlier PUT of the same bytes. A PUT whose outcome is unknown
-is sent again until GIVE_UP_MS; then the partitions in it end their epochs, for their offsets are used up.
+`gather` decides which partitions are sealed and when, `deletion` which bundles may go, `putting` stores them. If a
+bundle cannot be stored, the partitions in it end their epochs, for their offsets are used up.
 """
 
 from __future__ import annotations
@@ -11,40 +10,25 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather, Sealing
+from kafscale.produce.bundles.putting import BundlePuts
 from kafscale.produce.log.flight import Flight, InBundle
 from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import Instant, StepDownReason
+from kafscale.produce.log.model import Instant
 from kafscale.produce.log.writer import PartitionWriter
-from kafscale.produce.pace import Pace
+from kafscale.produce.metrics import ProduceMetrics
 from kafscale.runtime.clock import Clock
-from kafscale.storage.backoff import Backoff
 from kafscale.storage.bundle import BuiltBundle, Slice, build_bundle, new_bundle_id
 from kafscale.storage.heads import Head, Seg
-from kafscale.storage.keys import META_ATTEMPT, META_CLUSTER, META_OWNER, Keyspace
-from kafscale.storage.objects import (
-    IfAbsent,
-    ObjectNotFound,
-    ObjectStore,
-    PreconditionFailed,
-    StoreFull,
-    StoreRefused,
-    StoreUnavailable,
-)
 
 if TYPE_CHECKING:
     from kafscale.produce.partition import Partition
 
 log = structlog.get_logger(__name__)
-
-GIVE_UP_MS: Final = 60_000
-HEAD_TIMEOUT_S: Final = 5.0
-RETRY_FIRST_MS: Final = 50
-RETRY_MAX_MS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +40,6 @@ class Member:
     flight: Flight
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """What the objects say about who wrote them."""
-
-    owner: str
-    cluster_id: str
-
-
 class Bundler:
     """Shared by the partitions of an instance; the pump drives it after them."""
 
@@ -72,22 +48,18 @@ class Bundler:
         gather: Gather[Partition],
         own: OwnBundles,
         *,
-        store: ObjectStore,
-        pace: Pace,
-        keyspace: Keyspace,
-        origin: Origin,
+        puts: BundlePuts,
         clock: Clock,
+        metrics: ProduceMetrics,
         begin: Callable[[Coroutine[Any, Any, None]], None],
         touch: Callable[[Partition], None],
         wake: Callable[[], None],
     ) -> None:
         self._gather = gather
         self._own = own
-        self._store = store
-        self._pace = pace
-        self._keyspace = keyspace
-        self._origin = origin
+        self._puts = puts
         self._clock = clock
+        self._metrics = metrics
         self._begin = begin
         self._touch = touch
         self._wake = wake
@@ -128,6 +100,10 @@ class Bundler:
         if not self._undecided.get(partition):
             self._undecided.pop(partition, None)
 
+    @property
+    def head_tokens_waiting(self) -> int:
+        return self._gather.head_tokens_waiting(self._clock.now_ms())
+
     # --- sealing -----------------------------------------------------------------------------
 
     def _arm(self, now: Instant) -> None:
@@ -161,13 +137,16 @@ class Bundler:
         self._own.sealed(bundle_id, built.entries)
         for each in members:
             self._undecided[each.partition][bundle_id] = sealing.number
-        self._begin(self._upload(members, built))
+        self._begin(self._upload(members, built, now.mono_ms))
 
-    async def _upload(self, members: list[Member], built: BuiltBundle) -> None:
-        outcome = await self._stored(built)
+    async def _upload(self, members: list[Member], built: BuiltBundle, sealed_ms: int) -> None:
+        outcome = await self._puts.stored(built)
         now = self._now()
         if isinstance(outcome, str):
             self._own.answered(built.id, now.mono_ms)
+            self._metrics.bundle_bytes.observe(built.size)
+            self._metrics.bundle_slices.observe(len(members))
+            self._metrics.bundle_seconds.observe((now.mono_ms - sealed_ms) / 1000)
         else:
             self._own.lost(built.id)
         for each, entry in zip(members, built.entries, strict=True):
@@ -176,43 +155,6 @@ class Bundler:
             else:
                 each.writer.slice_failed(entry.base, outcome, now)
             self._touch(each.partition)
-
-    async def _stored(self, built: BuiltBundle) -> str | StepDownReason:
-        """The etag, or why the bundle will never be committed."""
-        key = self._keyspace.bundle_key(built.id)
-        backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
-        give_up_ms = self._clock.now_ms() + GIVE_UP_MS
-        while True:
-            try:
-                return await self._put(key, built)
-            except (StoreUnavailable, TimeoutError) as error:
-                log.info("PUT outcome unknown", key=key, error=repr(error))
-            except StoreFull:
-                return StepDownReason.STORE_FULL
-            except StoreRefused as error:
-                log.error("PUT refused", key=key, error=str(error))
-                return StepDownReason.STORE_REFUSED
-            except PreconditionFailed:
-                log.error("bundle has another program's object in its place", key=key)
-                return StepDownReason.FOREIGN_OBJECT
-            if self._clock.now_ms() > give_up_ms:
-                return StepDownReason.STORE_UNAVAILABLE
-            await backoff.sleep()
-
-    async def _put(self, key: str, built: BuiltBundle) -> str:
-        metadata = {
-            META_ATTEMPT: built.id.hex(),
-            META_OWNER: self._origin.owner,
-            META_CLUSTER: self._origin.cluster_id,
-        }
-        try:
-            return await self._pace.put(key, built.body, condition=IfAbsent(), metadata=metadata)
-        except (PreconditionFailed, ObjectNotFound):
-            async with asyncio.timeout(HEAD_TIMEOUT_S):
-                there = await self._store.head(key)
-            if there is None or there.metadata.get(META_ATTEMPT) != built.id.hex():
-                raise
-            return there.etag
 
 
 def _slice_of(member: Member) -> Slice:

@@ -14,8 +14,8 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import Buffer, Part, Waiters
-from kafscale.storage.heads import Seg
+from kafscale.produce.log.model import Buffer, Part, Published, Repeated, Waiters
+from kafscale.storage.heads import Head, Seg
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.storage.segment import BatchInfo, Segment
 
@@ -177,20 +177,28 @@ class Objects:
         """A slice may take the places of others in the tail; a segment of its own does not."""
         return 0
 
+    @property
+    def repeated(self) -> Repeated:
+        return Repeated()
+
     def placed(self) -> Placed:
         return Placed(self.segment.size, self.segment.etag, self.index.size, self.index.etag)
 
 
 class InBundle:
-    """A slice. `built` is what the bundle takes, until it is stored. `batches` are kept for folding and settling.
-    `replaces`: how many entries of the tail this slice folds."""
+    """A slice. `built` is what the bundle takes, until it is stored. `batches` are kept for folding and settling. It
+    takes the places of the slices `before` in the tail, whose batches it repeats."""
 
-    __slots__ = ("_placed", "batches", "built", "replaces")
+    __slots__ = ("_placed", "batches", "built", "repeated", "replaces")
 
-    def __init__(self, built: Segment, batches: OpenBuffer, replaces: int) -> None:
+    def __init__(self, built: Segment, batches: OpenBuffer, before: Sequence[OpenBuffer]) -> None:
         self.built: Segment | None = built
         self.batches = batches
-        self.replaces = replaces
+        self.replaces = len(before)
+        self.repeated = Repeated(
+            sum(batch.records for each in before for batch in each.batches),
+            sum(each.bytes for each in before),
+        )
         self._placed: Placed | None = None
 
     @property
@@ -258,6 +266,16 @@ class Flight:
             bundle=placed.bundle,
             position=placed.position,
         )
+
+
+def published(flights: Sequence[Flight], head: Head, revision: int) -> Published:
+    """`head` has committed these flights. A fold is always the first in flight."""
+    return Published(
+        segments=head.tail[-len(flights) :],
+        next=head.next,
+        revision=revision,
+        repeated=flights[0].home.repeated,
+    )
 
 
 def stamped(index: bytes, epoch: int) -> bytes:

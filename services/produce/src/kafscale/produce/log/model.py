@@ -291,13 +291,22 @@ class SealWanted:
     bytes_waiting: int
 
 
+class Repeated(NamedTuple):
+    """What a slice repeats of committed slices (folding.py)."""
+
+    records: int = 0
+    bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """These segments are committed at `revision`: the caches may have them. No answer."""
+    """These segments are committed at `revision`: the caches may have them. No answer. The first may be a fold, so
+    `repeated` of it was published before."""
 
     segments: tuple[Seg, ...]
     next: int
     revision: int
+    repeated: Repeated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ class Pipeline:
         buffer = opened.after(before) if before else opened
         buffer.waiters = opened.waiters
         built = build_segment(buffer.base, buffer.batches, buffer.parts, now.wall_ms)
-        flight = Flight(buffer, built, InBundle(built, buffer, len(before)), now.wall_ms)
+        flight = Flight(buffer, built, InBundle(built, buffer, before), now.wall_ms)
         self._add(flight, now)
         return flight
 

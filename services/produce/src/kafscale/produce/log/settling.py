@@ -4,7 +4,7 @@ A slice of a bundle is in a tail only for a while. Then the owner *settles* it: 
 into one segment with an ordinary name, and one change of the head puts that segment in their place. A run is the first
 slices of the tail that are contiguous and of one leader epoch. It is due when it holds as much as a segment may, when
 its first slice is `settle_ms` old, and when the tail is long and begins with a slice, because then a checkpoint has
-nothing to move.
+nothing to move. A `settle_ms` of 0 makes every run due, without a look at clocks.
 
 The shell writes the segment while commits go on; the change of the head takes its turn like any commit. Until then a
 commit adds entries behind the run and a checkpoint takes segments before it, so the run stays as it was planned. A plan
@@ -74,7 +74,8 @@ class Settling:
         if not run:
             return NEVER
         long = len(head.tail) >= limits.checkpoint_at and head.tail[0].is_slice
-        if long or is_full(run, limits.seal_bytes) or self._wall_lead_ms is None:
+        now = long or not limits.settle_ms or is_full(run, limits.seal_bytes)
+        if now or self._wall_lead_ms is None:
             return self._not_before_ms
         return max(self._not_before_ms, ripe_ms(run[0], limits.settle_ms) - self._wall_lead_ms)
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from kafscale.produce.bundles.gather import Want
 from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.contents import Contents, Opening
-from kafscale.produce.log.flight import Flight
+from kafscale.produce.log.flight import Flight, published
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.intake import Intake
@@ -33,7 +33,6 @@ from kafscale.produce.log.model import (
     MetaWrite,
     Part,
     PartitionId,
-    Published,
     PutFailure,
     Rejection,
     State,
@@ -276,8 +275,7 @@ class PartitionWriter:
             self._answers.acknowledge(flight.waiters.take_all(), revision)
         self._answers.fail(sent.doubts.take_all(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if sent.flights:
-            segments = head.tail[-len(sent.flights) :]
-            self._actions.append(Published(segments=segments, next=head.next, revision=revision))
+            self._actions.append(published(sent.flights, head, revision))
         if sent.plan is not None:
             self._actions.extend(self._plans.applied(sent.plan, old, head))
         self._state = State.CLOSED if self._state is State.CLOSING else self._state

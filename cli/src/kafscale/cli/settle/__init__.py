@@ -1,0 +1,1 @@
+"""`kafscale settle`: the slices of bundles become segments now."""

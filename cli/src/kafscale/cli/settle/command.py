@@ -1,0 +1,59 @@
+"""`kafscale settle`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from kafscale.cli.options import StoreKind, Target
+from kafscale.cli.spark.options import seconds
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, Trouble, on_cluster
+from kafscale.cli.terminal import Output, OutputOption, fail, notice, progressing, show_rows
+
+if TYPE_CHECKING:
+    from kafscale.cli.clusters import Cluster
+    from kafscale.cli.settle.run import Outcome
+
+COLUMNS: Final = ("topic", "partition", "slices", "bytes", "why")
+
+
+def settle(
+    topics: Annotated[list[str] | None, typer.Argument(help="Only these topics.")] = None,
+    timeout: Annotated[str, typer.Option(help="Give up after this time: 10m, 90s, 0s.")] = "10m",
+    allow_newer: Annotated[
+        bool, typer.Option("--allow-newer", help="Succeed although records written meanwhile are in bundles.")
+    ] = False,
+    data_dir: DataDirOption = None,
+    namespace: NamespaceOption = None,
+    store: StoreOption = StoreKind.DIR,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Move the records in bundles into segments now, and wait until none is left; exits 1 if some are.
+
+    Use it before you go back to a version without bundles: restart all produce instances with KAFSCALE_BUNDLES=false,
+    then run this. A tool that reads only the bucket finds all older records afterwards (--allow-newer).
+    """
+    timeout_s = seconds(timeout)
+    with progressing() as show:
+
+        async def work(cluster: Cluster) -> Outcome:
+            from kafscale.cli.settle.run import CannotSettle, Settle
+
+            try:
+                return await Settle(cluster.etcd, cluster.keys, show).run(topics or (), timeout_s)
+            except CannotSettle as trouble:
+                raise Trouble(str(trouble)) from trouble
+
+        outcome = on_cluster(work, Target(data_dir, namespace, store))
+    _show(outcome, allow_newer, output)
+
+
+def _show(outcome: Outcome, allow_newer: bool, output: Output) -> None:
+    left = [*outcome.left] if allow_newer else [*outcome.left, *outcome.newer]
+    show_rows(COLUMNS, [asdict(each) for each in left], output)
+    notice(f"{outcome.settled} partitions were settled")
+    if outcome.newer and allow_newer:
+        notice(f"{len(outcome.newer)} partitions have newer records in bundles")
+    if left:
+        raise fail(f"{len(left)} partitions still have records in bundles")

@@ -1,0 +1,54 @@
+"""Requests to settle at once, which `kafscale settle` writes into etcd.
+
+A request is a key with the name of a topic, or without one for all topics. It exists as long as its command waits, and
+its lease ends it with the deadline of the command. All instances watch these keys. While a topic has a request, its
+writers get a `settle_ms` of 0, so every slice that they have or commit is due. A key reaches what calls to the owners
+would miss: a partition that is claimed or handed over meanwhile gets its limits with the claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from kafscale.produce.log.model import Limits
+from kafscale.produce.partition import Partition
+from kafscale.storage.etcd.client import EtcdClient, KeyValue
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.topics import Topic
+from kafscale.storage.views import PrefixView
+
+PAGE: Final = 500
+"""Partitions configured in one turn of the loop."""
+
+
+class SettleRequests:
+    """`run` the view and `apply` in tasks."""
+
+    def __init__(self, etcd: EtcdClient, keyspace: Keyspace) -> None:
+        self._keyspace = keyspace
+        self.view: PrefixView[str] = PrefixView(etcd, keyspace.settle_requests_prefix(), self._topic)
+        self._changed = asyncio.Event()
+        self.view.subscribe(lambda *_: self._changed.set())
+
+    def _topic(self, kv: KeyValue) -> str:
+        return self._keyspace.parse_settle_request(kv.key)
+
+    def limits(self, limits: Limits, topic: Topic) -> Limits:
+        """Those of the topic, with its requests."""
+        asked = any(name in ("", topic.name) for name in self.view.items.values())
+        return replace(limits, settle_ms=0) if asked else limits
+
+    async def apply(
+        self, partitions: Callable[[], Iterable[Partition]], configure: Callable[[Partition], None]
+    ) -> None:
+        """Configure the owned partitions after each change; those of a later claim have read the requests."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for number, partition in enumerate(list(partitions()), start=1):
+                configure(partition)
+                if number % PAGE == 0:
+                    await asyncio.sleep(0)
