@@ -57,6 +57,25 @@ def test_a_record_waits_for_company_where_requests_are_billed() -> None:
     assert sealed(gathered, 15)[1] == ["a", "b"]
 
 
+@pytest.mark.parametrize("instances", [1, 3])
+def test_instances_share_the_budgets_of_the_cluster(instances: int) -> None:
+    shares = [gather(linger_ms=0, bundles=20, heads=60, burst=60) for _ in range(instances)]
+    for each in shares:
+        each.share(instances, 0)
+    bundles = slices = 0
+    for now_ms in range(0, 60_000, 10):
+        for each in shares:
+            for name in "abcd":
+                each.want(name, want(now_ms))
+            while (sealing := each.take(now_ms)) is not None:
+                bundles, slices = bundles + 1, slices + len(sealing.keys)
+                for name in sealing.keys:
+                    each.decided(sealing.number, name, now_ms)
+    bursts = instances * (BURST + 60)
+    assert bundles <= 20 * 60 + bursts
+    assert 60 * 60 * 0.9 <= slices <= 60 * 60 + bursts
+
+
 def test_a_full_bundle_waits_for_nothing() -> None:
     gathered = gather(bundles=0.01)
     for number in range(BURST):

@@ -40,8 +40,6 @@ from kafscale.storage.schema import UnreadableValue
 TopicId = NewType("TopicId", bytes)
 SlotId = NewType("SlotId", int)
 BundleId = NewType("BundleId", bytes)
-
-
 TOPIC_ID_BYTES = 16
 
 META_TOPIC_ID = "kfs-topic-id"

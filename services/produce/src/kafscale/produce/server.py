@@ -118,12 +118,14 @@ class ProduceService:
         billed = runtime.store.puts_per_s_max is not None
         per_s = settings.bundles_per_s or (BUNDLES_PER_S if billed else None)
         heads = settings.head_commits_per_s
+        gather: Gather[Partition] = Gather(
+            gather_limits(settings, runtime.store),
+            bundles=TokenBucket(per_s, BUNDLES_BURST, now_ms),
+            heads=TokenBucket(heads, heads, now_ms),
+        )
+        self.live.subscribe(lambda: gather.share(len(self.live.ready()), runtime.clock.now_ms()))
         bundler = Bundler(
-            Gather(
-                gather_limits(settings, runtime.store),
-                bundles=TokenBucket(per_s, BUNDLES_BURST, now_ms),
-                heads=TokenBucket(heads, heads, now_ms),
-            ),
+            gather,
             self.own_bundles,
             puts=self._bundle_puts(),
             clock=runtime.clock,

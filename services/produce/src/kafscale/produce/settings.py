@@ -49,13 +49,15 @@ class ProduceSettings(ServiceSettings):
         description="A partition with as many bytes in its buffer writes a segment of its own.",
     )
     bundles_per_s: int | None = Field(
-        None, ge=1, description="Budget of bundles per second, of an instance. Default: the store's."
+        None,
+        ge=1,
+        description="Budget of bundles per second, of all instances. Default: 20 on S3, none on a directory.",
     )
     bundle_grace_ms: int = Field(
         900_000, ge=0, description="A bundle is deleted so long after the last of its slices is dead."
     )
     head_commits_per_s: int = Field(
-        2_000, ge=1, description="Budget of commits of heads per second, of an instance."
+        2_000, ge=1, description="Budget of commits of heads per second for bundles, of all instances."
     )
     settle_keep_bytes: int = Field(
         64 * MIB, ge=0, description="Memory for the batches of slices that are not settled yet."

@@ -14,7 +14,8 @@ stuck request to the store or to etcd blocks only the partitions in it; ALL_IN_F
 
 A store that bills its requests has a budget of bundles per second. A bundle waits for a token of it, but no longer
 than `linger_max_ms`; one of `bundle_bytes` does not wait. Each slice costs a commit of its head in etcd, whose budget
-has no exception: when it is short, the partitions with the most bytes times age go first.
+has no exception: when it is short, the partitions with the most bytes times age go first. Both budgets are the
+cluster's. Every instance that accepts requests has an equal share, so more instances cost no more.
 """
 
 from __future__ import annotations
@@ -114,6 +115,11 @@ class Gather(Generic[K]):
             del self._flights[number]
             self._company = flight.requests + self._ready.requests
             self._regather_until_ms = now_ms + (now_ms - flight.sealed_ms) // _REGATHER_SHARE
+
+    def share(self, instances: int, now_ms: int) -> None:
+        """So many instances of the cluster use the budgets."""
+        self._bundles.share(instances, now_ms)
+        self._heads.share(instances, now_ms)
 
     # --- the decision ------------------------------------------------------------------------
 

@@ -154,10 +154,16 @@ class TokenBucket:
     """A rate with a burst. Without a rate there are always tokens."""
 
     def __init__(self, per_s: float | None, burst: int, now_ms: int = 0) -> None:
-        self._per_ms = None if per_s is None else per_s / 1000
+        self._whole_per_ms = self._per_ms = None if per_s is None else per_s / 1000
         self._burst = burst
         self._tokens = float(burst)
         self._filled_ms = now_ms
+
+    def share(self, instances: int, now_ms: int) -> None:
+        """From now on it gets its part of the rate: the rate is that of so many instances together."""
+        self._fill(now_ms)
+        if self._whole_per_ms is not None:
+            self._per_ms = self._whole_per_ms / max(1, instances)
 
     def level(self, now_ms: int) -> int:
         """Whole tokens at hand."""
