@@ -215,9 +215,11 @@ class Cluster:
         async with asyncio.TaskGroup() as tasks:
             cluster = cls(tasks, **settings)
             sweep = tasks.create_task(cluster.door.gateway.sweep())
-            yield cluster
-            sweep.cancel()
-            await cluster.door.close()
+            try:
+                yield cluster
+            finally:  # also after a failed test, which would wait for its connections for ever
+                sweep.cancel()
+                await cluster.door.close()
 
     def _connect(self, address: str, kind: Stream) -> FakeStream:
         return self.streams.setdefault((address, kind), FakeStream(address, kind))
