@@ -218,6 +218,7 @@ FETCH: Final = (
     counter("cache_hits_total", "Segments found in memory"),
     counter("cache_loads_total", "Segments that were not in memory and were read from the object store"),
     counter("cache_loaded_bytes_total", "Bytes of segments read from the object store"),
+    counter("bundle_reads_total", "Reads of a bundle in the object store, of one slice or of many", "slices"),
     counter("cache_evictions_total", "Segments dropped from memory"),
     counter("cache_refusals_total", "Loads refused because unfinished responses use the memory"),
     counter("readaheads_total", "Segments read ahead of their readers"),
