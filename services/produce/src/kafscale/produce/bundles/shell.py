@@ -21,6 +21,7 @@ from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, StepDownReason
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.pace import Pace
+from kafscale.produce.shared_fills import BundleFills
 from kafscale.runtime.clock import Clock
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.bundle import BuiltBundle, Slice, build_bundle, new_bundle_id
@@ -77,6 +78,7 @@ class Bundler:
         keyspace: Keyspace,
         origin: Origin,
         clock: Clock,
+        fills: BundleFills,
         begin: Callable[[Coroutine[Any, Any, None]], None],
         touch: Callable[[Partition], None],
         wake: Callable[[], None],
@@ -91,6 +93,7 @@ class Bundler:
         self._begin = begin
         self._touch = touch
         self._wake = wake
+        self._fills = fills
         self._undecided: defaultdict[Partition, dict[bytes, int]] = defaultdict(dict)  # bundle → number
         self._heads: dict[Partition, Head] = {}  # as `own` knows them
         self._timer: asyncio.TimerHandle | None = None
@@ -112,6 +115,7 @@ class Bundler:
 
     def committed(self, partition: Partition, segments: Iterable[Seg], now: Instant) -> None:
         for seg in segments:
+            self._fills.committed(seg.bundle)
             self._decide(partition, seg.bundle, now)
 
     def stopped(self, partition: Partition, now: Instant) -> None:
@@ -119,6 +123,7 @@ class Bundler:
         self._gather.want(partition, None)
         self._heads.pop(partition, None)
         for bundle_id in list(self._undecided.get(partition, ())):
+            self._fills.abandoned(bundle_id)
             self._decide(partition, bundle_id, now)
 
     def _decide(self, partition: Partition, bundle_id: bytes, now: Instant) -> None:
@@ -168,6 +173,9 @@ class Bundler:
         now = self._now()
         if isinstance(outcome, str):
             self._own.answered(built.id, now.mono_ms)
+            undecided = sum(built.id in self._undecided.get(each.partition, ()) for each in members)
+            key = self._keyspace.bundle_key(built.id)
+            self._fills.uploaded(built.id, key, outcome, built.body, undecided)
         else:
             self._own.lost(built.id)
         for each, entry in zip(members, built.entries, strict=True):
