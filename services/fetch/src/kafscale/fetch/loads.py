@@ -98,9 +98,9 @@ class Loader:
 
     async def _stored_views(self, run: Sequence[Wanted]) -> Sequence[SegmentView | LostSegment]:
         span, seg = span_of(run), run[0].seg
-        self._count(run)
         for _ in range(READS_OF_CORRUPT):
             data = await self._get(span)
+            self._count(run)
             found = self._views(run, data)
             if not _has_damage(found):
                 if self._shared is not None and span.end is None:
@@ -109,7 +109,6 @@ class Loader:
         return found
 
     def _count(self, run: Sequence[Wanted]) -> None:
-        self._counters.loads += len(run)
         if len(run) > 1:
             self._counters.reads_of_many_slices += 1
         elif run[0].seg.is_slice:
@@ -134,6 +133,7 @@ class Loader:
                 data = await span.read(self._store)
         except TimeoutError:
             raise StoreUnavailable(span.name, f"no answer within {self._limits.read_timeout_ms} ms") from None
+        self._counters.loads += 1
         self._counters.loaded_bytes += len(data)
         return data
 
