@@ -134,7 +134,7 @@ def reads_of_slices_per_s(load: Load, tuning: Tuning) -> float:
     slices = slices_per_s(load, tuning)
     in_each = slices / (bundles_per_s(load, tuning) * load.owners)
     together = min(in_each, JOBS_PER_REQUEST_MAX)  # a change wakes consumers, who then read
-    readers = load.owners * (1 - (1 - 1 / load.owners) ** together)  # that serve one of them or more
+    readers: float = load.owners * (1 - (1 - 1 / load.owners) ** together)  # that serve one of them or more
     return slices / max(together, 1.0) * max(readers, 1.0)
 
 
