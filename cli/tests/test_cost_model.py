@@ -13,6 +13,7 @@ from kafscale.cli.cost.model import (
     OBJECTS_PER_CHECKPOINT,
     SEGMENTS_PER_CHECKPOINT,
     bundles_per_s,
+    reads_of_slices_per_s,
     settled_run,
     slices_per_s,
     with_bundles,
@@ -218,11 +219,40 @@ def test_each_kind_of_request_of_bundles_is_counted() -> None:
     requests = with_bundles(of_load, TUNING)
     bundles = bundles_per_s(of_load, TUNING)
     assert requests.puts == pytest.approx(bundles + 2 * settles + (2 + 1 / 31) * checkpoints)
-    assert requests.gets == pytest.approx(slices + 32 / 31 * checkpoints)
+    assert requests.gets == pytest.approx(bundles + 32 / 31 * checkpoints)
     assert requests.head_commits == pytest.approx(slices + settles + checkpoints)
     assert requests.deletes == requests.puts
     amplified = 1e6 * run.written_bytes / run.bytes
     assert requests.redundant_bytes == pytest.approx(amplified * (run.seconds + grace_s))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "instances", "least", "most"),
+    [
+        (10, 1, 1.0, 1.0),  # one fetch instance reads all slices of a bundle with one GET
+        (1, 1, 1.0, 1.0),
+        (1_000, 3, 2.5, 3.0),  # each of three reads its slices
+    ],
+)
+def test_a_bundle_is_read_once_by_each_fetch_instance_with_a_slice_of_it(
+    partitions: int, instances: int, least: float, most: float
+) -> None:
+    of_load = load(1, partitions, instances)
+    bundles = bundles_per_s(of_load, TUNING) * instances
+    reads = reads_of_slices_per_s(of_load, TUNING) / bundles
+    assert least - 1e-9 <= reads <= most + 1e-9
+
+
+def test_slices_that_are_committed_by_several_requests_are_read_by_several() -> None:
+    of_load, tuning = load(10, 10_000), replace(TUNING, head_commits_per_s=100_000, bundles_per_s=5)
+    bundles = bundles_per_s(of_load, tuning)
+    assert slices_per_s(of_load, tuning) / bundles > 500
+    assert reads_of_slices_per_s(of_load, tuning) == pytest.approx(slices_per_s(of_load, tuning) / 100)
+
+
+def test_no_slice_is_read_twice_by_one_consumer_however_few_there_are() -> None:
+    of_load, tuning = load(1, 100, 3), replace(TUNING, head_commits_per_s=1)
+    assert reads_of_slices_per_s(of_load, tuning) <= slices_per_s(of_load, tuning) + 1e-9
 
 
 def test_without_consumers_only_merges_and_settling_read() -> None:

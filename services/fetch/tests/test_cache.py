@@ -7,7 +7,8 @@ from types import FrameType
 from typing import Any
 
 from kafscale.fetch import cache as cache_module
-from kafscale.fetch.cache import CacheLimits, SegmentCache
+from kafscale.fetch.cache import SegmentCache
+from kafscale.fetch.loads import CacheLimits
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.storage.heads import Head, Seg, decode_head, encode_head
 from kafscale.storage.objects import IfAbsent, MemoryStore, StoreUnavailable

@@ -179,7 +179,7 @@ async def test_an_object_that_stays_corrupt_is_an_alarm_and_a_retriable_error(
 async def test_a_segment_of_many_batches_is_searched_by_its_index_and_without_a_good_one_by_walking(
     etcd, keyspace, store, topic, log, serve, monkeypatch, index: str
 ) -> None:
-    monkeypatch.setattr("kafscale.fetch.cache.INDEX_WORTH_BATCHES", 2)
+    monkeypatch.setattr("kafscale.fetch.loads.INDEX_WORTH_BATCHES", 2)
     await log.append(records(150), records(120), records(40), records(30))
     key = keyspace.index_key(topic.name, 0, 0)
     if index == "missing":

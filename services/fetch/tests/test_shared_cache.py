@@ -98,3 +98,58 @@ async def test_without_a_redis_nothing_is_counted(etcd, keyspace, store, topic, 
     async with serve(etcd, keyspace, store) as client:
         assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
         assert gets(store) == SEGMENTS
+
+
+async def with_bundle(log: LogBuilder, keyspace: Keyspace, redis_server) -> str:
+    """A bundle that the produce service has put into redis; the name of its entry."""
+    log.as_slices = True
+    seg = await log.append(records(5, size=500, label="slice-"))
+    key = log.segment_key(seg)
+    redis_server.client.set(entry_key(key, seg.etag), sealed([await log._store.get(key)]))
+    return entry_key(key, seg.etag)
+
+
+def bundle_gets(store: FaultyStore) -> int:
+    return sum(1 for operation, key in store.requests if operation == "get" and key.endswith(".kfb"))
+
+
+async def test_a_slice_is_a_range_of_the_bundle_that_its_writer_put_there(
+    etcd, keyspace, store, topic, log, serve, redis_server
+) -> None:
+    await with_bundle(log, keyspace, redis_server)
+    store.requests.clear()
+    async with serve(etcd, keyspace, store, redis_server.url, **PATIENT) as client:
+        assert bytes((await client.fetch(topic, 25)).records) == log.expected(25)
+        assert client.metric("shared_cache_hits_total") == 1
+        assert client.metric("shared_cache_read_bytes_total") == log.segments[-1].size
+        assert client.metric("shared_cache_fills_total") == 0
+    assert bundle_gets(store) == 0
+
+
+@pytest.mark.parametrize("damage", ["another bundle", "a flipped bit", "cut short", "gone"])
+async def test_a_range_that_is_not_the_slice_is_not_served(
+    etcd, keyspace, store, topic, log, serve, until, redis_server, damage
+) -> None:
+    entry = await with_bundle(log, keyspace, redis_server)
+    seg = log.segments[-1]
+    value = bytearray(redis_server.client.get(entry))
+    if damage == "another bundle":
+        other = await log.append(records(5, size=500, label="other-"))
+        assert (other.position, other.size) == (seg.position, seg.size)
+        redis_server.client.set(entry, sealed([await store.inner.get(log.segment_key(other))]))
+    elif damage == "a flipped bit":
+        value[seg.position + 100] ^= 1
+        redis_server.client.set(entry, bytes(value))
+    elif damage == "cut short":
+        redis_server.client.set(entry, bytes(value[: seg.position + 100]))
+    else:
+        redis_server.client.delete(entry)
+    store.requests.clear()
+    async with serve(etcd, keyspace, store, redis_server.url, **PATIENT) as client:
+        answer = await client.fetch(topic, 25, partition_max_bytes=1)
+        assert bytes(answer.records) == log.expected(25, 29)
+        assert client.service.reader.lost_segments == 0
+        assert client.metric("shared_cache_hits_total") + client.metric("shared_cache_misses_total") == 1
+    assert bundle_gets(store) == 1
+    if damage in ("another bundle", "a flipped bit"):
+        assert redis_server.client.get(entry) is None, "the damaged entry is deleted"

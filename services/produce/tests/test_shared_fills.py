@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from kafscale.produce.log.model import Part, PutObject
 from kafscale.produce.settings import ProduceSettings
-from kafscale.produce.shared_fills import SharedFills
+from kafscale.produce.shared_fills import BundleFills, SharedFills
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.shared_cache import open_shared_cache
+from kafscale.runtime.shared_cache import SharedCache, open_shared_cache
 from kafscale.runtime.shared_cache.entries import PREFIX, entry_key, sealed
+from kafscale.storage.keys import BundleId
 from kafscale.storage.objects import IfAbsent
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.testkit.redis import RedisServer
@@ -61,17 +64,43 @@ async def test_a_redis_that_answers_nothing_holds_no_answer(
     await until(lambda: node.metric("shared_cache_fills_total") == 20, "the fills, late")
 
 
+async def test_a_bundle_is_put_there_whole_and_once(cluster: Cluster, redis_server: RedisServer) -> None:
+    topic = await cluster.topic(partitions=12)
+    node = await cluster.node(bundles=True, redis_url=redis_server.url, redis_timeout_ms=PATIENT_MS)
+    await node.send_many([(topic, {n: batch(b"claims") for n in range(12)})])
+    await until(lambda: node.runtime.budget.used_bytes == 0, "the fills")
+    before = node.metric("shared_cache_fills_total")
+    await node.send_many([(topic, {n: batch(b"%d" % n) for n in range(12)})])
+    await until(lambda: node.metric("shared_cache_fills_total") == before + 1, "the fill")
+    tails = [(await cluster.head(topic, n)).tail for n in range(12)]
+    [(bundle, etag)] = {(tail[-1].bundle, tail[-1].etag) for tail in tails}
+    key = cluster.keyspace.bundle_key(BundleId(bundle))
+    assert redis_server.client.get(entry_key(key, etag)) == sealed([await cluster.store.get(key)])
+    await until(lambda: node.runtime.budget.used_bytes == 0, "nothing is kept")
+    assert node.metric("shared_cache_fills_total") == before + 1
+
+
 def put(base: int, part: Part = Part.SEGMENT) -> PutObject:
     return PutObject(base=base, part=part, key=f"{base}", body=(b"12345",), condition=IfAbsent(), metadata={})
 
 
-async def test_an_epoch_that_ends_frees_what_it_kept_and_keeps_nothing_more() -> None:
-    budget, settings = MemoryBudget(1_000), ProduceSettings(redis_url="redis://127.0.0.1:1")  # type: ignore[arg-type]
+@asynccontextmanager
+async def unreachable_cache(budget: MemoryBudget) -> AsyncIterator[SharedCache]:
+    settings = ProduceSettings(redis_url="redis://127.0.0.1:1")  # type: ignore[arg-type]
     tasks = asyncio.TaskGroup()
     async with tasks:
         shared = open_shared_cache(
             settings, clock=SystemClock(), budget=budget, metrics=Metrics("produce"), tasks=tasks
         )
+        assert shared is not None
+        yield shared
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+
+async def test_an_epoch_that_ends_frees_what_it_kept_and_keeps_nothing_more() -> None:
+    budget = MemoryBudget(1_000)
+    async with unreachable_cache(budget) as shared:
         fills = SharedFills(shared)
         for base in range(3):
             fills.uploaded(put(base), "etag")
@@ -82,5 +111,20 @@ async def test_an_epoch_that_ends_frees_what_it_kept_and_keeps_nothing_more() ->
         fills.uploaded(put(3), "etag")
         fills.committed(())
         assert budget.used_bytes == 0
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
+
+
+async def test_a_bundle_that_no_partition_will_commit_is_not_kept() -> None:
+    budget = MemoryBudget(1_000)
+    async with unreachable_cache(budget) as shared:
+        fills = BundleFills(shared)
+        fills.uploaded(b"nobody's", "key", "etag", (b"12345",), 0)
+        assert budget.used_bytes == 0
+        fills.uploaded(b"two's", "key", "etag", (b"12345",), 2)
+        fills.abandoned(b"two's")
+        fills.committed(b"another")
+        assert budget.used_bytes == 5
+        fills.abandoned(b"two's")
+        assert budget.used_bytes == 0
+        fills.committed(b"two's")
+        fills.abandoned(b"two's")
+        assert budget.used_bytes == 0

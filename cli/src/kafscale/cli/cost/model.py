@@ -7,7 +7,9 @@ settling). Tests run the service's own rules on a simulated clock and compare. A
 - Records have one size, arrive at random times, and are spread evenly over the partitions. Each arrives in a request of
   its own. So every partition writes all the time, which is the most expensive case for that rate.
 - ROUND_TRIP_S passes from a seal to its commit. No request fails, and no partition changes its owner.
-- Consumers keep up. So each segment or slice is read with one GET, `Load.reads` times. There is no shared cache.
+- Consumers keep up, and there are as many fetch instances as owners, with equal shares of the partitions. A fetch
+  instance reads a segment with one GET, and with one GET the slices of a bundle that one request to etcd commits and
+  that it serves. Each record is read `Load.reads` times. There is no shared cache.
 - Producers are idempotent. So a checkpoint writes a producer snapshot and a manifest.
 - Every object that is written is deleted later: bundles and snapshots soon, segments by retention.
 - Not counted: what upkeep reads and lists, consumers that read old records, indexes that readers load.
@@ -22,6 +24,7 @@ from kafscale.cli.cost.load import Load, Requests, Tuning
 from kafscale.cli.cost.settling import Run, first_run
 from kafscale.produce.bundles.gather import GatherLimits
 from kafscale.produce.log.model import Limits
+from kafscale.runtime.committer import JOBS_PER_REQUEST_MAX
 from kafscale.storage.manifests import MERGE_WIDTH
 
 ROUND_TRIP_S: Final = 0.045
@@ -60,7 +63,9 @@ def with_bundles(load: Load, tuning: Tuning) -> Requests:
     written = load.bytes_per_s * run.written_bytes / run.bytes
     return Requests(
         puts=puts,
-        gets=slices * load.reads + settles * run.entries_read + checkpoints * READS_PER_CHECKPOINT,
+        gets=reads_of_slices_per_s(load, tuning) * load.reads
+        + settles * run.entries_read
+        + checkpoints * READS_PER_CHECKPOINT,
         deletes=puts,
         head_commits=slices + settles + checkpoints,
         redundant_bytes=written * (run.seconds + tuning.bundle_grace_ms / 1000),
@@ -122,6 +127,15 @@ def slices_per_s(load: Load, tuning: Tuning) -> float:
     records = load.records_per_s / load.partitions
     in_each = max(1.0, load.partitions / load.owners * (1 - exp(-records / bundles)))
     return load.owners * min(bundles * in_each, tuning.head_commits_per_s)
+
+
+def reads_of_slices_per_s(load: Load, tuning: Tuning) -> float:
+    """GETs of fetch instances that read each slice once, soon after its commit."""
+    slices = slices_per_s(load, tuning)
+    in_each = slices / (bundles_per_s(load, tuning) * load.owners)
+    together = min(in_each, JOBS_PER_REQUEST_MAX)  # a change wakes consumers, who then read
+    readers: float = load.owners * (1 - (1 - 1 / load.owners) ** together)  # that serve one of them or more
+    return slices / max(together, 1.0) * max(readers, 1.0)
 
 
 def settled_run(load: Load, tuning: Tuning, slices: float) -> Run:

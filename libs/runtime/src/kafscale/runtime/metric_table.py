@@ -234,8 +234,12 @@ FETCH: Final = (
     gauge("held_requests", "Long polls waiting for data"),
     gauge("cache_bytes", "Bytes of segments in memory, including those of unfinished responses"),
     counter("cache_hits_total", "Segments found in memory"),
-    counter("cache_loads_total", "Segments that were not in memory and were read from the object store"),
+    counter(
+        "cache_loads_total",
+        "Reads of the object store for what was not in memory: of one segment, or of slices of one bundle",
+    ),
     counter("cache_loaded_bytes_total", "Bytes of segments read from the object store"),
+    counter("bundle_reads_total", "Reads of a bundle in the object store, of one slice or of many", "slices"),
     counter("cache_evictions_total", "Segments dropped from memory"),
     counter("cache_refusals_total", "Loads refused because unfinished responses use the memory"),
     counter("readaheads_total", "Segments read ahead of their readers"),

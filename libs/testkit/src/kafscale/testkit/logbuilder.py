@@ -168,18 +168,42 @@ class LogBuilder:
         index_etag = await self._store.put(key, [segment.index], condition=condition, metadata=metadata)
         return replace(seg, etag=etag, index_size=len(segment.index), index_etag=index_etag)
 
+    async def append_with(self, *others: LogBuilder, batch: Sequence[Record]) -> list[Seg]:
+        """One bundle with this batch for each of the logs, committed in one transaction."""
+        logs = (self, *others)
+        built = [log._build([build_batch(batch)], None) for log in logs]
+        slices = [log._slice(segment, seg) for log, (segment, seg) in zip(logs, built, strict=True)]
+        bundle = build_bundle(new_bundle_id(0), slices, created_ms=1)
+        etag = await self._store.put(self._keyspace.bundle_key(bundle.id), bundle.body, condition=IfAbsent())
+        segs = [
+            replace(seg, etag=etag, bundle=bundle.id, position=entry.position)
+            for (_, seg), entry in zip(built, bundle.entries, strict=True)
+        ]
+        puts = []
+        for log, seg in zip(logs, segs, strict=True):
+            log._extend([seg])
+            puts.append(Put(self._keyspace.head(log.topic.topic_id, log.partition), encode_head(log.head)))
+        revision = (await self._etcd.txn(Txn(success=tuple(puts)))).revision
+        for log in logs:
+            log.revision = revision
+        return segs
+
+    def _slice(self, segment: Segment, seg: Seg, partition: int | None = None) -> Slice:
+        return Slice(
+            topic_id=self.topic.topic_id,
+            partition=self.partition if partition is None else partition,
+            leader_epoch=seg.epoch,
+            segment=segment,
+            min_ts=seg.min_ts,
+            max_ts=seg.max_ts,
+        )
+
     async def _put_slice(self, segment: Segment, seg: Seg) -> Seg:
         """Behind a slice of another partition, and before one."""
         slices = [
-            Slice(
-                topic_id=self.topic.topic_id,
-                partition=partition,
-                leader_epoch=seg.epoch,
-                segment=each,
-                min_ts=seg.min_ts,
-                max_ts=seg.max_ts,
-            )
-            for partition, each in ((1_000, _other()), (self.partition, segment), (2_000, _other()))
+            self._slice(_other(), seg, 1_000),
+            self._slice(segment, seg),
+            self._slice(_other(), seg, 2_000),
         ]
         bundle = build_bundle(new_bundle_id(0), slices, created_ms=1)
         key = self._keyspace.bundle_key(bundle.id)
@@ -208,6 +232,10 @@ class LogBuilder:
 
     async def commit(self, segs: Sequence[Seg]) -> None:
         """Makes uploaded segments visible, all in one put of the head."""
+        self._extend(segs)
+        await self._put_head()
+
+    def _extend(self, segs: Sequence[Seg]) -> None:
         epochs = list(self.head.epochs)
         for seg in segs:
             if not epochs or epochs[-1].epoch != seg.epoch:
@@ -223,7 +251,6 @@ class LogBuilder:
             bytes=self.head.bytes + sum(seg.size for seg in segs),
             max_ts=max([self.head.max_ts, *(seg.max_ts for seg in segs)]),
         )
-        await self._put_head()
 
     async def checkpoint(self, *, keep: int = 0, put_meta: bool = True) -> ManifestRef:
         """Moves the tail, except for its newest `keep` segments, into one manifest."""

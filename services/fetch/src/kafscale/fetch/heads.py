@@ -29,6 +29,7 @@ from kafscale.storage.etcd.client import (
     RangeResult,
     WatchBatch,
 )
+from kafscale.storage.heads import Seg
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.views import WatchedRange
 
@@ -135,6 +136,10 @@ class Heads(WatchedRange):
         """When the partition was last read, or the watch last proved to be alive by any change; 0: not read yet."""
         read_ms = self._table.read_ms(key)
         return max(read_ms, self._heard_ms) if read_ms else 0
+
+    def slices_beside(self, seg: Seg) -> list[Seg]:
+        """Of the same bundle, in the tails of held partitions."""
+        return self._table.slices_beside(seg)
 
     @contextmanager
     def wakeup(self, keys: Collection[PartitionKey]) -> Iterator[Wakeup]:

@@ -7,12 +7,15 @@ any order, and no reader sees a watermark, an epoch or a log start go back.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
+from kafscale.fetch.slices import SliceIndex
 from kafscale.storage.heads import Head, ManifestRef, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.schema import UnreadableValue
 
 PARTITIONS_MAX: Final = 20_000
 EVICTIONS_TRIED_MAX: Final = 64
@@ -92,7 +95,7 @@ class _Entry:
     """One partition. Values are decoded only when a request needs them, and then only what is new: a busy partition's
     head changes far more often than it is read, and each time by one segment."""
 
-    __slots__ = ("_current", "_state", "head", "meta", "read_ms", "read_revision", "used_ms")
+    __slots__ = ("_current", "_state", "head", "indexed", "meta", "read_ms", "read_revision", "used_ms")
 
     def __init__(self) -> None:
         self.head = _Cell()
@@ -100,6 +103,7 @@ class _Entry:
         self.read_revision = 0
         self.read_ms = 0
         self.used_ms = 0
+        self.indexed: tuple[Seg, ...] = ()  # the tail that the index of slices knows
         self._state = EMPTY_LOG
         self._current = False
 
@@ -126,7 +130,7 @@ class LogTable:
     """The partitions that are held, at most `partitions_max` (more only while held requests wait for them), and the
     listeners to their changes. Nothing is learned of a partition that is not held."""
 
-    __slots__ = ("_entries", "_keyspace", "_listeners", "_partitions_max", "_raw_keys")
+    __slots__ = ("_entries", "_keyspace", "_listeners", "_partitions_max", "_raw_keys", "_slices", "_woken")
 
     def __init__(self, keyspace: Keyspace, *, partitions_max: int = PARTITIONS_MAX) -> None:
         self._keyspace = keyspace
@@ -134,6 +138,8 @@ class LogTable:
         self._entries: OrderedDict[PartitionKey, _Entry] = OrderedDict()  # the least lately used first
         self._raw_keys: dict[bytes, tuple[PartitionKey, bool]] = {}  # of heads (True) and metas
         self._listeners: dict[PartitionKey, set[Listener]] = {}
+        self._slices = SliceIndex()
+        self._woken: set[PartitionKey] = set()  # changed, and a listener will look at it
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -150,7 +156,28 @@ class LogTable:
     def state(self, key: PartitionKey) -> LogState | None:
         """The newest knowledge; None until both values of a partition that is held have been read."""
         entry = self._entries.get(key)
-        return None if entry is None else entry.state()
+        if entry is None:
+            return None
+        state = entry.state()
+        if state is not None and state.tail is not entry.indexed:
+            self._index(key, entry, state.tail)
+        return state
+
+    def slices_beside(self, seg: Seg) -> list[Seg]:
+        """The slices of the same bundle that partitions here have in their tails, as far as they were looked at.
+
+        One bundle changes many partitions, and wakes their requests one after the other. The first of these
+        requests must find the slices of all of them.
+        """
+        woken, self._woken = self._woken, set()
+        for key in woken:
+            with suppress(UnreadableValue):  # the request for it answers that
+                self.state(key)
+        return self._slices.beside(seg)
+
+    def _index(self, key: PartitionKey, entry: _Entry, tail: tuple[Seg, ...]) -> None:
+        self._slices.replace(key, entry.indexed, tail)
+        entry.indexed = tail
 
     def held(self) -> list[PartitionKey]:
         return list(self._entries)
@@ -199,6 +226,7 @@ class LogTable:
         """What was learned may not be true any more. The partitions stay held."""
         for key in self._entries:
             used_ms = self._entries[key].used_ms
+            self._index(key, self._entries[key], ())
             entry = self._entries[key] = _Entry()
             entry.used_ms = used_ms
             self._changed(key, entry)
@@ -232,11 +260,15 @@ class LogTable:
         return entry
 
     def _forget(self, key: PartitionKey) -> None:
-        del self._entries[key]
+        self._index(key, self._entries.pop(key), ())
+        self._woken.discard(key)
         del self._raw_keys[self._keyspace.head(*key)]
         del self._raw_keys[self._keyspace.meta(*key)]
 
     def _changed(self, key: PartitionKey, entry: _Entry) -> None:
         entry.changed()
-        for listener in tuple(self._listeners.get(key, ())):
+        listeners = tuple(self._listeners.get(key, ()))
+        if listeners:
+            self._woken.add(key)
+        for listener in listeners:
             listener()

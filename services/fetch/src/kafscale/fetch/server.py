@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafscale.fetch.batch_thread import BatchThread
-from kafscale.fetch.cache import CacheLimits, SegmentCache
+from kafscale.fetch.cache import SegmentCache
 from kafscale.fetch.down_conversion import DownConverter
 from kafscale.fetch.handlers.fetch import FetchHandler, FetchLimits
 from kafscale.fetch.handlers.list_offsets import ListOffsetsHandler
 from kafscale.fetch.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from kafscale.fetch.heads import Heads, HeadTimes
+from kafscale.fetch.loads import CacheLimits
 from kafscale.fetch.locator import Locator, ManifestCache
 from kafscale.fetch.lookup import Lookup
 from kafscale.fetch.metrics import FetchMetrics
@@ -61,7 +62,7 @@ def assemble(
     shared: SharedCache | None = None,
 ) -> FetchService:
     heads = _heads(settings, etcd, keyspace, clock, tasks)
-    cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared)
+    cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared, heads.slices_beside)
     manifests = _manifests(settings, store, tasks)
     locator, lookup = Locator(manifests), Lookup(topics, heads)
     limits = _read_limits(settings)
@@ -187,6 +188,10 @@ def _publish(page: Metrics, service: FetchService) -> None:
     page.watch("cache_hits_total", lambda: counted.hits)
     page.watch("cache_loads_total", lambda: counted.loads)
     page.watch("cache_loaded_bytes_total", lambda: counted.loaded_bytes)
+    page.watch_each(
+        "bundle_reads_total",
+        lambda: [(("one",), counted.reads_of_one_slice), (("many",), counted.reads_of_many_slices)],
+    )
     page.watch("cache_evictions_total", lambda: counted.evictions)
     page.watch("cache_refusals_total", lambda: counted.refused)
     page.watch("readaheads_total", lambda: counted.readaheads)

@@ -3,6 +3,7 @@
 The law: only committed segments are read, by the etags that the head or a manifest names, and in
 offset order; whatever lies above `next` is never looked at. The bytes themselves are checked, for
 state replayed from a damaged segment would accept duplicates.
+Partitions that are claimed together share the reads of their bundles.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from kafscale.produce.bundle_blocks import BundleBlocks
 from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerBounds, ProducerTable
 from kafscale.storage.heads import Head, Meta, Seg
@@ -52,6 +54,7 @@ class Recovery:
         self._keyspace = keyspace
         self._bounds = bounds
         self._gets = asyncio.Semaphore(GETS_AT_ONCE_MAX)
+        self._bundles = BundleBlocks(self._read)
 
     async def producers(self, id_: PartitionId, head: Head, meta: Meta) -> ProducerTable:
         snapshot = ProducerSnapshot(offset=head.snap_offset)
@@ -108,7 +111,7 @@ class Recovery:
             seg, task = ahead.popleft()
             body = await task
             if body is not None:
-                _apply(self._place(id_, seg).name, body, seg.created_ms, table)
+                self._apply(self._place(id_, seg), body, seg.created_ms, table)
 
     def _place(self, id_: PartitionId, seg: Seg) -> Place:
         return place_of(self._keyspace, id_.topic, id_.partition, seg)
@@ -126,17 +129,20 @@ class Recovery:
 
     async def _get(self, place: Place) -> bytes:
         try:
-            async with self._gets, asyncio.timeout(GET_TIMEOUT_S):
-                return await place.read(self._store)
+            return await (self._read if place.end is None else self._bundles.read)(place)
         except ObjectNotFound as error:
             raise LogDamaged(place.name, "it is not there") from error
         except PreconditionFailed as error:
             raise LogDamaged(place.name, f"its etag is not {place.etag}") from error
 
+    async def _read(self, place: Place) -> bytes:
+        async with self._gets, asyncio.timeout(GET_TIMEOUT_S):
+            return await place.read(self._store)
 
-def _apply(key: str, body: bytes, created_ms: int, table: ProducerTable) -> None:
-    try:
-        verify_segment(body)
-        table.replay((read_batch_header(body, span.position) for span in walk_batches(body)), created_ms)
-    except SegmentError as error:
-        raise LogDamaged(key, str(error)) from error
+    def _apply(self, place: Place, body: bytes, created_ms: int, table: ProducerTable) -> None:
+        try:
+            verify_segment(body)
+            table.replay((read_batch_header(body, span.position) for span in walk_batches(body)), created_ms)
+        except SegmentError as error:
+            self._bundles.forget(place)  # the next attempt reads the store
+            raise LogDamaged(place.name, str(error)) from error

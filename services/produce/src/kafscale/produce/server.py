@@ -42,11 +42,13 @@ from kafscale.produce.settings import (
 )
 from kafscale.produce.settle_requests import SettleRequests
 from kafscale.produce.settler import Settler
+from kafscale.produce.shared_fills import BundleFills
 from kafscale.produce.slice_age import SliceAge
 from kafscale.produce.uploader import Uploader
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
+from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.etcd.client import KeyValue
 from kafscale.storage.heads import OwnerRecord, decode_owner
@@ -110,7 +112,7 @@ class ProduceService:
         self._watch_gauges()
         runtime.topics.subscribe(self._metrics.topics.changed)
 
-    def _bundler(self) -> Bundler | None:
+    def _bundler(self, shared: SharedCache | None) -> Bundler | None:
         runtime, settings = self._runtime, self._runtime.settings
         if not settings.bundles:
             return None
@@ -130,6 +132,7 @@ class ProduceService:
             puts=self._bundle_puts(),
             clock=runtime.clock,
             metrics=self._metrics,
+            fills=BundleFills(shared),
             begin=self._begin,
             touch=self.pump.touch,
             wake=self.pump.wake,
@@ -190,6 +193,7 @@ class ProduceService:
 
     def _tools(self) -> Tools:
         runtime = self._runtime
+        shared = runtime.open_shared_cache()
         merges = Merges(
             runtime.store,
             self.pace,
@@ -216,8 +220,8 @@ class ProduceService:
             clock=runtime.clock,
             metrics=self._metrics,
             tasks=runtime.task_group,
-            shared=runtime.open_shared_cache(),
-            bundler=self._bundler(),
+            shared=shared,
+            bundler=self._bundler(shared),
             kept=KeptBudget(runtime.settings.settle_keep_bytes),
             drained=self.handoffs.drained,
             stepped_down=self.ownership.stepped_down,

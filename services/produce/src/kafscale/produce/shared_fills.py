@@ -2,16 +2,19 @@
 
 A segment's bytes are kept from its PUT, which returns the etag, to its commit. Only committed segments are put into the
 cache, and no acknowledgement waits for that. A segment that was found in the store instead of being written is left to
-readers.
+readers. A bundle is put there whole, once, after the first commit of one of its slices; readers get the ranges that
+they need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kafscale.produce.log.model import Part, PutObject
 from kafscale.runtime.shared_cache import Fill, SharedCache
 from kafscale.storage.heads import Seg
+from kafscale.wire.buffers import Buffer
 
 
 class SharedFills:
@@ -46,3 +49,42 @@ class SharedFills:
             self._shared.give_up(fill)
         self._written.clear()
         self._shared = None
+
+
+class BundleFills:
+    """Of an instance. Without a shared cache nothing is kept."""
+
+    __slots__ = ("_shared", "_written")
+
+    def __init__(self, shared: SharedCache | None) -> None:
+        self._shared = shared
+        self._written: dict[bytes, _Written] = {}  # by bundle; their bytes are reserved
+
+    def uploaded(self, bundle_id: bytes, key: str, etag: str, body: Sequence[Buffer], undecided: int) -> None:
+        """`undecided` partitions may commit a slice of it."""
+        if self._shared is None or not undecided:
+            return
+        fill = self._shared.prepare(key, etag, body)
+        if fill is not None:
+            self._written[bundle_id] = _Written(fill, undecided)
+
+    def committed(self, bundle_id: bytes) -> None:
+        written = self._written.pop(bundle_id, None)
+        if written is not None and self._shared is not None:
+            self._shared.submit(written.fill)
+
+    def abandoned(self, bundle_id: bytes) -> None:
+        """One more of its partitions will not commit its slice."""
+        written = self._written.get(bundle_id)
+        if written is None or self._shared is None:
+            return
+        written.undecided -= 1
+        if not written.undecided:
+            del self._written[bundle_id]
+            self._shared.give_up(written.fill)
+
+
+@dataclass(slots=True)
+class _Written:
+    fill: Fill
+    undecided: int

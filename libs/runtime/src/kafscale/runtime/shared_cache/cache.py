@@ -16,7 +16,7 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.settings import MIB, ServiceSettings
 from kafscale.runtime.shared_cache.breaker import Breaker, BreakerState
-from kafscale.runtime.shared_cache.entries import entry_key, sealed, unsealed
+from kafscale.runtime.shared_cache.entries import HEAD_SIZE, entry_key, sealed, unsealed
 from kafscale.wire.buffers import Buffer
 
 if TYPE_CHECKING:
@@ -124,6 +124,24 @@ class SharedCache:
             return None
         self._metrics.hits.inc()
         self._metrics.read_bytes.inc(size)
+        return found
+
+    async def get_range(self, object_key: str, etag: str, start: int, end: int) -> bytes | None:
+        """Bytes [start, end) of an object, whose size the caller need not know; None if the cache lacks them, or on any
+        error. The entry's checksum covers the whole object: the caller checks the range, and calls `discard`."""
+        if end > self._limits.max_object_bytes or not self._may_call():
+            return None
+        first = HEAD_SIZE + start
+        ranged = self._client.get_range(entry_key(object_key, etag), first, HEAD_SIZE + end - 1)
+        try:
+            found = await self._called(ranged, end - start)
+        except (CacheUnavailable, TimeoutError):
+            return None
+        if len(found) != end - start:
+            self._metrics.misses.inc()
+            return None
+        self._metrics.hits.inc()
+        self._metrics.read_bytes.inc(len(found))
         return found
 
     async def discard(self, object_key: str, etag: str) -> None:

@@ -15,6 +15,8 @@ from kafscale.wire.buffers import Buffer
 PREFIX: Final = "kafscale:1:"
 _HEAD: Final = struct.Struct(">4sI")
 _MAGIC: Final = b"KSC1"
+HEAD_SIZE: Final = _HEAD.size
+"""The object begins here in a value."""
 
 
 def entry_key(object_key: str, etag: str) -> str:

@@ -51,6 +51,13 @@ class RedisClient:
             raise CacheUnavailable(f"GET answered {type(reply).__name__}")
         return reply
 
+    async def get_range(self, key: str, first: int, last: int) -> bytes:
+        """Both included; what the value lacks is missing from the answer."""
+        reply = await self._call("GETRANGE", key, first, last)
+        if not isinstance(reply, bytes):
+            raise CacheUnavailable(f"GETRANGE answered {type(reply).__name__}")
+        return reply
+
     async def set(self, key: str, value: bytes, *, ttl_ms: int) -> None:
         await self._call("SET", key, value, "PX", ttl_ms)
 

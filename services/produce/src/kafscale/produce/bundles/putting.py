@@ -20,7 +20,7 @@ from kafscale.produce.pace import Pace, Wait, put_time_limit_s
 from kafscale.runtime.clock import Clock
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.bundle import BuiltBundle
-from kafscale.storage.keys import META_ATTEMPT, Keyspace
+from kafscale.storage.keys import META_ATTEMPT, BundleId, Keyspace
 from kafscale.storage.objects import (
     IfAbsent,
     ObjectStore,
@@ -59,9 +59,12 @@ class BundlePuts:
         self._clock = clock
         self._metrics = metrics
 
+    def key(self, bundle_id: BundleId) -> str:
+        return self._keyspace.bundle_key(bundle_id)
+
     async def stored(self, built: BuiltBundle) -> str | StepDownReason:
         """The etag, or why the bundle will never be committed."""
-        key = self._keyspace.bundle_key(built.id)
+        key = self.key(built.id)
         metadata = {META_ATTEMPT: built.id.hex(), **await self._origin.metadata()}
         backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
         failing_since_ms = NEVER

@@ -21,6 +21,7 @@ from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.shared_fills import BundleFills
 from kafscale.runtime.clock import Clock
 from kafscale.storage.bundle import BuiltBundle, Slice, build_bundle, new_bundle_id
 from kafscale.storage.heads import Head, Seg
@@ -51,6 +52,7 @@ class Bundler:
         puts: BundlePuts,
         clock: Clock,
         metrics: ProduceMetrics,
+        fills: BundleFills,
         begin: Callable[[Coroutine[Any, Any, None]], None],
         touch: Callable[[Partition], None],
         wake: Callable[[], None],
@@ -63,6 +65,7 @@ class Bundler:
         self._begin = begin
         self._touch = touch
         self._wake = wake
+        self._fills = fills
         self._undecided: defaultdict[Partition, dict[bytes, int]] = defaultdict(dict)  # bundle → number
         self._heads: dict[Partition, Head] = {}  # as `own` knows them
         self._timer: asyncio.TimerHandle | None = None
@@ -84,6 +87,7 @@ class Bundler:
 
     def committed(self, partition: Partition, segments: Iterable[Seg], now: Instant) -> None:
         for seg in segments:
+            self._fills.committed(seg.bundle)
             self._decide(partition, seg.bundle, now)
 
     def stopped(self, partition: Partition, now: Instant) -> None:
@@ -91,6 +95,7 @@ class Bundler:
         self._gather.want(partition, None)
         self._heads.pop(partition, None)
         for bundle_id in list(self._undecided.get(partition, ())):
+            self._fills.abandoned(bundle_id)
             self._decide(partition, bundle_id, now)
 
     def _decide(self, partition: Partition, bundle_id: bytes, now: Instant) -> None:
@@ -147,6 +152,8 @@ class Bundler:
             self._metrics.bundle_bytes.observe(built.size)
             self._metrics.bundle_slices.observe(len(members))
             self._metrics.bundle_seconds.observe((now.mono_ms - sealed_ms) / 1000)
+            undecided = sum(built.id in self._undecided.get(each.partition, ()) for each in members)
+            self._fills.uploaded(built.id, self._puts.key(built.id), outcome, built.body, undecided)
         else:
             self._own.lost(built.id)
         for each, entry in zip(members, built.entries, strict=True):
