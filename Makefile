@@ -84,7 +84,7 @@ e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for 
 	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose'
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
-chaos-readers: setup-dev ## readers behind the tail while owners checkpoint and processes die (MINUTES=30)
+chaos-readers: setup-dev ## readers behind the tail while owners checkpoint and processes die (MINUTES=30; BUNDLES=1: with bundles)
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_readers_behind.py -m chaos
 tutorial: setup-dev ## docs/tutorial.md's commands with its ten million records, each count beside an oracle's
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_tutorial.py -m chaos

@@ -1,17 +1,18 @@
-"""The five services started by hand on an etcd and an S3 of their own: what an operator runs without `kafscale up`."""
+"""The five services started by hand on an etcd and a store of their own: what runs without `kafscale up`."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
 from kafscale.runtime.ports import free_port
 from kafscale.storage.objects import ObjectStore
+from kafscale.storage.objects.directory import DirectoryStore
 from kafscale.storage.objects.s3 import S3Store
 from kafscale.testkit.seaweed import SeaweedServer
 
@@ -50,10 +51,14 @@ def fsck_by_settings(env: dict[str, str], etcd: str) -> subprocess.CompletedProc
 
 @dataclass(slots=True)
 class Deployment:
-    """Nothing runs until it is started; etcd and the S3 server may come late, go and come back."""
+    """Nothing runs until it is started; etcd and the S3 server may come late, go and come back.
+
+    `on_s3` False: objects are in the folder, and the S3 server is never started.
+    """
 
     folder: Path
     partitions: int
+    on_s3: bool = True
     etcd: EtcdProcess = field(init=False)
     s3: SeaweedServer = field(init=False)
     port: int = field(default_factory=free_port)
@@ -71,23 +76,31 @@ class Deployment:
     @property
     def env(self) -> dict[str, str]:
         return {
-            **s3_env(self.s3),
+            **self._store_env(),
             "KAFSCALE_ETCD_ENDPOINTS": self.etcd.endpoint,
             "KAFSCALE_NUM_PARTITIONS": str(self.partitions),
             "KAFSCALE_LISTENERS": f"PLAINTEXT://{self.bootstrap}",
         }
 
+    def _store_env(self) -> dict[str, str]:
+        if self.on_s3:
+            return s3_env(self.s3)
+        return {"KAFSCALE_OBJECT_STORE": "dir", "KAFSCALE_OBJECT_DIR": str(self.folder / "objects")}
+
     def inside(self) -> Inside:
         return Inside(self.etcd.endpoint)
 
     def open_store(self) -> ObjectStore:
-        return S3Store(self.s3.s3_config())
+        return S3Store(self.s3.s3_config()) if self.on_s3 else DirectoryStore(self.folder / "objects")
 
     def start_services(
-        self, env: Mapping[str, str] | None = None, launchers: Mapping[str, str] | None = None
+        self,
+        env: Mapping[str, str] | None = None,
+        launchers: Mapping[str, str] | None = None,
+        roles: Sequence[str] = ROLES,
     ) -> None:
-        """Starts all five and waits for nothing. `launchers`: role to the module that starts it, if not its own."""
-        for role in ROLES:
+        """Starts them and waits for nothing. `launchers`: role to the module that starts it, if not its own."""
+        for role in roles:
             log = self.folder / "log" / f"{role}.log"
             launcher = (launchers or {}).get(role)
             self.services[role] = Service.start(role, {**self.env, **(env or {})}, log, launcher)

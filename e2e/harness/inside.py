@@ -17,10 +17,13 @@ from kafscale.storage.heads import Head, Seg, decode_head, decode_owner
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.objects import ObjectStore
+from kafscale.storage.places import index_of, place_of
 from kafscale.storage.topics import decode_topic
 
 HTTP_TIMEOUT_S = 10.0
 SAMPLE_S = 0.3
+GONE = "nothing"
+BUNDLE_SUFFIX = ".kfb"
 
 T = TypeVar("T")
 Objects = dict[str, str]
@@ -81,8 +84,12 @@ class Inside:
 
         return self._ask(ask)
 
+    def slices(self, topic: str) -> int:
+        """How many the topic's heads name."""
+        return sum(seg.is_slice for head in self.heads(topic).values() for seg in head.tail)
+
     def committed(self, topic: str) -> Objects:
-        """Segments and indexes in the tails of the topic's heads."""
+        """The objects that the topic's heads name: segments with their indexes, and bundles."""
         return {
             name: etag
             for part, head in self.heads(topic).items()
@@ -91,9 +98,11 @@ class Inside:
         }
 
     def _objects(self, topic: str, part: int, seg: Seg) -> Iterator[tuple[str, str]]:
-        yield seg.key or self.keys.segment_key(topic, part, seg.base), seg.etag
-        if not seg.key:
-            yield self.keys.index_key(topic, part, seg.base), seg.index_etag
+        place = place_of(self.keys, topic, part, seg)
+        yield place.key, seg.etag
+        index = index_of(place, seg)
+        if index is not None and index.etag is not None:
+            yield index.key, index.etag
 
     def preferred(self, topic: str, nodes: list[int]) -> dict[int, int]:
         """partition -> the node that should own it."""
@@ -138,18 +147,27 @@ def watching_objects(inside: Inside, topic: str) -> Iterator[Watched]:
     watched.note(inside.committed(topic))
 
 
-def changed_in_store(store: Callable[[], ObjectStore], objects: Objects) -> list[str]:
-    """Objects that the store no longer has as they were committed."""
+def changed_in_store(
+    store: Callable[[], ObjectStore], objects: Objects, named: Callable[[], Objects]
+) -> list[str]:
+    """Objects that the store no longer has as they were committed.
 
-    async def compare() -> list[str]:
+    A bundle may be gone if no head names it any more. `named` is called after the store was asked, because a bundle
+    that is gone is never named again.
+    """
+
+    async def compare() -> dict[str, str]:
         async with _open(store) as opened:
             there = {name: await opened.head(name) for name in objects}
-        etags = {name: info.etag if info is not None else "nothing" for name, info in there.items()}
-        return [
-            f"{name}: {etag} became {etags[name]}" for name, etag in objects.items() if etags[name] != etag
-        ]
+        return {name: info.etag if info is not None else GONE for name, info in there.items()}
 
-    return asyncio.run(compare())
+    etags = asyncio.run(compare())
+    may_go = {name for name in objects if name.endswith(BUNDLE_SUFFIX)} - named().keys()
+    return [
+        f"{name}: {etag} became {etags[name]}"
+        for name, etag in objects.items()
+        if etags[name] != etag and not (etags[name] == GONE and name in may_go)
+    ]
 
 
 @asynccontextmanager
@@ -159,6 +177,16 @@ async def _open(store: Callable[[], ObjectStore]) -> AsyncIterator[ObjectStore]:
         yield opened
     finally:
         await opened.close()
+
+
+def bundles_in(store: Callable[[], ObjectStore]) -> set[str]:
+    """The keys of all bundles in the bucket."""
+
+    async def ask() -> set[str]:
+        async with _open(store) as opened:
+            return {info.key async for info in opened.list(Keyspace().bundles_prefix())}
+
+    return asyncio.run(ask())
 
 
 def get(address: str, path: str) -> tuple[int, str]:

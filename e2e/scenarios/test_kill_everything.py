@@ -2,33 +2,41 @@
 
 Law: after each restart every acknowledged record is there, at the offset that was acknowledged, in order, and
 none twice for idempotent producers; and `kafscale fsck` finds etcd and the store in agreement. On S3 the server
-that holds the bucket is killed as well.
+that holds the bucket is killed as well. With bundles, slices are settled and bundles deleted and swept all the while.
+In the end every slice is settled and the sweep has left no bundle.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+from kafscale.storage.objects import ObjectStore
+from kafscale.storage.objects.s3 import S3Store
 from kafscale.testkit.seaweed import SeaweedServer, require_weed
 
 from e2e.checkers.history import History
+from e2e.harness.bundles import BUNDLES
 from e2e.harness.cluster import Cluster
 from e2e.harness.deployment import s3_env
+from e2e.harness.inside import bundles_in
 from e2e.harness.law import keep, nap
 from e2e.harness.load import Load, read_everything
+from e2e.harness.services import until
 
 TOPIC = "survivors"
 PARTITIONS = 3
 CYCLES_QUICK = 3
 CYCLES_QUICK_S3 = 2
 CYCLES_CHAOS = int(os.environ.get("CYCLES", "50"))
+CYCLES_QUICK_BUNDLES = 1
 SETTINGS = {"KAFSCALE_NUM_PARTITIONS": str(PARTITIONS)}
+SWEEP_S = 60.0
 
 
 class Everything(Protocol):
@@ -67,23 +75,38 @@ class OnS3:
         self.server.kill()
         self.cluster.kill()
 
+    def open_store(self) -> ObjectStore:
+        return S3Store(self.server.s3_config())
+
 
 @pytest.fixture
-def on_directory(tmp_path: Path) -> Iterator[OnDirectory]:
-    system = OnDirectory(Cluster(data_dir=tmp_path, env=SETTINGS))
+def bundles(request: pytest.FixtureRequest) -> Mapping[str, str]:
+    """Settings. Without a parameter there are no bundles."""
+    return BUNDLES if getattr(request, "param", False) else {}
+
+
+with_bundles = pytest.mark.parametrize("bundles", [True], indirect=True, ids=["bundles"])
+with_and_without = pytest.mark.parametrize(
+    "bundles", [False, True], indirect=True, ids=["segments", "bundles"]
+)
+
+
+@pytest.fixture
+def on_directory(tmp_path: Path, bundles: Mapping[str, str]) -> Iterator[OnDirectory]:
+    system = OnDirectory(Cluster(data_dir=tmp_path, env={**SETTINGS, **bundles}))
     system.start()
     yield system
     system.kill()
 
 
 @pytest.fixture
-def on_s3(tmp_path: Path) -> Iterator[OnS3]:
+def on_s3(tmp_path: Path, bundles: Mapping[str, str]) -> Iterator[OnS3]:
     require_weed()
     server = SeaweedServer(tmp_path / "s3")
     server.start()
     server.wait_ready()  # makes the bucket
     cluster = Cluster(
-        data_dir=tmp_path / "data", env={**SETTINGS, **s3_env(server)}, options=("--store", "s3")
+        data_dir=tmp_path / "data", env={**SETTINGS, **bundles, **s3_env(server)}, options=("--store", "s3")
     )
     system = OnS3(cluster, server)
     cluster.start()
@@ -122,6 +145,15 @@ def check(system: Everything, known: History, when: str) -> None:
     keep([law for law in known.violations(log) if not law.startswith("phantom")], when)
 
 
+def nothing_is_left(system: Everything, store: Callable[[], ObjectStore]) -> None:
+    """Idle instances settle every slice, and then they and the sweep delete every bundle."""
+    inside = system.cluster.inside()
+    until("every slice is settled", lambda: inside.slices(TOPIC) == 0, SWEEP_S)
+    until("no bundle is left", lambda: bundles_in(store) == set(), SWEEP_S)
+    done = system.cluster.fsck()
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
 @pytest.mark.timeout(400)
 def test_three_deaths_of_everything_lose_nothing(on_directory: OnDirectory) -> None:
     survive(on_directory, CYCLES_QUICK)
@@ -132,13 +164,31 @@ def test_deaths_of_everything_and_of_the_s3_server_lose_nothing(on_s3: OnS3) -> 
     survive(on_s3, CYCLES_QUICK_S3)
 
 
+@with_bundles
+@pytest.mark.timeout(400)
+def test_a_death_of_everything_leaves_no_bundle(on_directory: OnDirectory) -> None:
+    survive(on_directory, CYCLES_QUICK_BUNDLES)
+    nothing_is_left(on_directory, on_directory.cluster.open_store)
+
+
+@with_bundles
+@pytest.mark.timeout(400)
+def test_a_death_of_everything_and_of_the_s3_server_leaves_no_bundle(on_s3: OnS3) -> None:
+    survive(on_s3, CYCLES_QUICK_BUNDLES)
+    nothing_is_left(on_s3, on_s3.open_store)
+
+
+@with_and_without
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)
 def test_fifty_deaths_of_everything_lose_nothing(on_directory: OnDirectory) -> None:
     survive(on_directory, CYCLES_CHAOS)
+    nothing_is_left(on_directory, on_directory.cluster.open_store)
 
 
+@with_and_without
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)
 def test_fifty_deaths_of_everything_and_of_the_s3_server_lose_nothing(on_s3: OnS3) -> None:
     survive(on_s3, CYCLES_CHAOS)
+    nothing_is_left(on_s3, on_s3.open_store)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.harness import bundles
 from e2e.harness.behind import readers_behind
 from e2e.harness.cluster import Cluster
 from e2e.harness.law import goes_on, nap, under_load
@@ -26,6 +27,9 @@ from e2e.harness.services import until
 PARTITIONS = 3
 READERS = 6
 QUIET_S = 20.0
+BUNDLES = os.environ.get("BUNDLES", "0") == "1"
+"""Slices are folded, settled and swept behind the readers as well. The grace is longer than a reader is paused."""
+GRACE_MS = 5_000
 CHAOS_MINUTES = float(os.environ.get("MINUTES", "30"))
 ETCD_PAUSE_S = 2.0  # within every lease
 FETCH_PAUSE_S = 0.2
@@ -33,12 +37,16 @@ FETCH_PAUSE_S = 0.2
 log = logging.getLogger(__name__)
 
 
+def with_bundles() -> dict[str, str]:
+    return {**bundles.BUNDLES, "KAFSCALE_BUNDLE_GRACE_MS": str(GRACE_MS)}
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster(
         data_dir=tmp_path,
         scale={"produce": 2, "fetch": 2},
-        env={"KAFSCALE_NUM_PARTITIONS": str(PARTITIONS)},
+        env={"KAFSCALE_NUM_PARTITIONS": str(PARTITIONS), **(with_bundles() if BUNDLES else {})},
     )
     cluster.start()
     yield cluster
