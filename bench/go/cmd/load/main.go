@@ -60,7 +60,7 @@ func quantiles(all []float64) (p50, p99 float64) {
 
 func main() {
 	flag.Parse()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 9*time.Minute+time.Duration(*seconds)*time.Second)
 	defer cancel()
 	switch *mode {
 	case "oneinflight":
