@@ -6,7 +6,8 @@ as `kafscale cost --now` does, and compares that with the computed figures for t
 than `--rate-mb` if the machine is too slow.
 
 The default store is SeaweedFS with 20 ms added to a PUT, because the formulas assume the times of S3. The time of a
-flush is printed with the assumed time: without bundles it decides the number of segments. The budgets are those on S3.
+flush decides the number of segments. So the figures are also computed for the time that was measured. The budgets are
+those on S3.
 
 A partition settles after 4 MiB or after 15 minutes. A short run with bundles sees little or nothing of that.
 """
@@ -20,10 +21,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
+from kafscale.cli.cost import model
 from kafscale.cli.cost.load import MB, Load, Requests, Tuning
 from kafscale.cli.cost.measure import Measured, measure
-from kafscale.cli.cost.model import ROUND_TRIP_S, with_bundles, without_bundles
+from kafscale.cli.cost.model import with_bundles, without_bundles
 from kafscale.cli.status.gather import scrape
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -41,7 +44,7 @@ WARM_S: Final = 5
 START_TIMEOUT_S: Final = 60.0
 LOAD_LONGER: Final = 1.2
 LATE_S: Final = 15
-"""The load ends when nine tenths of its records were read. It must outlast the count, which begins after the warm-up."""
+"""The load ends when nine tenths of its records were read. It outlasts the count, which begins after the warm-up."""
 BUDGETS: Final = {
     "KAFSCALE_S3_PUTS_PER_S_MAX": str(Tuning().segments_per_s),
     "KAFSCALE_PRODUCE_SEGMENTS_PER_S": str(Tuning().segments_per_s),
@@ -94,7 +97,10 @@ def main() -> None:
         record_bytes=RECORD_BYTES,
     )
     compute = with_bundles if options.bundles else without_bundles
-    print(_report(found, compute(of, Tuning()), options.rate_mb), flush=True)
+    computed = compute(of, Tuning())
+    with patch.object(model, "ROUND_TRIP_S", found.flush_s or model.ROUND_TRIP_S):
+        at_measured = compute(of, Tuning())
+    print(_report(found, computed, at_measured, options.rate_mb), flush=True)
 
 
 def _system(folder: Path, store: str, bundles: bool, instances: int) -> KafScale:
@@ -168,32 +174,36 @@ def _found(before: Counters, after: Counters, counted: Measured) -> Found:
     )
 
 
-def _report(found: Found, computed: Requests, rate_mb: float) -> str:
+def _report(found: Found, computed: Requests, at_measured: Requests, rate_mb: float) -> str:
     counted = found.counted.requests
-    lines = ["| per second | counted | computed | deviation |", "|---|---|---|---|"]
-    pairs = (
-        ("PUTs", counted.puts, computed.puts),
-        ("PUTs, by the produce service's counter", found.puts_per_s, computed.puts),
-        ("GETs", counted.gets, computed.gets),
-        ("head commits", counted.head_commits, computed.head_commits),
+    took_ms = "-" if found.flush_s is None else f"{found.flush_s * 1000:.0f}"
+    return "\n".join(
+        (
+            f"| per second | counted | computed | deviation | for a flush of {took_ms} ms | deviation |",
+            "|---|---|---|---|---|---|",
+            _row("PUTs", counted.puts, computed.puts, at_measured.puts),
+            _row("PUTs, by the service's counter", found.puts_per_s, computed.puts, at_measured.puts),
+            _row("GETs", counted.gets, computed.gets, at_measured.gets),
+            _row("head commits", counted.head_commits, computed.head_commits, at_measured.head_commits),
+            "",
+            f"counted for {found.counted.over_s:.0f} s; {found.records_per_s * RECORD_BYTES / MB:.2f} MB/s arrived, "
+            f"{rate_mb:.2f} were planned",
+            f"a flush took {took_ms} ms from the seal to the commit; `kafscale cost` assumes "
+            f"{model.ROUND_TRIP_S * 1000:.0f} ms",
+        )
     )
-    for name, seen, expected in pairs:
-        lines.append(_row(name, seen, expected))
-    took = "-" if found.flush_s is None else f"{found.flush_s * 1000:.0f} ms"
-    lines += [
-        "",
-        f"counted for {found.counted.over_s:.0f} s; {found.records_per_s * RECORD_BYTES / MB:.2f} MB/s arrived, "
-        f"{rate_mb:.2f} were planned",
-        f"a flush took {took} from the seal to the commit; {ROUND_TRIP_S * 1000:.0f} ms are assumed",
-    ]
-    return "\n".join(lines)
 
 
-def _row(name: str, seen: float | None, expected: float | None) -> str:
-    if seen is None or expected is None:
-        return f"| {name} | - | - | - |"
-    deviation = f"{(expected - seen) / seen:+.0%}" if seen else "-"
-    return f"| {name} | {seen:.1f} | {expected:.1f} | {deviation} |"
+def _row(name: str, counted: float | None, *computed: float | None) -> str:
+    cells = [_number(counted)]
+    for each in computed:
+        deviation = f"{(each - counted) / counted:+.0%}" if counted and each is not None else "-"
+        cells += [_number(each), deviation]
+    return "| " + " | ".join((name, *cells)) + " |"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
 
 
 if __name__ == "__main__":

@@ -81,9 +81,7 @@ def _bundles(on: bool) -> dict[str, str]:
     return {"KAFSCALE_BUNDLES": "1" if on else "0"}
 
 
-def on_s3(
-    folder: Path, *, far: bool = False, bundles: bool = False, budgets: Mapping[str, str] = NO_BUDGETS
-) -> KafScale:
+def on_s3(folder: Path, *, far: bool = False, bundles: bool = False) -> KafScale:
     seaweed = SeaweedServer(folder / "weed")
     seaweed.start()
     seaweed.wait_ready()
@@ -107,7 +105,7 @@ def on_s3(
         "KAFSCALE_S3_BUCKET": config.bucket,
         "KAFSCALE_S3_ACCESS_KEY_ID": config.access_key_id or "",
         "KAFSCALE_S3_SECRET_ACCESS_KEY": config.secret_access_key or "",
-        **budgets,
+        **NO_BUDGETS,
         **_bundles(bundles),
     }
     return KafScale(Cluster(data_dir=folder / "data", env=env, options=("--store", "s3")), seaweed, proxy)
