@@ -13,7 +13,7 @@ JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers tutorial fuzz bench scale model model-small mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -98,6 +98,8 @@ mutants: setup-dev ## plant the protocol's known bugs and see each caught
 	$(BIN)/python tools/mutants.py
 bench: setup-dev ## the table of docs/performance.md, with Apache Kafka beside
 	$(BIN)/python -m bench
+thin-pipe: setup-dev ## what arrives at the store through a thin pipe, for 1 to 64 partitions (seven minutes)
+	$(BIN)/python -m bench.thin_pipe
 scale: setup-dev ## upkeep over five million segments that were built: peak memory and time (some minutes)
 	$(BIN)/python -m bench.upkeep_scale
 

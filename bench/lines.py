@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from enum import Enum
 from typing import Any
 
@@ -34,9 +34,12 @@ RETRY_S = 0.2
 class Line(Enum):
     ONE_PARTITION = "produce, 1 partition, records/s"
     TWELVE_PARTITIONS = "produce, 12 partitions, records/s"
+    HUNDRED_PARTITIONS = "produce, 100 partitions, records/s"
+    THOUSAND_PARTITIONS = "produce, 1,000 partitions, records/s"
     ONE_PRODUCER = "1 producer, one record each: acked/s, p50, p99 ms"
     PRODUCERS_32 = "32 producers, one record each: acked/s, p50, p99 ms"
     PRODUCERS_64 = "64 producers, one record each: acked/s, p50, p99 ms"
+    PARTITIONS_64 = "64 producers, one record each, on 64 partitions: acked/s, p50, p99 ms"
     ONE_REQUEST = "one request to 12 partitions, p50, p99 ms"
     CATCH_UP_HOT = "catch-up hot, records/s, MB/s"
     CATCH_UP_COLD = "catch-up after a restart, records/s, MB/s"
@@ -48,15 +51,25 @@ class Line(Enum):
 Report = Callable[[Line, str], None]
 
 
-def measure(system: System, *, quick: bool, report: Report) -> dict[Line, str]:
-    """Starts the system, measures every line, stops it."""
+NAMES = {line.name.lower(): line for line in Line}
+
+
+def named(names: Iterable[str]) -> set[Line]:
+    """A line that reads brings the line that writes what it reads."""
+    lines = {NAMES[name] for name in names}
+    return lines | {Line.TWELVE_PARTITIONS} if lines & _READING else lines
+
+
+def measure(system: System, *, lines: Container[Line], quick: bool, report: Report) -> dict[Line, str]:
+    """Starts the system, measures the lines, stops it."""
     figures: dict[Line, str] = {}
     factor = 10 if quick else 1
     system.start()
     try:
         for line, take in _STEPS.items():
-            figures[line] = take(system, factor)
-            report(line, figures[line])
+            if line in lines:
+                figures[line] = take(system, factor)
+                report(line, figures[line])
     finally:
         system.stop()
     return figures
@@ -86,11 +99,18 @@ def _produce(partitions: int) -> Callable[[System, int], str]:
     return take
 
 
-def _one_in_flight(producers: int) -> Callable[[System, int], str]:
+def _one_in_flight(producers: int, partitions: int = 1) -> Callable[[System, int], str]:
     def take(system: System, factor: int) -> str:
-        topic = create(system, f"single-{producers}", 1)
+        topic = create(system, f"single-{producers}-{partitions}", partitions)
         seconds = max(8 // factor, 2)
-        found = load("oneinflight", system.bootstrap, topic, producers=producers, seconds=seconds)
+        found = load(
+            "oneinflight",
+            system.bootstrap,
+            topic,
+            producers=producers,
+            partitions=partitions,
+            seconds=seconds,
+        )
         return f"{found['per_s']:,.0f}, {found['p50_ms']:.1f}, {found['p99_ms']:.1f}"
 
     return take
@@ -184,6 +204,7 @@ def _restart(system: System, factor: int) -> str:
     return f"{time.monotonic() - begin:.1f} ({started:.1f} of it until Metadata is answered)"
 
 
+_READING = {Line.CATCH_UP_HOT, Line.CATCH_UP_COLD}
 _STEPS: dict[Line, Callable[[System, int], str]] = {
     Line.ONE_PARTITION: _produce(1),
     Line.TWELVE_PARTITIONS: _produce(12),
@@ -196,4 +217,8 @@ _STEPS: dict[Line, Callable[[System, int], str]] = {
     Line.CATCH_UP_COLD: _catch_up_cold,
     Line.END_TO_END: _end_to_end,
     Line.RESTART: _restart,
+    # Last, so that their partitions do not make the restart slower.
+    Line.PARTITIONS_64: _one_in_flight(64, 64),
+    Line.HUNDRED_PARTITIONS: _produce(100),
+    Line.THOUSAND_PARTITIONS: _produce(1_000),
 }

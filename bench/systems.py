@@ -15,6 +15,9 @@ from kafscale.testkit.seaweed import SeaweedServer
 from e2e.harness.apache import ApacheKafka
 from e2e.harness.cluster import Cluster
 
+NO_BUDGETS = {"KAFSCALE_S3_PUTS_PER_S_MAX": "100000", "KAFSCALE_BUNDLES_PER_S": "100000"}
+"""SeaweedFS bills no PUT. So neither segments nor bundles wait for a budget, as on a directory."""
+
 
 class System(Protocol):
     @property
@@ -69,11 +72,16 @@ def resident(pid: int) -> int:
     return 0
 
 
-def on_directory(folder: Path) -> System:
-    return KafScale(Cluster(data_dir=folder))
+def on_directory(folder: Path, *, bundles: bool = False) -> KafScale:
+    return KafScale(Cluster(data_dir=folder, env=_bundles(bundles)))
 
 
-def on_s3(folder: Path, *, far: bool = False) -> System:
+def _bundles(on: bool) -> dict[str, str]:
+    """The same for all KafScale systems of a run, whatever the caller's environment is."""
+    return {"KAFSCALE_BUNDLES": "1" if on else "0"}
+
+
+def on_s3(folder: Path, *, far: bool = False, bundles: bool = False) -> KafScale:
     seaweed = SeaweedServer(folder / "weed")
     seaweed.start()
     seaweed.wait_ready()
@@ -97,7 +105,8 @@ def on_s3(folder: Path, *, far: bool = False) -> System:
         "KAFSCALE_S3_BUCKET": config.bucket,
         "KAFSCALE_S3_ACCESS_KEY_ID": config.access_key_id or "",
         "KAFSCALE_S3_SECRET_ACCESS_KEY": config.secret_access_key or "",
-        "KAFSCALE_S3_PUTS_PER_S_MAX": "100000",
+        **NO_BUDGETS,
+        **_bundles(bundles),
     }
     return KafScale(Cluster(data_dir=folder / "data", env=env, options=("--store", "s3")), seaweed, proxy)
 
@@ -125,8 +134,11 @@ class Kafka:
 
 SYSTEMS: Mapping[str, Callable[[Path], System]] = {
     "kafscale-dir": on_directory,
+    "kafscale-dir-bundles": lambda folder: on_directory(folder, bundles=True),
     "kafka-flush": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=True)),
     "kafka": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=False)),
     "kafscale-s3": on_s3,
+    "kafscale-s3-bundles": lambda folder: on_s3(folder, bundles=True),
     "kafscale-s3-far": lambda folder: on_s3(folder, far=True),
+    "kafscale-s3-far-bundles": lambda folder: on_s3(folder, far=True, bundles=True),
 }

@@ -34,7 +34,8 @@ def _load_program() -> str:
 def load(mode: str, bootstrap: str, topic: str, **options: int) -> dict[str, float]:
     """Runs the Go load program. Returns its measurements."""
     flags = [f"-{name.replace('_', '')}={value}" for name, value in options.items()]
-    out = run([_load_program(), f"-mode={mode}", f"-bootstrap={bootstrap}", f"-topic={topic}", *flags])
+    command = [_load_program(), f"-mode={mode}", f"-bootstrap={bootstrap}", f"-topic={topic}", *flags]
+    out = run(command, RUN_TIMEOUT_S + options.get("seconds", 0))
     found: dict[str, float] = json.loads(out)
     return found
 

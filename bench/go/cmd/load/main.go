@@ -21,13 +21,14 @@ var (
 	mode       = flag.String("mode", "", "oneinflight, catchup or endtoend")
 	bootstrap  = flag.String("bootstrap", "", "host:port")
 	topic      = flag.String("topic", "", "topic")
-	producers  = flag.Int("producers", 1, "producers with one record in flight each")
+	producers  = flag.Int("producers", 1, "producers of oneinflight and endtoend")
 	seconds    = flag.Int("seconds", 8, "measured time")
 	warmup     = flag.Int("warmup", 2, "seconds before it")
 	records    = flag.Int("records", 0, "records to read")
 	size       = flag.Int("size", 1024, "bytes of a value")
-	rate       = flag.Int("rate", 1000, "records per second of endtoend")
-	partitions = flag.Int("partitions", 12, "partitions of endtoend")
+	rate       = flag.Int("rate", 1000, "records per second of endtoend, of all producers together")
+	random     = flag.Bool("random", false, "endtoend sends at random times instead of even ones")
+	partitions = flag.Int("partitions", 1, "partitions of oneinflight; the producers take turns at them")
 )
 
 func must(err error) {
@@ -59,7 +60,7 @@ func quantiles(all []float64) (p50, p99 float64) {
 
 func main() {
 	flag.Parse()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 9*time.Minute+time.Duration(*seconds)*time.Second)
 	defer cancel()
 	switch *mode {
 	case "oneinflight":
@@ -73,14 +74,15 @@ func main() {
 	}
 }
 
-// oneInFlight measures acknowledged records per second and their latency, all to partition 0.
+// oneInFlight measures acknowledged records per second and their latency. Each producer writes to one partition.
 func oneInFlight(ctx context.Context) {
 	var lock sync.Mutex
 	var latencies []float64
 	var group sync.WaitGroup
 	begin := time.Now().Add(time.Duration(*warmup) * time.Second)
 	end := begin.Add(time.Duration(*seconds) * time.Second)
-	for range *producers {
+	for number := range *producers {
+		partition := int32(number % *partitions)
 		client, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 			kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
 		must(err)
@@ -92,7 +94,7 @@ func oneInFlight(ctx context.Context) {
 			data := value()
 			for time.Now().Before(end) {
 				start := time.Now()
-				must(client.ProduceSync(ctx, &kgo.Record{Topic: *topic, Partition: 0, Value: data}).FirstErr())
+				must(client.ProduceSync(ctx, &kgo.Record{Topic: *topic, Partition: partition, Value: data}).FirstErr())
 				if start.After(begin) {
 					mine = append(mine, float64(time.Since(start).Microseconds())/1000)
 				}
@@ -129,21 +131,14 @@ func endToEnd(ctx context.Context) {
 	consumer, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.ConsumeTopics(*topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), kgo.FetchMaxWait(5*time.Second))
 	must(err)
-	producer, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()),
-		kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
-	must(err)
 	total := *rate * (*warmup + *seconds)
-	go func() {
-		start := time.Now()
-		for n := range total {
-			time.Sleep(time.Until(start.Add(time.Duration(n) * time.Second / time.Duration(*rate))))
-			data := value()
-			binary.BigEndian.PutUint64(data, uint64(time.Now().UnixNano()))
-			binary.BigEndian.PutUint64(data[8:], uint64(n))
-			producer.Produce(context.Background(), &kgo.Record{Topic: *topic, Value: data},
-				func(_ *kgo.Record, err error) { must(err) }) // not ctx, which ends with the measurement
-		}
-	}()
+	start := time.Now()
+	for number := range *producers {
+		producer, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()),
+			kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
+		must(err)
+		go send(producer, number, total, start)
+	}
 	var latencies []float64
 	deadline, cancel := context.WithTimeout(ctx, time.Duration(*warmup+*seconds+10)*time.Second)
 	defer cancel()
@@ -162,4 +157,23 @@ func endToEnd(ctx context.Context) {
 	}
 	p50, p99 := quantiles(latencies)
 	print(map[string]any{"p50_ms": p50, "p99_ms": p99, "records": len(latencies)})
+}
+
+// send sends the records of one producer: each n-th of them, where n is the number of producers.
+func send(producer *kgo.Client, number, total int, start time.Time) {
+	interval := float64(time.Second) / float64(*rate)
+	at := float64(number) * interval
+	for n := number; n < total; n += *producers {
+		time.Sleep(time.Until(start.Add(time.Duration(at))))
+		data := value()
+		binary.BigEndian.PutUint64(data, uint64(time.Now().UnixNano()))
+		binary.BigEndian.PutUint64(data[8:], uint64(n))
+		producer.Produce(context.Background(), &kgo.Record{Topic: *topic, Value: data},
+			func(_ *kgo.Record, err error) { must(err) }) // not the measurement's context, which ends with it
+		gap := 1.0
+		if *random {
+			gap = rand.ExpFloat64()
+		}
+		at += gap * interval * float64(*producers)
+	}
 }
