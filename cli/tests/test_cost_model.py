@@ -261,9 +261,21 @@ def test_without_consumers_only_merges_and_settling_read() -> None:
     assert 0 < requests.gets < 0.1
 
 
-def test_an_instance_without_a_partition_costs_nothing() -> None:
-    assert with_bundles(load(1, 2, 2), TUNING) == with_bundles(load(1, 2, 5), TUNING)
+def test_an_instance_without_a_partition_costs_nothing_but_has_its_share_of_the_budgets() -> None:
     assert without_bundles(load(1, 2, 2), TUNING) == without_bundles(load(1, 2, 5), TUNING)
+    two_fifths = replace(
+        TUNING,
+        bundles_per_s=TUNING.bundles_per_s * 2 // 5,
+        head_commits_per_s=TUNING.head_commits_per_s * 2 // 5,
+    )
+    assert with_bundles(load(1, 2, 2), two_fifths) == with_bundles(load(1, 2, 5), TUNING)
+
+
+@pytest.mark.parametrize("instances", [2, 5])
+def test_more_instances_share_the_budgets(instances: int) -> None:
+    of_load = load(10, 1_000, instances)
+    assert bundles_per_s(of_load, TUNING) * instances <= TUNING.bundles_per_s + 1e-9
+    assert slices_per_s(of_load, TUNING) <= TUNING.head_commits_per_s + 1e-9
 
 
 def test_the_bill() -> None:

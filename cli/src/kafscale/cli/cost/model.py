@@ -112,13 +112,15 @@ def _interval_s(records_per_s: float, least_s: float, tuning: Tuning) -> float:
 
 
 def bundles_per_s(load: Load, tuning: Tuning) -> float:
-    """Of one instance."""
+    """Of one instance. All instances share the budget."""
     arrivals = load.records_per_s / load.owners
     records = load.records_per_s / load.partitions
     # A partition with a slice in flight waits. If all do, bundles follow one another; else up to four are in flight.
     busy = 1 - exp(-records * ROUND_TRIP_S)
     by_time = 1 / _interval_s(arrivals, ROUND_TRIP_S * (0.5 + busy), tuning)
-    return max(min(by_time, tuning.bundles_per_s), load.bytes_per_s / load.owners / BUNDLE_BYTES)
+    return max(
+        min(by_time, tuning.bundles_per_s / load.instances), load.bytes_per_s / load.owners / BUNDLE_BYTES
+    )
 
 
 def slices_per_s(load: Load, tuning: Tuning) -> float:
@@ -126,7 +128,7 @@ def slices_per_s(load: Load, tuning: Tuning) -> float:
     bundles = bundles_per_s(load, tuning)
     records = load.records_per_s / load.partitions
     in_each = max(1.0, load.partitions / load.owners * (1 - exp(-records / bundles)))
-    return load.owners * min(bundles * in_each, tuning.head_commits_per_s)
+    return load.owners * min(bundles * in_each, tuning.head_commits_per_s / load.instances)
 
 
 def reads_of_slices_per_s(load: Load, tuning: Tuning) -> float:
