@@ -236,7 +236,7 @@ async def test_a_partition_nobody_reads_is_dropped_and_comes_back_right(
 
 
 async def test_a_request_for_more_partitions_than_are_kept_is_answered(
-    etcd, keyspace, store, topic, log, serve
+    etcd, keyspace, store, topic, log, serve, until
 ) -> None:
     await log.append(records(3))
     async with serve(etcd, keyspace, store, fetch_partitions=2) as client:
@@ -245,6 +245,8 @@ async def test_a_request_for_more_partitions_than_are_kept_is_answered(
             parts = (await call.fetched()).responses[0].partitions
             assert [part.error_code for part in parts] == [ErrorCode.NONE] * 9
             assert bytes(parts[0].records) == log.expected(0)
+        # The watch begins with a read of all that is held, and none of it is dropped meanwhile.
+        await until(lambda: client.service.heads._following is not None)
         await client.list_offsets(topic, LATEST, partitions=[100])
         assert client.service.heads.partitions_held == 2
 
