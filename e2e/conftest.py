@@ -19,6 +19,7 @@ from e2e.harness.compose import Compose
 SCENARIOS = Path(__file__).parent / "scenarios"
 LONGEST = (
     "test_quickstart",
+    "test_bundle_crashes",
     "test_clients",
     "test_kill_everything",
     "test_tutorial",
