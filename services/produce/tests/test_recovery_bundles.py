@@ -96,7 +96,7 @@ async def test_the_next_owner_of_a_killed_instance_reads_each_bundle_once(cluste
 
 
 class Blocks:
-    """A store of one object that counts its reads, and fails when it is told to."""
+    """A store of one object that counts its reads, and fails while `fails` is set."""
 
     def __init__(self, size: int) -> None:
         self.data = bytes(n % 251 for n in range(size))
@@ -109,7 +109,7 @@ class Blocks:
         self.reads.append(place.start // BLOCK_BYTES)
         await self.may_answer.wait()
         if self.fails:
-            raise StoreUnavailable(place.key, "told to")
+            raise StoreUnavailable(place.key, "503")
         return self.data[place.start : place.end]
 
 

@@ -17,7 +17,7 @@ from kafscale.storage.bundle import Directory
 from kafscale.storage.bundle_directory import read_directory
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import decode_head, parse_value
-from kafscale.storage.keys import META_CLUSTER, BundleId, Keyspace, prefix_end
+from kafscale.storage.keys import META_CLUSTER, BundleId, Keyspace
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.segment import SegmentError
@@ -104,18 +104,12 @@ class BundleCheck:
             return False
 
     async def _read_heads(self) -> None:
-        first = prefix = self._keys.heads_prefix()
-        while True:
-            page = await self._etcd.range(first, range_end=prefix_end(prefix), limit=HEADS_PER_READ)
-            for kv in page.kvs:
-                where = self._keys.parse_head(kv.key)
-                try:
-                    self._heads.add(where, decode_head(kv.value))
-                except UnreadableValue:  # reported with its topic
-                    self._heads.unreadable.add(where)
-            if not page.more:
-                return
-            first = page.kvs[-1].key + b"\0"
+        async for kv in self._etcd.each(self._keys.heads_prefix(), page_keys=HEADS_PER_READ):
+            where = self._keys.parse_head(kv.key)
+            try:
+                self._heads.add(where, decode_head(kv.value))
+            except UnreadableValue:  # reported with its topic
+                self._heads.unreadable.add(where)
 
     async def _read_cluster_id(self) -> str:
         """Empty if it is not known; then no bundle with an unknown partition counts as dead."""

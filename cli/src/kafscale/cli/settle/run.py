@@ -19,7 +19,7 @@ from typing import Final
 from kafscale.cli.terminal import Progress
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue, Range
 from kafscale.storage.heads import decode_head, decode_owner
-from kafscale.storage.keys import Keyspace, TopicId, UnknownKey, prefix_end
+from kafscale.storage.keys import Keyspace, TopicId, UnknownKey
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import decode_topic
 
@@ -133,22 +133,13 @@ class Settle:
         waiting: list[_Waiting] = []
         for topic_id in topic_ids:
             read = 0
-            async for kv in self._heads(self._keys.heads_prefix(topic_id)):
+            async for kv in self._etcd.each(self._keys.heads_prefix(topic_id), page_keys=PAGE_HEADS):
                 read += 1
                 self._progress("reading heads", read, 0)
                 found = self._waiting(kv, None)
                 if found is not None:
                     waiting.append(found)
         return waiting
-
-    async def _heads(self, prefix: bytes) -> AsyncIterator[KeyValue]:
-        start, end, more = prefix, prefix_end(prefix), True
-        while more:
-            page = await self._etcd.range(start, range_end=end, limit=PAGE_HEADS)
-            for kv in page.kvs:
-                yield kv
-            more = page.more
-            start = page.kvs[-1].key + b"\0" if page.kvs else end
 
     async def _look_again(self, waiting: Sequence[_Waiting]) -> list[_Waiting]:
         """Those that still wait. A head that is gone was that of a deleted topic."""

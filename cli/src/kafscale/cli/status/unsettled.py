@@ -11,7 +11,7 @@ from typing import Final
 
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import SLICES_SCHEMA, parse_value
-from kafscale.storage.keys import Keyspace, prefix_end
+from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue
 from kafscale.store.v1 import store_pb2 as pb
 
@@ -29,15 +29,9 @@ class Unsettled:
 async def read_unsettled(etcd: EtcdClient, keys: Keyspace) -> Unsettled:
     """Page by page, so the heads are not of one moment. Raises EtcdError."""
     slices: list[pb.Seg] = []
-    first = prefix = keys.heads_prefix()
-    while True:
-        page = await etcd.range(first, range_end=prefix_end(prefix), limit=HEADS_PER_READ)
-        for kv in page.kvs:
-            with contextlib.suppress(UnreadableValue):  # `kafscale fsck` reports damage
-                slices += _slices_of(kv.value)
-        if not page.more:
-            break
-        first = page.kvs[-1].key + b"\0"
+    async for kv in etcd.each(keys.heads_prefix(), page_keys=HEADS_PER_READ):
+        with contextlib.suppress(UnreadableValue):  # `kafscale fsck` reports damage
+            slices += _slices_of(kv.value)
     return Unsettled(
         slices=len(slices),
         bytes=sum(seg.size for seg in slices),

@@ -7,7 +7,7 @@ these laws, so the client has none of them. `docs/adr/0002-own-etcd-client.md` s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -148,6 +148,15 @@ class EtcdClient:
                 if rejected.code is not grpc.StatusCode.OUT_OF_RANGE:
                     raise
         return await self._pages(prefix, keys_only, page_keys, timeout_s)
+
+    async def each(self, prefix: bytes, *, page_keys: int) -> AsyncIterator[KeyValue]:
+        """As `prefix`, in bounded memory: each page is read when it is needed, at a revision of its own."""
+        start, end, more = prefix, prefix_end(prefix), True
+        while more:
+            page = await self.range(start, range_end=end, limit=page_keys)
+            for kv in page.kvs:
+                yield kv
+            more, start = page.more, page.kvs[-1].key + b"\0" if page.kvs else end
 
     async def ranges(
         self, reads: Sequence[Range], *, timeout_s: float = TIMEOUT_S

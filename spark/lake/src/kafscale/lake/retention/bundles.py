@@ -25,7 +25,7 @@ from kafscale.storage.bundle_directory import read_directory
 from kafscale.storage.claims import ROLE, build_release, owner_gone
 from kafscale.storage.etcd.client import Txn
 from kafscale.storage.heads import Head, decode_head, parse_value
-from kafscale.storage.keys import META_CLUSTER, BundleId, TopicId, prefix_end
+from kafscale.storage.keys import META_CLUSTER, BundleId, TopicId
 from kafscale.storage.objects import (
     DELETES_MAX,
     Doomed,
@@ -149,14 +149,9 @@ class Sweep:
 
     async def _read_heads(self) -> _Heads:
         heads = _Heads()
-        first = prefix = self._lake.keys.heads_prefix()
-        while True:
-            page = await self._lake.etcd.range(first, range_end=prefix_end(prefix), limit=HEADS_PER_READ)
-            for kv in page.kvs:
-                self._note_head(heads, kv.key, kv.value)
-            if not page.more:
-                return heads
-            first = page.kvs[-1].key + b"\0"
+        async for kv in self._lake.etcd.each(self._lake.keys.heads_prefix(), page_keys=HEADS_PER_READ):
+            self._note_head(heads, kv.key, kv.value)
+        return heads
 
     def _note_head(self, heads: _Heads, key: bytes, value: bytes) -> None:
         where = self._lake.keys.parse_head(key)
