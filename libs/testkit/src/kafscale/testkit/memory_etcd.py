@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from kafscale.storage.etcd.client import (
@@ -36,6 +36,10 @@ class MemoryEtcd:
 
     async def prefix(self, prefix: bytes, **_how: object) -> RangeResult:
         return self._range(Range(prefix, prefix_end(prefix)))
+
+    async def each(self, prefix: bytes, **_how: object) -> AsyncIterator[KeyValue]:
+        for kv in self._range(Range(prefix, prefix_end(prefix))).kvs:
+            yield kv
 
     async def ranges(self, reads: Sequence[Range]) -> tuple[RangeResult, ...]:
         assert len(reads) <= OPERATIONS_MAX

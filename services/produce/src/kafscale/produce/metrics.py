@@ -20,8 +20,6 @@ class ProduceMetrics:
         counter, histogram = metrics.counter, metrics.histogram
         self.topics = TopicTraffic(metrics)
         self.flushes = counter("flushes_total")
-        self.puts = counter("puts_total")
-        self.puts_unknown = counter("puts_unknown_total")
         self.stepdowns = metrics.counters("stepdowns_total")
         self.stepdowns.begin(*(reason.name.lower() for reason in StepDownReason))
         self.claims = metrics.counters("claims_total")

@@ -56,6 +56,10 @@ class Pace:
         self._store = store
         self._clock = clock
         self._turns: dict[Place, asyncio.Future[bool]] = {}  # of those that wait: whether they begin
+        self.sent = 0
+        """PUTs that were sent, and whose outcome is known or was waited for in vain."""
+        self.unknown = 0
+        """Those of them without an answer."""
 
     @asynccontextmanager
     async def place(self, size: int, *, ahead: bool = False) -> AsyncIterator[Place]:
@@ -75,6 +79,8 @@ class Pace:
             outcome = Outcome.ANSWERED
             raise
         finally:
+            self.sent += outcome is not Outcome.DROPPED
+            self.unknown += outcome in (Outcome.SLOW, Outcome.LOST)
             self._take(self.limit.finish(place, outcome, self._clock.now_ms()))
 
     async def put(

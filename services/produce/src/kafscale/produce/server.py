@@ -241,6 +241,8 @@ class ProduceService:
         bundler = self.ownership.tools.bundler
         watch("head_tokens_waiting", lambda: bundler.head_tokens_waiting if bundler is not None else 0)
         watch("oldest_slice_seconds", lambda: self.slice_age.seconds)
+        watch("puts_total", lambda: self.pace.sent)
+        watch("puts_unknown_total", lambda: self.pace.unknown)
         limit = self.pace.limit
         watch("puts_in_flight", lambda: limit.puts)
         watch("puts_in_flight_bytes", lambda: limit.bytes)

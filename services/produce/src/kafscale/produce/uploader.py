@@ -66,7 +66,6 @@ class Uploader:
             writer.upload_conflict(base, part, self._now())
         except (StoreUnavailable, TimeoutError) as error:
             if wait.begun_ms is not None:
-                self._metrics.puts_unknown.inc()
                 log.info("PUT outcome unknown", key=action.key, error=repr(error))
             tried = Tried(waited_ms=wait.ms, moved=isinstance(error, StoreSlow))
             writer.upload_unknown(base, part, self._now(), tried)
@@ -92,7 +91,6 @@ class Uploader:
             wait.begun_ms = self._clock.now_ms()
             if not is_wanted():
                 raise _Unwanted
-            self._metrics.puts.inc()
             with span():
                 async with asyncio.timeout(put_time_limit_s(size)):
                     etag = await self._store.put(

@@ -101,15 +101,9 @@ class BundlePuts:
             return there.etag
 
     async def _sent(self, key: str, built: BuiltBundle, metadata: Mapping[str, str], wait: Wait) -> str:
-        """Counted like the PUTs of segments."""
         async with self._pace.place(built.size):
             wait.begun_ms = self._clock.now_ms()
-            self._metrics.puts.inc()
-            try:
-                async with asyncio.timeout(put_time_limit_s(built.size)):
-                    etag = await self._store.put(key, built.body, condition=IfAbsent(), metadata=metadata)
-            except (StoreUnavailable, TimeoutError):
-                self._metrics.puts_unknown.inc()
-                raise
+            async with asyncio.timeout(put_time_limit_s(built.size)):
+                etag = await self._store.put(key, built.body, condition=IfAbsent(), metadata=metadata)
             self._metrics.put_seconds.observe((self._clock.now_ms() - wait.begun_ms) / 1000)
             return etag
