@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafscale.wire.errors import ErrorCode
 
+from e2e.harness.bundles import settle
 from e2e.harness.cluster import Cluster
 
 with warnings.catch_warnings():
@@ -142,6 +143,7 @@ def test_directories_of_all_brokers_hold_each_partition_once(
 def test_the_sizes_of_directories_are_those_of_the_objects(
     cluster: Cluster, python: KafkaAdminClient
 ) -> None:
+    settle(cluster, "orders")
     for name, number, size in sizes(python.describe_log_dirs(["orders"])):
         folder = cluster.data_dir / "objects" / "default" / name / str(number)
         assert sum(path.stat().st_size for path in folder.glob("*.kfs")) == size

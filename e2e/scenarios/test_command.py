@@ -224,6 +224,7 @@ def test_a_segment_that_a_cluster_wrote_and_the_same_damaged(
     cluster: Cluster, kafscale: Commands, tmp_path: Path
 ) -> None:
     fill(kafscale, "dumped")
+    kafscale.ok("settle dumped")
     folder = cluster.data_dir / "objects" / "default" / "dumped" / "0"
     shown: list[str] = []
     for path in sorted(folder.glob("*.kfs")):

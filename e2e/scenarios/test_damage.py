@@ -18,6 +18,7 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import init_producer_id
 
 from e2e.harness.bundle_damage import BUNDLE_ROWS, DAMAGES, PARTITIONS, BundleRow, BundleVictim, is_logged
+from e2e.harness.bundles import SEGMENTS
 from e2e.harness.cluster import Cluster
 from e2e.harness.damage import ROWS, Damage, Row, Scene
 from e2e.harness.inside import metric
@@ -48,7 +49,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     cluster = Cluster(
         data_dir=tmp_path_factory.mktemp("damage") / "data",
         scale={"fetch": 2},
-        env={"KAFSCALE_LAG_EVERY_MS": "1000"},
+        env={**SEGMENTS, "KAFSCALE_LAG_EVERY_MS": "1000"},
     )
     cluster.start()
     yield Scene(cluster)
@@ -330,7 +331,6 @@ def test_all_is_damaged_and_all_is_restarted_and_the_rest_is_served(scene: Scene
 def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """No slice is kept in memory, where its owner could fold or settle it from."""
     env = {
-        "KAFSCALE_BUNDLES": "true",
         "KAFSCALE_SETTLE_KEEP_BYTES": "0",
         "KAFSCALE_BUNDLES_EVERY_MS": "1000",
     }

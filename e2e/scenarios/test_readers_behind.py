@@ -46,7 +46,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster(
         data_dir=tmp_path,
         scale={"produce": 2, "fetch": 2},
-        env={"KAFSCALE_NUM_PARTITIONS": str(PARTITIONS), **(with_bundles() if BUNDLES else {})},
+        env={"KAFSCALE_NUM_PARTITIONS": str(PARTITIONS), **(with_bundles() if BUNDLES else bundles.SEGMENTS)},
     )
     cluster.start()
     yield cluster

@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from e2e.harness.bundles import SEGMENTS
 from e2e.harness.cluster import KAFSCALE, Cluster
 
 TIMEOUT_S = 120.0
 TOPICS = ("orders", "payments")
 PARTITIONS = 6
 RECORDS = 300
-WITH, WITHOUT = {"KAFSCALE_BUNDLES": "true"}, {"KAFSCALE_BUNDLES": "false"}
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path / "data", scale={"produce": 2}, env=WITH)
+    cluster = Cluster(data_dir=tmp_path / "data", scale={"produce": 2})
     try:
         cluster.start()
         yield cluster
@@ -74,7 +74,7 @@ def test_the_way_back_to_a_version_without_bundles(cluster: Cluster) -> None:
     refused = kafscale(cluster, "settle")
     assert (refused.returncode, "no produce instance runs" in refused.stderr) == (1, True), refused.stderr
 
-    cluster.env = WITHOUT
+    cluster.env = dict(SEGMENTS)
     cluster.start()
     assert json.loads(done(cluster, "settle", "--output", "json")) == []
     assert [slices(cluster, topic) for topic in TOPICS] == [0, 0]

@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 from kafscale.testkit.redis import RedisServer
 from kafscale.testkit.seaweed import SeaweedServer, require_weed
 
+from e2e.harness.bundles import SEGMENTS
 from e2e.harness.cluster import Cluster
 from e2e.harness.deployment import s3_env
 from e2e.harness.inside import metric
@@ -40,6 +41,7 @@ READS_PER_SEGMENT_MAX = 1.2
 PATIENT_MS = "5000"
 """The machine that tests is busy; how long a read may wait is not what is counted here."""
 SETTINGS = {
+    **SEGMENTS,
     "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS),
     "KAFSCALE_CACHE_BYTES": "0",  # nothing stays in a service's own memory when its answer is gone
     "KAFSCALE_FLUSH_INTERVAL_MS": "50",
@@ -170,6 +172,23 @@ def patient(tmp_path_factory: pytest.TempPathFactory, seaweed_server: SeaweedSer
 
 def test_a_log_that_was_just_written_costs_no_read_of_the_store(patient: Shared) -> None:
     assert patient.reads_per_segment(patient.consume) == 0
+
+
+def test_bundles_that_were_just_written_cost_no_read_of_the_store(
+    tmp_path: Path, seaweed_server: SeaweedServer
+) -> None:
+    with running(
+        tmp_path, seaweed_server, KAFSCALE_BUNDLES="true", KAFSCALE_REDIS_TIMEOUT_MS=PATIENT_MS
+    ) as shared:
+        bundles = shared.total("produce", "bundle_slices_count")
+        assert bundles > 0
+        until(
+            "each bundle is put there", lambda: shared.total("produce", "shared_cache_fills_total") == bundles
+        )
+        before = shared.total("fetch", "cache_loads_total"), shared.total("fetch", "shared_cache_hits_total")
+        shared.consume()
+        after = shared.total("fetch", "cache_loads_total"), shared.total("fetch", "shared_cache_hits_total")
+        assert (after[0], after[1] > before[1]) == (before[0], True)
 
 
 def test_ten_consumers_of_a_cold_log_cost_little_more_than_one(patient: Shared) -> None:

@@ -22,6 +22,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from e2e.harness.bundles import SEGMENTS
 from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.services import dying_with_parent, until
 from e2e.harness.spark import ROOT, spark_python
@@ -67,7 +68,7 @@ class Writer:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     spark_python()
-    cluster = Cluster(data_dir=tmp_path / "data")
+    cluster = Cluster(data_dir=tmp_path / "data", env=SEGMENTS)
     cluster.start()
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, config=CONFIG)])[TOPIC].result(ANSWER_S)

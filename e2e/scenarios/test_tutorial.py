@@ -128,6 +128,7 @@ def produced(walk: Walk) -> None:
     began_ms = now_ms()
     told = walk.page.run("python docs/tutorial/produce.py")
     assert f"{walk.count + sum(map(len, walk.customers)):,} records are acknowledged" in told
+    walk.page.run("kafscale settle")
     there = read(walk)
     walk.now_ms = min(found.first_ms for found in there) + oracle.SPAN_MS
     assert began_ms <= walk.now_ms <= now_ms()

@@ -41,7 +41,7 @@ class ProduceSettings(ServiceSettings):
         5_000, ge=1, description="Longest time that a record waits for the budget of segments."
     )
     bundles: bool = Field(
-        False, description="Write the records of all partitions of an instance into one object per flush."
+        True, description="Write the records of all partitions of an instance into one object per flush."
     )
     bundle_direct_bytes: int = Field(
         MIB,
