@@ -295,13 +295,15 @@ class Cluster:
         store: ObjectStore | None = None,
         etcd: EtcdClient | None = None,
         pace: Pace | None = None,
+        bundles: bool = False,
         **settings: Any,
     ) -> Node:
+        """Without bundles, unless the test asks for them: most tests look at segments."""
         node = Node(
             etcd=etcd or self.etcd,
             store=store or self.store,
             keyspace=self.keyspace,
-            settings=ProduceSettings(**settings),
+            settings=ProduceSettings(bundles=bundles, **settings),
             node_id=node_id,
             pace=pace or Pace(),
         )

@@ -29,8 +29,8 @@ def gather(
     return Gather(limits, bundles=TokenBucket(bundles, BURST), heads=TokenBucket(heads, burst))
 
 
-def want(since_ms: int = 0, size: int = 100, requests: int = 1, *, busy: bool = False) -> Want:
-    return Want(size, requests, since_ms, busy)
+def want(since_ms: int = 0, size: int = 100, requests: int = 1, *, hold_ms: int = 0) -> Want:
+    return Want(size, requests, since_ms, hold_ms)
 
 
 def sealed(gathered: Gather[str], now_ms: int) -> tuple[int, list[str]]:
@@ -121,7 +121,7 @@ def test_it_waits_for_those_who_do_not_come_back_half_as_long_as_the_last_one_to
 
 def test_a_busy_partition_waits_for_its_flight_and_delays_no_other() -> None:
     gathered = gather(linger_ms=0)
-    gathered.want("busy", want(0, busy=True))
+    gathered.want("busy", want(0, hold_ms=LIMITS.hold_max_ms))
     gathered.want("idle", want(3))
     assert sealed(gathered, 3)[1] == ["idle"]
     assert gathered.due_ms(3) == LIMITS.hold_max_ms
@@ -129,12 +129,21 @@ def test_a_busy_partition_waits_for_its_flight_and_delays_no_other() -> None:
     assert sealed(gathered, 9)[1] == ["busy"]
 
 
-@pytest.mark.parametrize(("size", "at_ms"), [(100, LIMITS.hold_max_ms), (LIMITS.busy_bytes, 0)])
+@pytest.mark.parametrize(("size", "at_ms"), [(100, LIMITS.hold_max_ms), (LIMITS.held_bytes, 0)])
 def test_a_busy_partition_goes_along_when_it_has_much_or_has_waited_long(size: int, at_ms: int) -> None:
     gathered = gather(linger_ms=0)
-    gathered.want("busy", want(0, size, busy=True))
+    gathered.want("busy", want(0, size, hold_ms=LIMITS.hold_max_ms))
     assert gathered.due_ms(0) == at_ms
     assert sealed(gathered, at_ms)[1] == ["busy"]
+
+
+def test_the_linger_of_a_topic_is_waited_out_and_delays_no_other() -> None:
+    gathered = gather(linger_ms=0)
+    gathered.want("patient", want(0, hold_ms=90))
+    gathered.want("idle", want(3))
+    assert sealed(gathered, 3)[1] == ["idle"]
+    assert (gathered.take(89), gathered.due_ms(89)) == (None, 90)
+    assert sealed(gathered, 90)[1] == ["patient"]
 
 
 def test_the_budget_of_bundles_is_kept_until_a_record_has_waited_too_long() -> None:
@@ -206,24 +215,25 @@ class World:
         old = self.buffers.get(key)
         size = self.random.choice((10, 1_000, 300 << 10, 2 << 20))
         since_ms = old.since_ms if old else self.now_ms
-        self.note(
-            key, Want(size + (old.bytes if old else 0), 1 + (old.requests if old else 0), since_ms, False)
-        )
+        self.note(key, Want(size + (old.bytes if old else 0), 1 + (old.requests if old else 0), since_ms))
 
     def note(self, key: str, found: Want | None) -> None:
         if found is None:
             self.buffers.pop(key, None)
         else:
-            self.buffers[key] = found = found._replace(busy=bool(self.flying[key]))
+            self.buffers[key] = found = found._replace(hold_ms=self.hold_ms(key))
         self.gathered.want(key, found)
+
+    def hold_ms(self, key: str) -> int:
+        """One topic has a linger."""
+        return LIMITS.hold_max_ms if self.flying[key] else 90 if key == "0" else 0
 
     def pumps(self) -> None:
         while (sealing := self.gathered.take(self.now_ms)) is not None:
             wants = [self.buffers[key] for key in sealing.keys]
             oldest_ms = min(want.since_ms for want in wants)
             for key, found in zip(sealing.keys, wants, strict=True):
-                held = self.now_ms - found.since_ms >= LIMITS.hold_max_ms
-                assert not self.flying[key] or found.bytes >= LIMITS.busy_bytes or held
+                assert found.held_until_ms <= self.now_ms or found.bytes >= LIMITS.held_bytes
                 self.flying[key].add(sealing.number)
                 after_ms = self.random.choice((1, 20, 60, 3_000))
                 self.answers.append((self.now_ms + after_ms, sealing.number, key))

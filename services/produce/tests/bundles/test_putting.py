@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 
 import pytest
 from kafscale.produce.bundles.putting import GIVE_UP_MS, BundlePuts
@@ -98,7 +99,7 @@ def put(
         if before is not None:
             await before(pace)
         begun = asyncio.get_running_loop().time()
-        done = await puts.stored(built)
+        done = await puts.stored(built, nullcontext)
         return done, asyncio.get_running_loop().time() - begun
 
     return run_in_virtual_time(run())

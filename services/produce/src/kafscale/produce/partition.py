@@ -117,8 +117,8 @@ class Partition:
         self.held_since_ms = 0  # of the oldest held request; 0: none
         self._tools = tools
         self.key = (id_.topic_id, id_.partition)
-        self._spans = SegmentSpans()
-        self._requests = Requests(self.key, tools.append_order, tools.budget, self._spans)
+        self.spans = SegmentSpans()
+        self._requests = Requests(self.key, tools.append_order, tools.budget, self.spans)
         self._held: deque[Request] = deque()
         self._fills = SharedFills(tools.shared) if tools.shared is not None else None
         self._unread: deque[Request] = deque()  # in order; the first is being opened
@@ -302,7 +302,7 @@ class Partition:
         metrics.flushes.inc(len(segments))
 
     def _commit(self, writer: PartitionWriter, action: CommitHead) -> None:
-        tools, span = self._tools, self._spans.commit(writer, action)
+        tools, span = self._tools, self.spans.commit(writer, action)
         txn = head_txn(tools.keyspace, self.id, action)
         tools.committer.submit(txn, partial(self._settled, writer, action), span=span)
 
@@ -328,7 +328,7 @@ class Partition:
             writer,
             action,
             is_wanted=lambda: self.phase is not Phase.GONE,
-            span=partial(self._spans.put, writer, action),
+            span=partial(self.spans.put, writer, action),
         )
         if etag is not None and self._fills is not None:
             self._fills.uploaded(action, etag)

@@ -8,14 +8,14 @@ gates but `UnknownTopics` are pure.
 `Requests` are the appends of one partition that have no answer yet. An append is answered once. `AppendOrder` learns of
 a refusal here, before the client does.
 
-A segment, its index and the transaction serve many requests. Law: each of the three is one span, a child of the first
-traced request inside, with links to the other traced ones. For a partition without traced requests nothing is done.
+A bundle, a segment, its index and the transaction serve many requests. Law: each of them is one span, a child of the
+first traced request inside, with links to the other traced ones. Without traced requests nothing is done.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -258,8 +258,18 @@ def _is_after(sequence: int, other: int) -> bool:
     return 0 < (sequence - other) & 0x7FFF_FFFF < 1 << 30
 
 
+def lasting(name: str, requests: Sequence[Span], key: str) -> AbstractContextManager[None]:
+    """A span of the traced requests, around a request to the store for the object `key`."""
+    span = _shared(name, requests, {"kafscale.object": key})
+    return _UNTRACED if span is None else _until_end(span)
+
+
+def _shared(name: str, requests: Sequence[Span], attributes: dict[str, str | int]) -> Span | None:
+    return requests[0].child(name, attributes, links=requests[1:]) if requests else None
+
+
 @contextmanager
-def _lasting(span: Span) -> Iterator[None]:
+def _until_end(span: Span) -> Iterator[None]:
     try:
         yield
     finally:
@@ -300,6 +310,8 @@ NO_MEMORY = Contents(
 
 
 class SegmentSpans:
+    """The traced requests of one partition that wait for their answers."""
+
     def __init__(self) -> None:
         self._waiting: dict[Token, Span] = {}
 
@@ -314,22 +326,19 @@ class SegmentSpans:
         if not self._waiting:
             return _UNTRACED
         inside = [flight for flight in writer.flights() if flight.base == action.base]
-        span = self._start(_PUTS[action.part], inside, {"kafscale.object": action.key})
-        return _UNTRACED if span is None else _lasting(span)
+        return lasting(_PUTS[action.part], self.of(inside), action.key)
 
     def commit(self, writer: PartitionWriter, action: CommitHead) -> Span | None:
         """From the submission; the committer ends it."""
         if not self._waiting:
             return None
         inside = [flight for flight in writer.flights() if flight.end <= action.head.next]
-        return self._start(TRANSACTION, inside, {"kafscale.segments": len(inside)})
+        return _shared(TRANSACTION, self.of(inside), {"kafscale.segments": len(inside)})
 
-    def _start(self, name: str, flights: Iterable[Flight], attributes: dict[str, str | int]) -> Span | None:
+    def of(self, flights: Iterable[Flight]) -> list[Span]:
+        """Those of the requests whose records are in the flights."""
         tokens = (waiter.token for flight in flights for waiter in flight.waiters.items)
-        spans = [span for token in tokens if (span := self._waiting.get(token)) is not None]
-        if not spans:
-            return None
-        return spans[0].child(name, attributes, links=spans[1:])
+        return [span for token in tokens if (span := self._waiting.get(token)) is not None]
 
 
 class Requests:

@@ -1,9 +1,9 @@
 """Which partitions are sealed into the next bundle of an instance, and when: the whole decision.
 
-Pure; all times are mono_ms. A partition with records *wants* to be sealed. It is *ready* unless a flight of its own is
-under way; then it waits until that is decided, or until it has `busy_bytes`, or for `hold_max_ms`. So a busy partition
-gathers records into large slices and does not hold up the others. The ready partitions are sealed together at the first
-of these moments:
+Pure; all times are mono_ms. A partition with records *wants* to be sealed. It is *ready* unless it is held: for the
+linger of its topic, and while a flight of its own is under way for `hold_max_ms`. With `held_bytes` it is ready in any
+case. So a busy partition gathers records into large slices and does not hold up the others. The ready partitions are
+sealed together at the first of these moments:
 - they have `bundle_bytes`;
 - every request that the last bundle answered has come back;
 - `linger_ms` after the first record, or later if those requests need longer to come back: half the time that the last
@@ -36,19 +36,23 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Want(NamedTuple):
-    """What the open buffer of a partition holds. `busy`: a flight of the partition is not decided yet."""
+    """What the open buffer of a partition holds. It is held for `hold_ms` after its first record."""
 
     bytes: int
     requests: int
     since_ms: int
-    busy: bool
+    hold_ms: int = 0
+
+    @property
+    def held_until_ms(self) -> int:
+        return self.since_ms + self.hold_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherLimits:
     bundle_bytes: int = 4 << 20
     linger_ms: int = 5  # the store says (0: requests cost nothing)
-    busy_bytes: int = 256 << 10
+    held_bytes: int = 256 << 10
     hold_max_ms: int = 250
     linger_max_ms: int = 5_000  # the longest wait for a token
 
@@ -76,7 +80,8 @@ class Gather(Generic[K]):
         self._bundles = bundles
         self._heads = heads
         self._ready = _Wants[K]()
-        self._busy = _Wants[K]()
+        self._held: dict[K, Want] = {}
+        self._held_until_ms = NEVER  # of the first of them, or earlier
         self._flights: dict[int, _Flight[K]] = {}
         self._numbers = 0
         self._company = NEVER  # requests beyond which a bundle does not wait
@@ -89,7 +94,7 @@ class Gather(Generic[K]):
     @property
     def waiting(self) -> int:
         """Partitions with records that are in no bundle yet."""
-        return len(self._ready.items) + len(self._busy.items)
+        return len(self._ready.items) + len(self._held)
 
     def head_tokens_waiting(self, now_ms: int) -> int:
         """Partitions beyond what the budget of heads allows now."""
@@ -100,10 +105,14 @@ class Gather(Generic[K]):
     def want(self, key: K, want: Want | None) -> None:
         """The open buffer of a partition changed; None: it is empty, or the partition is gone."""
         self._ready.drop(key)
-        self._busy.drop(key)
-        if want is not None:
-            waits = want.busy and want.bytes < self._limits.busy_bytes
-            (self._busy if waits else self._ready).put(key, want)
+        self._held.pop(key, None)
+        if want is None:
+            return
+        if want.hold_ms > 0 and want.bytes < self._limits.held_bytes:
+            self._held[key] = want
+            self._held_until_ms = min(self._held_until_ms, want.held_until_ms)
+        else:
+            self._ready.put(key, want)
 
     def decided(self, number: int, key: K, now_ms: int) -> None:
         """The slice of this partition is committed, or will never be. The last one of a bundle ends its flight."""
@@ -140,18 +149,17 @@ class Gather(Generic[K]):
 
     def due_ms(self, now_ms: int) -> int:
         """When `take` may name a bundle, if nothing else happens; NEVER: not before something does."""
-        held_ms = self._busy.since_ms + self._limits.hold_max_ms
-        return min(self._ready_due_ms(now_ms), held_ms)
+        return min(self._ready_due_ms(now_ms), self._held_until_ms)
 
     def _release_held(self, now_ms: int) -> None:
-        """Busy partitions that have waited long enough."""
-        before_ms = now_ms - self._limits.hold_max_ms
-        if self._busy.since_ms > before_ms:
+        """Partitions that were held long enough."""
+        if self._held_until_ms > now_ms:
             return
-        for key, want in list(self._busy.items.items()):
-            if want.since_ms <= before_ms:
-                self._busy.drop(key)
+        for key, want in list(self._held.items()):
+            if want.held_until_ms <= now_ms:
+                del self._held[key]
                 self._ready.put(key, want)
+        self._held_until_ms = min((want.held_until_ms for want in self._held.values()), default=NEVER)
 
     def _ready_due_ms(self, now_ms: int) -> int:
         limits, ready = self._limits, self._ready

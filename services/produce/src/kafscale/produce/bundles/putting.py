@@ -8,7 +8,8 @@ store answers others is no failure, nor is a PUT whose bytes moved until its tim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Final
 
 import structlog
@@ -38,6 +39,8 @@ HEAD_TIMEOUT_S: Final = 5.0
 RETRY_FIRST_MS: Final = 50
 RETRY_MAX_MS: Final = 2_000
 
+Spanned = Callable[[], AbstractContextManager[None]]
+
 
 class BundlePuts:
     """Of one instance."""
@@ -62,8 +65,8 @@ class BundlePuts:
     def key(self, bundle_id: BundleId) -> str:
         return self._keyspace.bundle_key(bundle_id)
 
-    async def stored(self, built: BuiltBundle) -> str | StepDownReason:
-        """The etag, or why the bundle will never be committed."""
+    async def stored(self, built: BuiltBundle, span: Spanned) -> str | StepDownReason:
+        """The etag, or why the bundle will never be committed. `span` is entered around each PUT, without its wait."""
         key = self.key(built.id)
         metadata = {META_ATTEMPT: built.id.hex(), **await self._origin.metadata()}
         backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
@@ -71,7 +74,7 @@ class BundlePuts:
         while True:
             wait = Wait(self._clock.now_ms(), self._pace)
             try:
-                return await self._put(key, built, metadata, wait)
+                return await self._put(key, built, metadata, wait, span)
             except (StoreUnavailable, TimeoutError) as error:
                 log.info("PUT outcome unknown", key=key, error=repr(error))
                 since_ms = NEVER if isinstance(error, StoreSlow) else failing_since_ms + wait.ms
@@ -88,9 +91,14 @@ class BundlePuts:
                 return StepDownReason.STORE_UNAVAILABLE
             await backoff.sleep()
 
-    async def _put(self, key: str, built: BuiltBundle, metadata: Mapping[str, str], wait: Wait) -> str:
+    async def _put(
+        self, key: str, built: BuiltBundle, metadata: Mapping[str, str], wait: Wait, span: Spanned
+    ) -> str:
         try:
-            return await self._sent(key, built, metadata, wait)
+            async with self._pace.place(built.size):
+                wait.begun_ms = self._clock.now_ms()
+                with span():
+                    return await self._sent(key, built, metadata, wait.begun_ms)
         except PreconditionFailed:
             async with asyncio.timeout(HEAD_TIMEOUT_S):
                 there = await self._store.head(key)
@@ -100,10 +108,8 @@ class BundlePuts:
                 raise
             return there.etag
 
-    async def _sent(self, key: str, built: BuiltBundle, metadata: Mapping[str, str], wait: Wait) -> str:
-        async with self._pace.place(built.size):
-            wait.begun_ms = self._clock.now_ms()
-            async with asyncio.timeout(put_time_limit_s(built.size)):
-                etag = await self._store.put(key, built.body, condition=IfAbsent(), metadata=metadata)
-            self._metrics.put_seconds.observe((self._clock.now_ms() - wait.begun_ms) / 1000)
-            return etag
+    async def _sent(self, key: str, built: BuiltBundle, metadata: Mapping[str, str], begun_ms: int) -> str:
+        async with asyncio.timeout(put_time_limit_s(built.size)):
+            etag = await self._store.put(key, built.body, condition=IfAbsent(), metadata=metadata)
+        self._metrics.put_seconds.observe((self._clock.now_ms() - begun_ms) / 1000)
+        return etag

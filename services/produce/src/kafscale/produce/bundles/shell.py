@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -21,10 +23,12 @@ from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.requests import lasting
 from kafscale.produce.shared_fills import BundleFills
 from kafscale.runtime.clock import Clock
 from kafscale.storage.bundle import BuiltBundle, Slice, build_bundle, new_bundle_id
 from kafscale.storage.heads import Head, Seg
+from kafscale.storage.keys import BundleId
 
 if TYPE_CHECKING:
     from kafscale.produce.partition import Partition
@@ -145,7 +149,7 @@ class Bundler:
         self._begin(self._upload(members, built, now.mono_ms))
 
     async def _upload(self, members: list[Member], built: BuiltBundle, sealed_ms: int) -> None:
-        outcome = await self._puts.stored(built)
+        outcome = await self._puts.stored(built, partial(self._span, members, built.id))
         now = self._now()
         if isinstance(outcome, str):
             self._own.answered(built.id, now.mono_ms)
@@ -162,6 +166,10 @@ class Bundler:
             else:
                 each.writer.slice_failed(entry.base, outcome, now)
             self._touch(each.partition)
+
+    def _span(self, members: Iterable[Member], bundle_id: BundleId) -> AbstractContextManager[None]:
+        traced = (span for each in members for span in each.partition.spans.of((each.flight,)))
+        return lasting("PUT bundle", list(dict.fromkeys(traced)), self._puts.key(bundle_id))
 
 
 def _slice_of(member: Member) -> Slice:

@@ -133,6 +133,13 @@ class FlushPolicy:
             return max(due_ms, self.opened_ms + limits.budget_linger_max_ms)
         return due_ms
 
+    def hold_ms(self, *, under_way: bool) -> int:
+        """How long after its first batch a buffer is kept out of bundles."""
+        limits = self._limits
+        if under_way:
+            return limits.flush_interval_ms
+        return min(limits.linger_min_ms, limits.flush_interval_ms) if limits.linger_whole else 0
+
     def _gathered_ms(self, requests: int) -> int:
         limits = self._limits
         if requests >= self._company and not limits.linger_whole:

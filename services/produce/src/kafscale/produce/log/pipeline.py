@@ -120,8 +120,8 @@ class Pipeline:
         buffer = self.intake.open
         if not buffer.parts or len(self.uploads) >= self._limits.pipeline_max:
             return None
-        busy = committing or len(self.uploads) > 0
-        return Want(buffer.bytes, len(buffer.waiters.items), self.flush.opened_ms, busy)
+        hold_ms = self.flush.hold_ms(under_way=committing or len(self.uploads) > 0)
+        return Want(buffer.bytes, len(buffer.waiters.items), self.flush.opened_ms, hold_ms)
 
     def due_ms(self, *, committing: bool) -> int:
         """When time seals the open buffer here. `committing`: flights are in a transaction."""
