@@ -264,6 +264,7 @@ def test_the_cluster_at_a_glance(cluster: Cluster, kafscale: Commands) -> None:
 
 
 def test_the_cluster_looks_as_the_page_shows_it(kafscale: Commands) -> None:
+    fill(kafscale, "shown")
     (shown,) = re.findall(r"```\n(KafScale '.*?)```", PAGE.read_text(), re.DOTALL)
     assert shape(kafscale.ok("status --interval 0.1")) == shape(shown)
 
