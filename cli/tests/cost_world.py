@@ -113,6 +113,9 @@ class Segments:
                     self._await_grants()
 
 
+HOLD_MS = GatherLimits().hold_max_ms
+
+
 class Bundles:
     """An instance with bundles."""
 
@@ -160,7 +163,8 @@ class Bundles:
 
     def _want(self, which: int) -> None:
         requests = self._open[which]
-        want = Want(requests * self._bytes, requests, self._since_ms[which], self._flying[which])
+        hold_ms = HOLD_MS if self._flying[which] else 0
+        want = Want(requests * self._bytes, requests, self._since_ms[which], hold_ms)
         self._gather.want(which, want if requests else None)
 
     def _look(self) -> None:
