@@ -3,7 +3,7 @@
 Law: every reader sees rising offsets, and never an older value of a key after a newer one, whether it starts before
 the first round, during one or after the last. In the end each reader has the last value of each key. The next round
 and a collection of orphans remove what a killed round left. SQL counts the records that a consumer reads, and etcd
-and the store agree.
+and the store agree. The owners settle slices of bundles all the while, and in the end no bundle is left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from e2e.harness.bundles import BUNDLES, settle
 from e2e.harness.cluster import KAFSCALE, Cluster
+from e2e.harness.inside import bundles_in
 from e2e.harness.services import until
 
 with warnings.catch_warnings():
@@ -41,11 +43,14 @@ CONFIG = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "1000",
-    "segment.bytes": "65536",
+    "max.compaction.lag.ms": "1000",
+    "segment.bytes": "8192",
 }
+"""Slices become segments within two seconds, and these leave the tail one second later: rounds race with both."""
 ANSWER_S = 30.0
 CAUGHT_UP_S = 90.0
 COMMAND_S = 120.0
+SWEEP_S = 60.0
 IO_BYTES_PER_S = 200_000
 
 pytestmark = pytest.mark.timeout(1_200)
@@ -57,7 +62,7 @@ State = dict[bytes, bytes]
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     data_dir: Path = tmp_path_factory.mktemp("compacted")
-    cluster = Cluster(data_dir=data_dir, scale={"produce": 2, "fetch": 2})
+    cluster = Cluster(data_dir=data_dir, scale={"produce": 2, "fetch": 2}, env=BUNDLES)
     cluster.start()
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, config=CONFIG)])[TOPIC].result(ANSWER_S)
@@ -281,7 +286,7 @@ def story(cluster: Cluster, kills: int, seed: int) -> None:
     before, during = (Follower(cluster.bootstrap, name) for name in ("before", "during"))
     writer.start()
     before.start()
-    until("more was written than heads keep", lambda: writer.acknowledged > 2_000, CAUGHT_UP_S)
+    until("enough was written and left the tails", lambda: writer.acknowledged > 2_000, CAUGHT_UP_S)
     for number in range(kills):
         if number == kills // 2:
             during.start()
@@ -296,6 +301,8 @@ def story(cluster: Cluster, kills: int, seed: int) -> None:
     assert before.read <= writer.sent
     assert compactions.finish() > 0
     compactions.run("orphans", "--grace", "0s")
+    settle(cluster, TOPIC)
+    until("no bundle is left", lambda: bundles_in(cluster.open_store) == set(), SWEEP_S)
     after = read_again(cluster.bootstrap)
     assert after.errors == []
     assert after.state == writer.state

@@ -2,7 +2,8 @@
 
 Law: after the answer to a deletion, no client of the same front door finds a record or a log start below it,
 whichever fetch instance answers. No record at or above the start is lost. This also holds after kill -9 of all
-processes and for new owners. A recreated topic starts at 0. etcd and the store agree throughout.
+processes and for new owners. A recreated topic starts at 0. etcd and the store agree throughout. Slices of bundles are
+settled all the while. In the end settling brings back nothing and loses nothing, and no bundle is left.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.produce import ProduceResponsePartition
 
 from e2e.checkers.history import History
+from e2e.harness.bundles import BUNDLES, settle
 from e2e.harness.cluster import Cluster
+from e2e.harness.inside import bundles_in
 from e2e.harness.law import goes_on, keep
 from e2e.harness.load import Load, read_everything
 from e2e.harness.raw import Closed, Raw
@@ -45,6 +48,9 @@ EARLIEST = -2
 EVERYTHING = -1
 ANSWER_S = 30.0
 CAUGHT_UP_S = 90.0
+SWEEP_S = 60.0
+CONFIG = {"segment.bytes": "16384"}
+"""Deletions meet open buffers, slices that wait, plans to settle them, and segments."""
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -54,7 +60,7 @@ Starts = Mapping[int, int]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     data_dir: Path = tmp_path_factory.mktemp("deleted")
-    cluster = Cluster(data_dir=data_dir, scale={"produce": 2, "fetch": 2})
+    cluster = Cluster(data_dir=data_dir, scale={"produce": 2, "fetch": 2}, env=BUNDLES)
     cluster.start()
     yield cluster
     cluster.kill()
@@ -66,7 +72,7 @@ def admin(cluster: Cluster) -> AdminClient:
 
 
 def create(admin: AdminClient, name: str) -> None:
-    admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(ANSWER_S)
+    admin.create_topics([NewTopic(name, PARTITIONS, config=CONFIG)])[name].result(ANSWER_S)
 
 
 def delete(admin: AdminClient, topic: str, offsets: Starts) -> dict[int, int]:
@@ -219,6 +225,11 @@ def test_what_is_deleted_under_load_stays_deleted_through_the_death_of_everythin
     follower.stop()
     assert follower.errors == []
     assert {part: gaps - told[part] for part, gaps in follower.gaps.items() if gaps - told[part]} == {}
+    settle(cluster, topic)
+    assert read_everything(cluster.bootstrap, topic, PARTITIONS) == log
+    with Raw.to(cluster.bootstrap) as raw:
+        starts_are(raw, topic, starts)
+    until("no bundle is left", lambda: bundles_in(cluster.open_store) == set(), SWEEP_S)
     checked = cluster.fsck()
     assert checked.returncode == 0, f"{checked.stdout}{checked.stderr}"
     assert "segments of deleted records below a log start (legal)" in checked.stdout

@@ -1,9 +1,9 @@
 """Retention deletes segments while producers and consumers run, and is killed repeatedly.
 
 Law: a log's start only rises, and every record from it on exists. A consumer below it gets OFFSET_OUT_OF_RANGE and
-continues at the start, which ListOffsets returns too. In the end no expired record and no unreferenced object is
-left, and fsck is clean. This holds for upkeep's job, for `kafscale spark retention` at the same time, and when either
-is killed.
+continues at the start, which ListOffsets returns too. In the end no expired record, no bundle and no unreferenced
+object is left, and fsck is clean. This holds for upkeep's job, for `kafscale spark retention` at the same time, and
+when either is killed. Log starts move past slices of bundles and past segments, while owners settle slices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch
 
 from e2e.checkers.history import History
+from e2e.harness.bundles import BUNDLES, settle
 from e2e.harness.cluster import KAFSCALE, Cluster
+from e2e.harness.inside import bundles_in
 from e2e.harness.law import goes_on, keep, nap
 from e2e.harness.load import Load, read_everything
 from e2e.harness.raw import Closed, Raw
@@ -36,7 +38,8 @@ from e2e.harness.requests import ask_fetch, ask_list_offsets, send
 from e2e.harness.services import until
 
 PARTITIONS = 2
-KEPT_BYTES = 20_000
+KEPT_BYTES = 3_000
+"""Less than the slices that wait in a tail, so log starts move past slices as well as segments."""
 EARLIEST = -2
 ANSWER_S = 60.0
 COMMAND_S = 300.0
@@ -46,6 +49,7 @@ SETTINGS = {
     "KAFSCALE_RETENTION_EVERY_MS": "300",
     "KAFSCALE_RETENTION_GRACE_MS": "300",
     "KAFSCALE_ORPHANS_EVERY_MS": "1500",
+    **BUNDLES,
 }
 VICTIMS = ("produce", "fetch", "upkeep")
 
@@ -202,6 +206,17 @@ def below_is_out_of_range(cluster: Cluster, topic: str, part: int) -> None:
     until(f"{topic}/{part} refuses {start - 1}", refused, ANSWER_S)
 
 
+def passes_a_slice(cluster: Cluster, topic: str) -> None:
+    """All records of a slice are below a log start before its owner has settled it."""
+
+    def passed() -> bool:
+        starts = starts_of(cluster, topic)
+        heads = cluster.inside().heads(topic)
+        return any(seg.is_slice and seg.end <= starts[part] for part in starts for seg in heads[part].tail)
+
+    until("a log start passes a slice", passed, ANSWER_S)
+
+
 def endure(cluster: Cluster, load: Load, reader: Reader, cycles: int, victims: tuple[str, ...]) -> None:
     """Runs of the command are killed at any of their moments, and so are the victims."""
     chance = random.Random(random.SystemRandom().randrange(2**32))
@@ -219,6 +234,7 @@ def endure(cluster: Cluster, load: Load, reader: Reader, cycles: int, victims: t
         goes_on(load)
         if cycle % 10 == 1:
             falls_behind(cluster, reader)
+        passes_a_slice(cluster, load.topic)
         for part in range(PARTITIONS):
             below_is_out_of_range(cluster, load.topic, part)
 
@@ -252,11 +268,14 @@ def retained(cluster: Cluster, cycles: int, victims: tuple[str, ...]) -> None:
 
 
 def nothing_more_to_do(cluster: Cluster) -> None:
-    """By the command, since the job may have been killed a moment ago."""
+    """By the command, since the job may have been killed a moment ago. Slices below a log start become segments
+    first."""
+    settle(cluster)
     answer(cluster, "retention", "--grace", "0s")
     assert answer(cluster, "retention", "--dry-run") == []
     answer(cluster, "orphans", "--grace", "0s")
     assert answer(cluster, "orphans", "--dry-run") == []
+    until("no bundle is left", lambda: bundles_in(cluster.open_store) == set(), ANSWER_S)
 
 
 def check_log(cluster: Cluster, load: Load) -> dict[int, list[tuple[int, bytes]]]:

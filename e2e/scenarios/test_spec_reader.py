@@ -2,6 +2,7 @@
 
 Law: below each head's `next`, an independent reader finds every acknowledged record at its offset, nothing that
 was never sent, and no offset twice or missing; every segment and index has the specified form, every CRC is right.
+The records were in slices of bundles until `kafscale settle`: a reader of the bucket finds them after it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from confluent_kafka import KafkaError, Message, Producer
 from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
 
 from e2e.checkers.spec_reader import FoundSegment, read_partition
+from e2e.harness.bundles import settle
 from e2e.harness.cluster import Cluster
 from e2e.harness.inside import Inside
 
 PARTITIONS = 3
 RECORDS = 3_000
-ROUNDS = 12
+ROUNDS = 50
+SEGMENTS_MIN = 12
+SEGMENT_BYTES = 16_384
+"""The batches of three or more rounds of a partition, so most segments are settled from several slices."""
 TIMESTAMP = 1_700_000_000_000
 TOPIC = "for-any-reader"
 FLUSH_TIMEOUT_S = 120
@@ -65,17 +70,25 @@ class Stopped:
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     cluster = Cluster(
         data_dir=tmp_path_factory.mktemp("spec"),
-        env={"KAFSCALE_NUM_PARTITIONS": str(PARTITIONS), "KAFSCALE_SEGMENT_BYTES": "65536"},
+        env={"KAFSCALE_NUM_PARTITIONS": str(PARTITIONS), "KAFSCALE_SEGMENT_BYTES": str(SEGMENT_BYTES)},
     )
     cluster.start()
     try:
         written = Written()
         for codec in ("none", "gzip"):
             produce(cluster.bootstrap, codec, written)
+        assert all_have_slices(cluster)
+        settle(cluster, TOPIC)
         assert cluster.stop() == 0
     finally:
         cluster.kill()
     return Stopped(cluster.data_dir, written, ends_of(cluster.data_dir))
+
+
+def all_have_slices(cluster: Cluster) -> bool:
+    """Of every partition some records wait in a bundle."""
+    heads = cluster.inside().heads(TOPIC)
+    return len(heads) == PARTITIONS and all(head.tail[-1].is_slice for head in heads.values())
 
 
 def produce(bootstrap: str, codec: str, written: Written) -> None:
@@ -134,7 +147,8 @@ def test_acknowledged_is_found_and_found_was_sent(stopped: Stopped) -> None:
 def test_segments_follow_one_another_up_to_next(stopped: Stopped) -> None:
     for part, end in stopped.ends.items():
         segments = stopped.segments(part)
-        assert len(segments) >= ROUNDS, "too few segments to say anything"
+        assert len(segments) >= SEGMENTS_MIN, "too few segments to say anything"
+        assert sum(len(segment.batches) > 1 for segment in segments) > len(segments) // 2
         reached = 0
         for segment in segments:
             assert segment.base == reached, f"partition {part}"

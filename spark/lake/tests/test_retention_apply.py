@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.deletes import Fate
+from kafscale.lake.retention.plan import Rule, plan
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Meta, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace
@@ -20,6 +22,7 @@ from .shop import Death, Died, Shop
 NOW = 100_000
 KEPT_MS = 50_000
 PER_SEGMENT = 5
+FOREVER_S = 20.0
 
 
 @pytest.fixture
@@ -272,3 +275,28 @@ async def test_slices_below_the_log_start_go_with_their_bundles(shop: Shop) -> N
     await Retention(shop.lake(), grace_s=0, now_ms=lambda: NOW).run()
     assert (await meta_of(shop, log)).swept == log.next
     assert bundles <= shop.store.names()
+
+
+async def test_a_plan_has_no_slice_that_the_run_before_it_left(shop: Shop) -> None:
+    """Slices expire like segments. Below the log start no run deletes them or a segment behind them, so no plan lists
+    these, and no run waits for them. The plan lists all of them as soon as the slices are settled."""
+    log = await shop.topic("t", retention_ms="1000")
+    await grow(log, 1)
+    log.as_slices = True
+    await grow(log, 2)
+    log.as_slices = False
+    await grow(log, 1)
+    planned = [(each.segment.base, each.rule) for each in plan(await read_lake(shop.lake()), NOW)]
+    assert planned == [(number * PER_SEGMENT, Rule.TIME) for number in range(4)]
+    report = await run(shop.lake())
+    assert (report.moved, report.segments) == (1, 1)
+    assert plan(await read_lake(shop.lake()), NOW) == []
+    again = Retention(shop.lake(), grace_s=FOREVER_S, now_ms=lambda: NOW)
+    async with asyncio.timeout(FOREVER_S / 2):
+        assert (await again.run()).segments == 0
+    log.meta = await meta_of(shop, log)
+    await log.settle()
+    planned = [(each.segment.base, each.rule) for each in plan(await read_lake(shop.lake()), NOW)]
+    assert planned == [(number * PER_SEGMENT, Rule.DELETED) for number in range(1, 4)]
+    assert (await run(shop.lake())).segments == 3
+    assert plan(await read_lake(shop.lake()), NOW) == []

@@ -107,23 +107,25 @@ async def _try(
 
 
 async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tuple[int, bool]:
-    """The new log start, and whether the log lists segments below its present start whose objects may still exist."""
+    """The new log start, and whether the log begins with a segment below its present start whose objects may still
+    exist. If it begins with a slice, nothing can be deleted yet."""
     topic, meta = outline.topic, outline.meta
-    start, below = meta.log_start, False
+    start = meta.log_start
+    below: bool | None = None
     walk = None
     if topic.deletes_records:
         walk = ExpiryRules(topic, await _whole(manifests, outline), now_ms)
     async with aclosing(manifests.segments(outline, meta.swept)) as segments:
         async for seg in segments:
             if seg.end <= meta.log_start:
-                below = below or not seg.is_slice
+                below = not seg.is_slice if below is None else below
                 if walk is None:
                     break
             elif walk is not None and walk.rule_of(seg):
                 start = seg.end
             else:
                 break
-    return start, below
+    return start, bool(below)
 
 
 async def _whole(manifests: Manifests, outline: Outline) -> Whole:

@@ -4,6 +4,8 @@ Oldest first, size before time, and each rule stops at the first segment that it
 never a log with a hole: time when a segment's newest record is older than `retention.ms`; size when what remains
 without it is still at least `retention.bytes`; deleted when all its records lie below the log start. Only topics
 whose policy holds `delete` lose records by time or size. A record without a time is as old as its commit.
+Slices of bundles expire too, and the log start moves past them. Below the log start, no run deletes a slice or what
+follows it: deletion continues there when the owner has settled the slice.
 Ages count from our clock, or from the newest commit if that is later: a clock that lags behind the producing
 services' keeps nothing for longer, and by an hour at most, so that no clock of theirs empties a log.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 from typing import Final
 
 from kafscale.lake.catalog import Log
@@ -46,7 +49,7 @@ OWN: Final = Limits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDeletion:
-    """A segment to delete, and the first rule by which it expires."""
+    """A segment or slice whose records go, and the first rule by which it expires."""
 
     log: Log
     segment: Seg
@@ -55,7 +58,7 @@ class PlannedDeletion:
 
 
 def plan(logs: Iterable[Log], now_ms: int, limits: Limits = OWN) -> list[PlannedDeletion]:
-    """What would be deleted now. `limits`: replace the limits of every topic that deletes records."""
+    """What a run would do now. `limits`: replace the limits of every topic that deletes records."""
     return [doomed for log in logs for doomed in _plan_log(log, now_ms, limits)]
 
 
@@ -100,7 +103,7 @@ def _plan_log(log: Log, now_ms: int, limits: Limits) -> Iterator[PlannedDeletion
         committed_ms=max((seg.created_ms for seg in log.segments), default=0),
     )
     rules = ExpiryRules(log.topic, whole, now_ms, limits)
-    for seg in log.below:
+    for seg in takewhile(lambda seg: not seg.is_slice, log.below):
         yield PlannedDeletion(log=log, segment=seg, rule=Rule.DELETED, age_ms=rules.age_ms(seg))
     for seg in log.segments if log.topic.deletes_records else ():
         rule = rules.rule_of(seg)
