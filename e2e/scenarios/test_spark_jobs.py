@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -37,6 +37,7 @@ CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
 SLOW_BYTES_PER_S = 20_000
 """Several seconds for each log."""
 ANSWER_S = 30.0
+SLICE_S = 0.5
 JOB_S = 400.0
 JOBS = ROOT / "spark" / "engine" / "src" / "kafscale_spark" / "jobs"
 LOOPBACK = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.ui.enabled=false")
@@ -124,8 +125,13 @@ def consumed(bootstrap: str) -> list[Row]:
     left = {place.partition: consumer.get_watermark_offsets(place, ANSWER_S)[1] for place in places}
     found: list[Row] = []
     while any(left.values()):
-        messages = consumer.consume(1_000, timeout=ANSWER_S)
-        assert messages, f"nothing more came, and {left} were to come"
+        messages: list[Message] = []
+
+        def more(messages: list[Message] = messages) -> bool:
+            messages += consumer.consume(1_000, timeout=SLICE_S)
+            return bool(messages)
+
+        until(f"more of {left}", more, ANSWER_S)
         for message in messages:
             assert message.error() is None
             place, offset = message.partition() or 0, message.offset() or 0

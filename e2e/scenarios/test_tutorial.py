@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow.dataset as ds
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from e2e.harness import orders as oracle
 from e2e.harness.cluster import Cluster
@@ -31,6 +31,7 @@ from e2e.harness.tutorial import COUNT, ROOT, Page
 DAY_MS = 86_400_000
 SETTLED_S = 300.0
 POLL_S = 30.0
+SLICE_S = 0.5
 AT_ONCE = 10_000
 PAGE_BYTES_MAX = 300_000
 SETTINGS = {  # upkeep runs at the start, and not again: what it did would not be left to do
@@ -324,22 +325,30 @@ def read(walk: Walk) -> list[Found]:
     try:
         consumer.assign([TopicPartition("orders", part, OFFSET_BEGINNING) for part in left])
         while left:
-            messages = consumer.consume(AT_ONCE, POLL_S)
-            assert messages, f"no record in {POLL_S:.0f} s, and partitions {left} are not at their end"
-            for message in messages:
-                part, offset = message.partition(), message.offset()
-                assert part is not None
-                assert offset is not None
-                if (error := message.error()) is None:
-                    if not found[part].offsets:
-                        found[part].first_ms = message.timestamp()[1]
-                    found[part].offsets.append(offset)
-                else:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    left.discard(part)
+            until(
+                f"a record or the end of {left}",
+                lambda: note(consumer.consume(AT_ONCE, SLICE_S), found, left),
+                POLL_S,
+            )
     finally:
         consumer.close()
     return found
+
+
+def note(messages: list[Message], found: list[Found], left: set[int]) -> bool:
+    """Whether there were any. A partition whose end they tell is not left."""
+    for message in messages:
+        part, offset = message.partition(), message.offset()
+        assert part is not None
+        assert offset is not None
+        if (error := message.error()) is None:
+            if not found[part].offsets:
+                found[part].first_ms = message.timestamp()[1]
+            found[part].offsets.append(offset)
+        else:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            left.discard(part)
+    return bool(messages)
 
 
 def producer_of_the_page() -> Any:
