@@ -192,6 +192,16 @@ def check_log(
     return log
 
 
+def settling_changes_nothing(
+    cluster: Cluster, topic: str, starts: Starts, log: Mapping[int, list[tuple[int, bytes]]]
+) -> None:
+    settle(cluster, topic)
+    assert read_everything(cluster.bootstrap, topic, PARTITIONS) == log
+    with Raw.to(cluster.bootstrap) as raw:
+        starts_are(raw, topic, starts)
+    until("no bundle is left", lambda: bundles_in(cluster.open_store) == set(), SWEEP_S)
+
+
 def test_what_is_deleted_under_load_stays_deleted_through_the_death_of_everything(
     cluster: Cluster, admin: AdminClient
 ) -> None:
@@ -225,11 +235,7 @@ def test_what_is_deleted_under_load_stays_deleted_through_the_death_of_everythin
     follower.stop()
     assert follower.errors == []
     assert {part: gaps - told[part] for part, gaps in follower.gaps.items() if gaps - told[part]} == {}
-    settle(cluster, topic)
-    assert read_everything(cluster.bootstrap, topic, PARTITIONS) == log
-    with Raw.to(cluster.bootstrap) as raw:
-        starts_are(raw, topic, starts)
-    until("no bundle is left", lambda: bundles_in(cluster.open_store) == set(), SWEEP_S)
+    settling_changes_nothing(cluster, topic, starts, log)
     checked = cluster.fsck()
     assert checked.returncode == 0, f"{checked.stdout}{checked.stderr}"
     assert "segments of deleted records below a log start (legal)" in checked.stdout

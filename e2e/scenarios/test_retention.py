@@ -3,7 +3,8 @@
 Law: a log's start only rises, and every record from it on exists. A consumer below it gets OFFSET_OUT_OF_RANGE and
 continues at the start, which ListOffsets returns too. In the end no expired record, no bundle and no unreferenced
 object is left, and fsck is clean. This holds for upkeep's job, for `kafscale spark retention` at the same time, and
-when either is killed. Log starts move past slices of bundles and past segments, while owners settle slices.
+when either is killed. Log starts move past slices of bundles and past segments, while owners settle slices. A topic
+without limits has slices in the same bundles and loses nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from kafscale.wire.records import Record, build_batch
 from e2e.checkers.history import History
 from e2e.harness.bundles import BUNDLES, settle
 from e2e.harness.cluster import KAFSCALE, Cluster
-from e2e.harness.inside import bundles_in
+from e2e.harness.inside import bundles_in, changed_in_store
 from e2e.harness.law import goes_on, keep, nap
 from e2e.harness.load import Load, read_everything
 from e2e.harness.raw import Closed, Raw
@@ -38,10 +40,13 @@ from e2e.harness.requests import ask_fetch, ask_list_offsets, send
 from e2e.harness.services import until
 
 PARTITIONS = 2
+PARTITIONS_BESIDE = 16
+"""So many that nearly every bundle is named by one of them."""
 KEPT_BYTES = 3_000
 """Less than the slices that wait in a tail, so log starts move past slices as well as segments."""
 EARLIEST = -2
 ANSWER_S = 60.0
+SAMPLE_S = 0.1
 COMMAND_S = 300.0
 CYCLES_QUICK = 4
 CYCLES_CHAOS = int(os.environ.get("CYCLES", "50"))
@@ -49,6 +54,7 @@ SETTINGS = {
     "KAFSCALE_RETENTION_EVERY_MS": "300",
     "KAFSCALE_RETENTION_GRACE_MS": "300",
     "KAFSCALE_ORPHANS_EVERY_MS": "1500",
+    "KAFSCALE_PRODUCE_LINGER_MS": "50",  # so that bundles have slices of both topics
     **BUNDLES,
 }
 VICTIMS = ("produce", "fetch", "upkeep")
@@ -64,10 +70,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster.kill()
 
 
-def create(cluster: Cluster, name: str, **configs: str) -> None:
+def create(cluster: Cluster, name: str, partitions: int = PARTITIONS, **configs: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     config = {key.replace("_", "."): value for key, value in configs.items()}
-    admin.create_topics([NewTopic(name, PARTITIONS, config=config)])[name].result(ANSWER_S)
+    admin.create_topics([NewTopic(name, partitions, config=config)])[name].result(ANSWER_S)
 
 
 def command(cluster: Cluster, *words: str) -> list[str]:
@@ -217,6 +223,30 @@ def passes_a_slice(cluster: Cluster, topic: str) -> None:
     until("a log start passes a slice", passed, ANSWER_S)
 
 
+@contextmanager
+def no_object_lost(cluster: Cluster, topic: str) -> Iterator[None]:
+    """All the while the store has each object that the topic's heads name."""
+    stop, lost, inside = threading.Event(), list[str](), cluster.inside()
+
+    def look() -> None:
+        objects = inside.committed(topic)
+        lost.extend(changed_in_store(cluster.open_store, objects, lambda: inside.committed(topic)))
+
+    def sample() -> None:
+        while not stop.wait(SAMPLE_S):
+            look()
+
+    thread = threading.Thread(target=sample, name="objects", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    look()
+    assert lost == []
+
+
 def endure(cluster: Cluster, load: Load, reader: Reader, cycles: int, victims: tuple[str, ...]) -> None:
     """Runs of the command are killed at any of their moments, and so are the victims."""
     chance = random.Random(random.SystemRandom().randrange(2**32))
@@ -250,15 +280,22 @@ def retained(cluster: Cluster, cycles: int, victims: tuple[str, ...]) -> None:
     load = Load(cluster.bootstrap, topic, PARTITIONS, History())
     load.start("idempotent0", idempotent=True)
     load.start("plain0", idempotent=False)
+    create(cluster, "beside", PARTITIONS_BESIDE, retention_ms="-1")
+    beside = Load(cluster.bootstrap, "beside", PARTITIONS_BESIDE, History())
+    beside.start("beside0", idempotent=True)
     reader = Reader(cluster.bootstrap, topic)
     try:
         goes_on(load)
         reader.start()
         until("retention begins", lambda: min(starts_of(cluster, topic).values()) > 0, ANSWER_S)
-        endure(cluster, load, reader, cycles, victims)
+        with no_object_lost(cluster, beside.topic):
+            endure(cluster, load, reader, cycles, victims)
     finally:
         load.stop()
+        beside.stop()
     nothing_more_to_do(cluster)
+    assert beside.errors == []
+    keep(beside.history.violations(read_everything(cluster.bootstrap, beside.topic, PARTITIONS_BESIDE)))
     log = check_log(cluster, load)
     ends = {part: records[-1][0] for part, records in log.items()}
     until("the reader has read to the end", lambda: reader.seen == ends, ANSWER_S)
@@ -297,6 +334,7 @@ def check_log(cluster: Cluster, load: Load) -> dict[int, list[tuple[int, bytes]]
 
 def test_what_is_below_goes_and_what_is_above_stays_through_kills(cluster: Cluster) -> None:
     retained(cluster, CYCLES_QUICK, ("upkeep",))
+    assert cluster.logged_errors() == []
 
 
 @pytest.mark.chaos
