@@ -21,7 +21,7 @@ from kafscale.storage.objects.s3 import S3Store
 from kafscale.testkit.seaweed import SeaweedServer, require_weed
 
 from e2e.checkers.history import History
-from e2e.harness.bundles import BUNDLES
+from e2e.harness.bundles import BUNDLES, SEGMENTS
 from e2e.harness.cluster import Cluster
 from e2e.harness.deployment import s3_env
 from e2e.harness.inside import bundles_in
@@ -82,7 +82,7 @@ class OnS3:
 @pytest.fixture
 def bundles(request: pytest.FixtureRequest) -> Mapping[str, str]:
     """Settings. Without a parameter there are no bundles."""
-    return BUNDLES if getattr(request, "param", False) else {}
+    return BUNDLES if getattr(request, "param", False) else SEGMENTS
 
 
 with_bundles = pytest.mark.parametrize("bundles", [True], indirect=True, ids=["bundles"])

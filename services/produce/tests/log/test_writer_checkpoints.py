@@ -188,12 +188,21 @@ def test_in_a_compacted_topic_that_is_never_quiet_they_leave_it_after_the_time_t
 
 
 @pytest.mark.parametrize(
-    ("lag_ms", "rest_ms"), [("1", 1_000), ("5000", 5_000), ("120000", 60_000), (None, 60_000)]
+    ("lag_ms", "rest_ms", "settle_ms"),
+    [
+        ("1", 1_000, 1_000),
+        ("5000", 5_000, 5_000),
+        ("120000", 60_000, 120_000),
+        (None, 60_000, ProduceSettings().settle_ms),
+    ],
 )
-def test_a_compacted_topic_rests_no_longer_than_its_compaction_lag(lag_ms: str | None, rest_ms: int) -> None:
+def test_a_compacted_topic_rests_no_longer_than_its_compaction_lag(
+    lag_ms: str | None, rest_ms: int, settle_ms: int
+) -> None:
     configs = {"cleanup.policy": "compact"} | ({"max.compaction.lag.ms": lag_ms} if lag_ms else {})
     topic = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1, configs=configs)
-    assert limits_of(topic, ProduceSettings(), MemoryStore()).tail_rest_ms == rest_ms
+    limits = limits_of(topic, ProduceSettings(), MemoryStore())
+    assert (limits.tail_rest_ms, limits.settle_ms) == (rest_ms, settle_ms)
 
 
 def test_elsewhere_a_short_tail_rests() -> None:

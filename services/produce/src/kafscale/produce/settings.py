@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kafscale.produce.bundles.gather import GatherLimits
+from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Limits
 from kafscale.produce.log.producer_budget import PRODUCER_BYTES_MAX
 from kafscale.produce.log.producers import ProducerBounds
@@ -131,7 +132,7 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         flush_interval_ms=settings.flush_interval_ms,
         budgeted=segments_per_s(settings, store) is not None,
         budget_linger_max_ms=settings.produce_linger_max_ms,
-        settle_ms=settings.settle_ms,
+        settle_ms=min(settings.settle_ms, _compaction_lag_ms(topic)),
         bundled=settings.bundles,
         direct_bytes=settings.bundle_direct_bytes,
         log_append_time=topic.takes_append_time,
@@ -139,10 +140,12 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         past_max_ms=topic.timestamp_before_max_ms,
         keys_required=topic.is_compacted,
         compression=_compression_of(topic),
-        tail_rest_ms=_tail_rest_ms(topic) if topic.is_compacted else None,
+        tail_rest_ms=min(COMPACTED_TAIL_REST_MS, _compaction_lag_ms(topic)) if topic.is_compacted else None,
     )
 
 
-def _tail_rest_ms(topic: Topic) -> int:
-    """Who wants records compacted sooner than in a minute says so by `max.compaction.lag.ms`."""
-    return max(COMPACTED_TAIL_REST_MIN_MS, min(COMPACTED_TAIL_REST_MS, topic.max_compaction_lag_ms))
+def _compaction_lag_ms(topic: Topic) -> int:
+    """How long records may stay where compaction does not reach them: slices of bundles, and the head's tail."""
+    if not topic.is_compacted:
+        return NEVER
+    return max(COMPACTED_TAIL_REST_MIN_MS, topic.max_compaction_lag_ms)
