@@ -72,3 +72,14 @@ def test_without_a_grant_the_longest_linger_seals() -> None:
 
 def test_without_a_budget_a_due_buffer_may_be_sealed() -> None:
     assert policy().may_seal(1_000)
+
+
+@pytest.mark.parametrize(
+    ("whole", "under_way", "hold_ms"),
+    [(True, False, 90), (True, True, 250), (False, False, 0), (False, True, 250)],
+)
+def test_a_buffer_is_kept_out_of_bundles_by_its_topics_linger_and_by_its_own_flights(
+    whole: bool, under_way: bool, hold_ms: int
+) -> None:
+    policy = FlushPolicy(FlushLimits(linger_min_ms=90, linger_whole=whole))
+    assert policy.hold_ms(under_way=under_way) == hold_ms
