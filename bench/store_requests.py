@@ -21,9 +21,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from unittest.mock import patch
 
-from kafscale.cli.cost import model
 from kafscale.cli.cost.load import MB, Load, Requests, Tuning
 from kafscale.cli.cost.measure import Measured, measure
 from kafscale.cli.cost.model import with_bundles, without_bundles
@@ -44,6 +42,7 @@ WARM_S: Final = 5
 START_TIMEOUT_S: Final = 60.0
 LOAD_LONGER: Final = 1.2
 LATE_S: Final = 15
+TUNING: Final = Tuning()
 """The load ends when nine tenths of its records were read. It outlasts the count, which begins after the warm-up."""
 BUDGETS: Final = {
     "KAFSCALE_S3_PUTS_PER_S_MAX": str(Tuning().segments_per_s),
@@ -97,9 +96,10 @@ def main() -> None:
         record_bytes=RECORD_BYTES,
     )
     compute = with_bundles if options.bundles else without_bundles
-    computed = compute(of, Tuning())
-    with patch.object(model, "ROUND_TRIP_S", found.flush_s or model.ROUND_TRIP_S):
-        at_measured = compute(of, Tuning())
+    computed = compute(of, TUNING)
+    at_measured = compute(
+        of, Tuning(flush_ms=round(found.flush_s * 1000) if found.flush_s else TUNING.flush_ms)
+    )
     print(_report(found, computed, at_measured, options.rate_mb), flush=True)
 
 
@@ -189,7 +189,7 @@ def _report(found: Found, computed: Requests, at_measured: Requests, rate_mb: fl
             f"counted for {found.counted.over_s:.0f} s; {found.records_per_s * RECORD_BYTES / MB:.2f} MB/s arrived, "
             f"{rate_mb:.2f} were planned",
             f"a flush took {took_ms} ms from the seal to the commit; `kafscale cost` assumes "
-            f"{model.ROUND_TRIP_S * 1000:.0f} ms",
+            f"{TUNING.flush_ms} ms",
         )
     )
 

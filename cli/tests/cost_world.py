@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from itertools import count
 
 from kafscale.cli.cost.load import Tuning
-from kafscale.cli.cost.model import ROUND_TRIP_S
 from kafscale.produce.bundles.gather import Gather, GatherLimits, Want
 from kafscale.produce.log.flush import NEVER, FlushBudget, FlushLimits, FlushPolicy, TokenBucket
 
-ROUND_TRIP_MS = round(ROUND_TRIP_S * 1000)
+ROUND_TRIP_MS = Tuning().flush_ms
 BURST = 20
 
 

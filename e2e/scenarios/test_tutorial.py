@@ -77,13 +77,16 @@ class Walk:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path / "data", env=SETTINGS)
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(data_dir=tmp_path / "data", env={**SETTINGS, **getattr(request, "param", {})})
     yield cluster
     cluster.kill()
 
 
 @pytest.mark.timeout(3_600)
+@pytest.mark.parametrize(
+    "cluster", [{"KAFSCALE_SEGMENT_BYTES": "8192"}], indirect=True, ids=["small segments"]
+)
 def test_the_tutorial_with_200_000_records(cluster: Cluster) -> None:
     walk(cluster, 200_000, timeout_s=300.0)
 

@@ -34,6 +34,7 @@ SegmentBytesOption = Annotated[int, typer.Option(min=4_096, help="Value of KAFSC
 DirectOption = Annotated[int, typer.Option(min=64 << 10, help="Value of KAFSCALE_BUNDLE_DIRECT_BYTES.")]
 KeepOption = Annotated[int, typer.Option(min=0, help="Value of KAFSCALE_SETTLE_KEEP_BYTES.")]
 SettleOption = Annotated[int, typer.Option(min=1_000, help="Value of KAFSCALE_SETTLE_MS.")]
+FlushOption = Annotated[int, typer.Option(min=1, help="Milliseconds from the seal of a flush to its commit.")]
 GraceOption = Annotated[int, typer.Option(min=0, help="Value of KAFSCALE_BUNDLE_GRACE_MS.")]
 PutPriceOption = Annotated[float, typer.Option(min=0, help="Dollars for a million PUTs.")]
 GetPriceOption = Annotated[float, typer.Option(min=0, help="Dollars for a million GETs.")]
@@ -55,6 +56,7 @@ def cost(
     settle_keep_bytes: KeepOption = TUNING.settle_keep_bytes,
     settle_ms: SettleOption = TUNING.settle_ms,
     bundle_grace_ms: GraceOption = TUNING.bundle_grace_ms,
+    flush_ms: FlushOption = TUNING.flush_ms,
     put_usd_per_million: PutPriceOption = PRICES.put_usd_per_million,
     get_usd_per_million: GetPriceOption = PRICES.get_usd_per_million,
     tb_month_usd: StorePriceOption = PRICES.tb_month_usd,

@@ -6,7 +6,7 @@ settling). Tests run the service's own rules on a simulated clock and compare. A
 
 - Records have one size, arrive at random times, and are spread evenly over the partitions. Each arrives in a request of
   its own. So every partition writes all the time, which is the most expensive case for that rate.
-- ROUND_TRIP_S passes from a seal to its commit. No request fails, and no partition changes its owner.
+- `Tuning.flush_ms` passes from a seal to its commit. No request fails, and no partition changes its owner.
 - Consumers keep up, and there are as many fetch instances as owners, with equal shares of the partitions. A fetch
   instance reads a segment with one GET, and with one GET the slices of a bundle that one request to etcd commits and
   that it serves. Each record is read `Load.reads` times. There is no shared cache.
@@ -27,8 +27,6 @@ from kafscale.produce.log.model import Limits
 from kafscale.runtime.committer import JOBS_PER_REQUEST_MAX
 from kafscale.storage.manifests import MERGE_WIDTH
 
-ROUND_TRIP_S: Final = 0.045
-"""Assumed for S3: 30 ms for the PUT, 5 ms for etcd, 10 ms for the work around them."""
 OBJECTS_PER_SEGMENT: Final = 2
 """`.kfs` and `.index`."""
 MERGES: Final = 1 / (MERGE_WIDTH - 1)
@@ -96,7 +94,7 @@ def _seals_by_time(load: Load, tuning: Tuning) -> float:
     grant add half of the budget.
     """
     records = load.records_per_s / load.partitions
-    free = load.partitions / _interval_s(records, 1.5 * ROUND_TRIP_S, tuning)
+    free = load.partitions / _interval_s(records, 1.5 * tuning.flush_s, tuning)
     budget = tuning.segments_per_s * load.owners
     without_grant = load.partitions / (tuning.linger_max_ms / 1000 + 1 / records)
     return min(free, max(budget, budget / 2 + without_grant))
@@ -116,8 +114,8 @@ def bundles_per_s(load: Load, tuning: Tuning) -> float:
     arrivals = load.records_per_s / load.owners
     records = load.records_per_s / load.partitions
     # A partition with a slice in flight waits. If all do, bundles follow one another; else up to four are in flight.
-    busy = 1 - exp(-records * ROUND_TRIP_S)
-    by_time = 1 / _interval_s(arrivals, ROUND_TRIP_S * (0.5 + busy), tuning)
+    busy = 1 - exp(-records * tuning.flush_s)
+    by_time = 1 / _interval_s(arrivals, tuning.flush_s * (0.5 + busy), tuning)
     return max(
         min(by_time, tuning.bundles_per_s / load.instances), load.bytes_per_s / load.owners / BUNDLE_BYTES
     )
