@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pyarrow as pa
 import pytest
-from kafscale.lake import scan as scans
 from kafscale.lake.batches import scan_batches
-from kafscale.lake.catalog import Lake, Log, read_lake
+from kafscale.lake.catalog import Lake, Log, read_lake, read_log
 from kafscale.lake.columns import Wanted
 from kafscale.lake.scan import LOOKS_MAX, Loss, scan, scan_segments
 from kafscale.lake.sources import scan_places
@@ -171,13 +170,12 @@ async def test_what_is_gone_for_no_reason_is_an_error_at_last(
     log = await only(lake)
     await store.delete(builder.segment_key(log.segments[0]))
     looks = []
-    look = scans.read_log
 
     async def counted(lake: Lake, *where: object) -> Log:
         looks.append(where)
-        return await look(lake, *where)  # type: ignore[arg-type]
+        return await read_log(lake, *where)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scans, "read_log", counted)
+    monkeypatch.setattr("kafscale.lake.scan.read_log", counted)
     with pytest.raises(ObjectNotFound):
         await column(scan(lake, log, Wanted()))
     assert len(looks) == LOOKS_MAX - 1

@@ -118,7 +118,8 @@ async def read_segments(
 def _between(heads: Heads, first: int, end: int) -> Heads:
     """An object that was written since may begin with batches that were returned, and end with later ones."""
     last = heads["base_offset"] + heads["last_offset_delta"]
-    return heads[(last >= first) & (heads["base_offset"] < end)]
+    kept: Heads = heads[(last >= first) & (heads["base_offset"] < end)]
+    return kept
 
 
 async def _look_again(
