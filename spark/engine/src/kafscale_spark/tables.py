@@ -52,7 +52,7 @@ class TableReader(DataSourceReader):
 
 
 class BatchesReader(TableReader):
-    """Record batches, from the headers in segments. If a segment was deleted since the plan, the query fails."""
+    """Record batches, from the headers in segments. If records were deleted since the plan, the query fails."""
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(each) for each in asyncio.run(self._plan())]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from kafscale.storage.bundle import Slice, build_bundle, new_bundle_id
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.heads import EpochStart, Head, ManifestRef, Meta, Seg, encode_head, encode_meta
-from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
+from kafscale.storage.keys import META_TOPIC_ID, BundleId, Keyspace, TopicId
 from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest, epoch_starts, ref_to
 from kafscale.storage.objects import Condition, IfAbsent, ObjectStore
 from kafscale.storage.places import place_of
@@ -217,6 +217,40 @@ class LogBuilder:
         self.segments[len(self.segments) - len(tail) :] = [*settled, *tail[len(settled) :]]
         self.head = replace(self.head, tail=(*settled, *tail[len(settled) :]))
         await self._put_head()
+
+    async def settle_run(self, at: int, count: int) -> Seg:
+        """The owner settles `count` slices of the tail, from this one on, into a segment. Their bundles are deleted."""
+        run = self.head.tail[at : at + count]
+        datas = [
+            await place_of(self._keyspace, self.topic.name, self.partition, seg).read(self._store)
+            for seg in run
+        ]
+        infos = [
+            BatchInfo(each.offset, each.last_offset, each.size, each.records)
+            for data in datas
+            for each in walk_batches(data)
+        ]
+        bodies = [memoryview(data)[HEADER_SIZE:-FOOTER_SIZE] for data in datas]
+        segment = build_segment(run[0].base, infos, bodies, created_ms=1)
+        seg = replace(
+            run[0],
+            last_delta=segment.last_offset - run[0].base,
+            size=segment.size,
+            crc32c=segment.crc32c,
+            max_ts=max(each.max_ts for each in run),
+            records=segment.records,
+            batches=segment.batches,
+            bundle=b"",
+            position=0,
+        )
+        seg = await self._put_segment(segment, seg, None)
+        tail = (*self.head.tail[:at], seg, *self.head.tail[at + count :])
+        self.segments[len(self.segments) - len(self.head.tail) :] = tail
+        self.head = replace(self.head, tail=tail)
+        await self._put_head()
+        for each in run:
+            await self._store.delete(self._keyspace.bundle_key(BundleId(each.bundle)))
+        return seg
 
     async def _settled(self, seg: Seg) -> Seg:
         if not seg.is_slice:

@@ -7,6 +7,7 @@ record is opened. Checksums are compared.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log
 from kafscale.lake.columns import timestamps
 from kafscale.lake.heads import Heads, check_crcs
-from kafscale.lake.scan import PLACE, bodies, parse, placed
+from kafscale.lake.scan import PLACE, placed, read_segments
 from kafscale.lake.tables import TIME
 from kafscale.storage.heads import Seg
 from kafscale.wire.batches import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
@@ -48,11 +49,10 @@ _CODECS: Final = pa.array([*(codec.name.lower() for codec in Codec), "unknown", 
 
 async def scan_batches(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[pa.RecordBatch]:
     """The batches of these segments that end after the log start offset. Raises StoreError and CorruptSegment."""
-    async for seg, body in bodies(lake, log, segments):
-        heads = parse(body, lake.place_of(log, seg).name, seg)
-        check_crcs(body, heads)
-        heads = heads[heads["base_offset"] + heads["last_offset_delta"] >= log.start]
-        yield placed(_rows(heads, seg.base), log)
+    async with aclosing(read_segments(lake, log, segments, first=log.start)) as found:
+        async for seg, body, heads in found:
+            check_crcs(body, heads)
+            yield placed(_rows(heads, seg.base), log)
 
 
 def _rows(heads: Heads, segment: int) -> pa.RecordBatch:

@@ -230,5 +230,17 @@ async def read_lake(lake: Lake, names: Iterable[str] | None = None, tries: int =
     raise AssertionError("the last try returns or raises")
 
 
+async def read_log(lake: Lake, topic: Topic, partition: int, tries: int = 5) -> Log:
+    """Raises ObjectNotFound if manifests are deleted during every attempt, EtcdError, UnreadableValue."""
+    for left in reversed(range(tries)):
+        outline = await read_outline(lake, topic, partition)
+        try:
+            return outline.log(await _listed(lake, outline.meta.chunks))
+        except ObjectNotFound:
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
 def by_place(logs: Iterable[Log]) -> Mapping[tuple[str, int], Log]:
     return {(log.topic.name, log.partition): log for log in logs}

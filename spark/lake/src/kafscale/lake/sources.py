@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Final
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from kafscale.lake.lag.measure import measure
 from kafscale.lake.lag.report import Facts, make_report
 from kafscale.lake.lag.sampler import with_history
 from kafscale.lake.pruning import HEADERS, SCHEMA, at, possible, prune
-from kafscale.lake.scan import bodies, parse, placed, places, scan_segments
+from kafscale.lake.scan import placed, places, read_segments, scan_segments
 from kafscale.lake.tables import PARTITIONS, SEGMENTS, TOPICS, partitions_table, segments_table, topics_table
 from kafscale.storage.heads import Seg
 from kafscale.wire.batches import CONTROL
@@ -131,13 +132,13 @@ async def _all(table: pa.Table, asked: Asked) -> AsyncGenerator[pa.RecordBatch, 
 async def scan_places(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[pa.RecordBatch]:
     """A row with topic and partition for each record that `scan_segments` would return."""
     aborted = log.aborted
-    async for seg, body in bodies(lake, log, segments):
-        heads = without_aborted(parse(body, lake.place_of(log, seg).name, seg), aborted)
-        left = count_records(body, heads, log.start, log.stable_end)
-        while left:
-            rows = min(left, ROWS_MAX)
-            yield places(log, rows)
-            left -= rows
+    async with aclosing(read_segments(lake, log, segments, first=log.start)) as found:
+        async for _, body, heads in found:
+            left = count_records(body, without_aborted(heads, aborted), log.start, log.stable_end)
+            while left:
+                rows = min(left, ROWS_MAX)
+                yield places(log, rows)
+                left -= rows
 
 
 def count_records(segment: Buffer, heads: Heads, first: int, end: int) -> int:
