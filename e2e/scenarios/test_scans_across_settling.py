@@ -11,6 +11,7 @@ with the next.
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +30,7 @@ from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.inside import bundles_in, metric
 from e2e.harness.load import Load
 from e2e.harness.services import dying_with_parent, until
-from e2e.harness.spark_connector import spark
+from e2e.harness.spark_connector import Row, Spark, spark
 
 TOPIC = "orders"
 WRITER = "writer"
@@ -38,7 +39,9 @@ SETTLE_MS, GRACE_MS = 1_000, 200
 ROUNDS, ROUNDS_MAX = 3, 30
 BALLAST = "ballast"
 """A topic that DuckDB reads first. Its rows fill the pipe, before DuckDB has read any object of TOPIC."""
-BALLAST_RECORDS = 200_000
+BALLAST_RECORDS = 150_000
+NEWEST = 300
+"""Records of a partition that a plan with a task for each slice reads."""
 ANSWER_S = 60.0
 
 pytestmark = pytest.mark.timeout(300)
@@ -69,7 +72,7 @@ class Site:
         """Every bundle of this moment is deleted, and owners have settled slices."""
         bundles, settled = self.bundles(), self.settled_bytes()
         until("every bundle is deleted", lambda: not bundles & self.bundles())
-        assert self.settled_bytes() > settled
+        until("slices are settled", lambda: self.settled_bytes() > settled)
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +109,14 @@ def fill(cluster: Cluster) -> None:
     assert producer.flush(ANSWER_S) == 0
 
 
-def check(found: Found, acknowledged: Mapping[int, int]) -> None:
+def check(found: Found, acknowledged: Mapping[int, int], first: Mapping[int, int] | None = None) -> None:
+    """`first`: where the scan began in each partition, if not at 0."""
     for partition in range(PARTITIONS):
         records = found.get(partition, [])
-        assert len(records) >= acknowledged[partition], f"acknowledged records of {partition} are missing"
-        due = [(n, Sent(WRITER, n * PARTITIONS + partition, partition).value) for n in range(len(records))]
+        start = (first or {}).get(partition, 0)
+        end = start + len(records)
+        assert end >= acknowledged[partition], f"acknowledged records of {partition} are missing"
+        due = [(n, Sent(WRITER, n * PARTITIONS + partition, partition).value) for n in range(start, end)]
         wrong = [pair for pair in zip(records, due, strict=True) if pair[0] != pair[1]]
         assert not wrong, f"partition {partition}, first (found, due): {wrong[0]}"
 
@@ -152,7 +158,7 @@ def across_settling(site: Site) -> Iterator[Mapping[int, int]]:
         yield site.acknowledged()
     assert bundles
     assert not bundles & site.bundles()
-    assert site.settled_bytes() > settled
+    until("slices are settled", lambda: site.settled_bytes() > settled)
 
 
 def test_scans_by_duckdb_one_after_another(site: Site) -> None:
@@ -175,21 +181,31 @@ def test_a_scan_by_duckdb_whose_bundles_are_all_deleted(site: Site) -> None:
 
 
 def test_scans_by_spark(site: Site, tmp_path: Path) -> None:
-    """Rounds, and plans whose bundles are all deleted before the tasks begin. With one segment in each task, tasks find
-    that slices of several tasks have become one segment."""
+    """Rounds, and then plans whose bundles are all deleted before the tasks begin."""
     options = {"dataDir": str(site.cluster.data_dir), "subscribe": TOPIC}
     with spark(tmp_path) as session:
         for acknowledged in across_settling(site):
-            rows = session.read("kafscale", options)
-            check(by_partition((row.partition, row.offset, row.value or b"") for row in rows), acknowledged)
-        for name, more in (("whole", {}), ("cut", {"targetBytes": "1"})):
-            acknowledged = site.acknowledged()
-            assert site.slices()
-            tasks = session.plan(name, "kafscale", {**options, **more})
-            site.everything_moves()
-            rows = session.planned(name)
-            check(by_partition((row.partition, row.offset, row.value or b"") for row in rows), acknowledged)
-            assert tasks > PARTITIONS if more else tasks == PARTITIONS
+            check(of_spark(session.read("kafscale", options)), acknowledged)
+        acknowledged = site.acknowledged()
+        assert planned_before_everything_moves(site, session, options) == PARTITIONS
+        check(of_spark(session.planned(TOPIC)), acknowledged)
+        first = {partition: max(0, count - NEWEST) for partition, count in site.acknowledged().items()}
+        cut = {**options, "targetBytes": "1", "startingOffsets": json.dumps({TOPIC: first})}
+        acknowledged = site.acknowledged()
+        tasks = planned_before_everything_moves(site, session, cut)
+        assert tasks > PARTITIONS, "slices of several tasks have to become one segment"
+        check(of_spark(session.planned(TOPIC)), acknowledged, first)
+
+
+def planned_before_everything_moves(site: Site, session: Spark, options: Mapping[str, str]) -> int:
+    assert site.slices()
+    tasks = session.plan(TOPIC, "kafscale", options)
+    site.everything_moves()
+    return tasks
+
+
+def of_spark(rows: Iterable[Row]) -> Found:
+    return by_partition((row.partition, row.offset, row.value or b"") for row in rows)
 
 
 def test_in_the_end_every_record_is_there(site: Site) -> None:
