@@ -75,6 +75,13 @@ class Spark:
     def read(self, source: str, options: Mapping[str, str]) -> list[Row]:
         return [_row(found) for found in self._ask("read", source=source, options=options)]
 
+    def plan(self, name: str, source: str, options: Mapping[str, str]) -> int:
+        """Plans a read, whose rows `planned` reads later. The result is the number of its tasks."""
+        return int(self._ask("plan", name=name, source=source, options=options))
+
+    def planned(self, name: str) -> list[Row]:
+        return [_row(found) for found in self._ask("planned", name=name)]
+
     def columns(self, source: str, options: Mapping[str, str]) -> str:
         return str(self._ask("columns", source=source, options=options))
 

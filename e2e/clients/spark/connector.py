@@ -37,8 +37,16 @@ def unb64(text: str | None) -> bytes | None:
 
 
 def rows(frame: DataFrame) -> list[Row]:
+    return collected(timed(frame))
+
+
+def timed(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("*", "unix_micros(timestamp) as time_us")
+
+
+def collected(frame: DataFrame) -> list[Row]:
     found = []
-    for row in frame.selectExpr("*", "unix_micros(timestamp) as time_us").collect():
+    for row in frame.collect():
         headers = row.asDict().get("headers")
         named = None if headers is None else [[key, b64(value)] for key, value in headers]
         place = [row.topic, row.partition, row.offset, row.time_us, row.timestampType]
@@ -52,9 +60,19 @@ class Calls:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._running: dict[str, tuple[StreamingQuery, list[Batch]]] = {}
+        self._planned: dict[str, DataFrame] = {}
 
     def read(self, source: str, options: dict[str, str]) -> list[Row]:
         return rows(self._spark.read.format(source).options(**options).load())
+
+    def plan(self, name: str, source: str, options: dict[str, str]) -> int:
+        """Plans a read, and reads nothing; the number of its tasks."""
+        self._planned[name] = timed(self._spark.read.format(source).options(**options).load())
+        return self._planned[name].rdd.getNumPartitions()
+
+    def planned(self, name: str) -> list[Row]:
+        """Does the tasks of a plan."""
+        return collected(self._planned.pop(name))
 
     def columns(self, source: str, options: dict[str, str]) -> str:
         return self._spark.read.format(source).options(**options).load().schema.simpleString()
