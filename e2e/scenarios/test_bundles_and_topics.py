@@ -36,6 +36,8 @@ KEPT, AGAIN = "kept", "made-again"
 PARTITIONS = 3
 ROUNDS = 5
 NEW_RECORDS = 20
+SETTLE_MS, GRACE_MS = 3_000, 200
+"""A bundle that is deleted because one of its topics is gone would still be needed for the other one."""
 PAUSE_S = 0.01
 ANSWER_S = 60.0
 TIMESTAMP_MS = 1_700_000_000_000
@@ -115,7 +117,12 @@ def request(number: int) -> bytes:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path / "data", scale={"produce": 2}, env=BUNDLES)
+    env = {
+        **BUNDLES,
+        "KAFSCALE_SETTLE_MS": str(SETTLE_MS),
+        "KAFSCALE_BUNDLE_GRACE_MS": str(GRACE_MS),
+    }
+    cluster = Cluster(data_dir=tmp_path / "data", scale={"produce": 2}, env=env)
     try:
         cluster.start()
         yield cluster
