@@ -14,7 +14,7 @@ BUILD_TIMEOUT_S = 600
 BY_TOOLS = {"node_modules", "target", "__pycache__"}
 
 
-def built_once(name: str, make: Callable[[Path], None], *, of: Sequence[Path | str]) -> Path:
+def built_once(name: str, make: Callable[[Path], object], *, of: Sequence[Path | str]) -> Path:
     """The folder that `make` fills from these files, folders and words, here or in another process.
 
     Other processes wait for the build. If the sources have changed, `make` fills the same folder again.
@@ -32,11 +32,13 @@ def built_once(name: str, make: Callable[[Path], None], *, of: Sequence[Path | s
     return folder
 
 
-def build(command: Sequence[str], folder: Path) -> None:
+def build(command: Sequence[str], folder: Path) -> str:
+    """What it prints."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
     )
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
 
 
 def _digest(of: Sequence[Path | str]) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from e2e.harness.services import until
 
 CALL_TIMEOUT_S = 20.0
-PAUSE_S = 0.2
+PAUSE_S = 0.5
 END_TIMEOUT_S = 90.0
 AGAIN = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}
 """The connection ended during the call: the outcome is unknown, and a retry is safe."""

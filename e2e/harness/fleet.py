@@ -1,8 +1,12 @@
-"""Several instances of each service on one etcd and one S3, each of them ours to end and to start again."""
+"""Several instances of each service on one etcd and one S3, each of them ours to end and to start again.
+
+`env` counts when an instance starts. So a scenario that changes it between restarts changes the settings, or the
+version, of one instance after another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +27,7 @@ class Fleet:
     folder: Path
     partitions: int
     env: Mapping[str, str] = field(default_factory=dict)
+    roles: Sequence[str] = ROLES
     outside: Deployment = field(init=False)
     services: dict[tuple[str, int], Service] = field(default_factory=dict)
     doors: dict[int, str] = field(
@@ -46,7 +51,7 @@ class Fleet:
         """Returns when all instances are ready."""
         self.outside.start_etcd()
         self.outside.start_s3()
-        for role in ROLES:
+        for role in self.roles:
             for node in NODES:
                 self._start(role, node)
         for service in self.services.values():
@@ -62,7 +67,7 @@ class Fleet:
         self.services[role, node] = Service.start(role, env, self.folder / "log" / f"{role}-{node}.log")
 
     def restart(self, role: str, node: int) -> None:
-        """SIGTERM, and the same again; it is ready when this returns."""
+        """SIGTERM, and the same again with the `env` of now; it is ready when this returns."""
         leaving = self.services[role, node]
         code = leaving.stop()
         assert code == 0, f"{role}-{node} ended with code {code}:\n{leaving.story()}"

@@ -45,6 +45,7 @@ class Load:
     partitions: int
     history: History
     errors: list[str] = field(default_factory=list)
+    _counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -74,7 +75,7 @@ class Load:
     def going_on(self) -> dict[tuple[str, int], int]:
         """(producer, partition) -> how many of its records are acknowledged."""
         with self._lock:
-            return Counter((sent.producer, sent.partition) for sent in self.history.acknowledged)
+            return dict(self._counts)
 
     def so_far(self) -> History:
         """A copy to check while producers go on: acknowledgements first, as more may be sent meanwhile."""
@@ -124,6 +125,7 @@ class Load:
                     offset = message.offset()
                     assert offset is not None
                     self.history.acknowledged[sent] = offset
+                    self._counts[sent.producer, sent.partition] += 1
                 else:
                     # librdkafka cannot always distinguish a failure from an unknown outcome, so none counts as failed.
                     self.errors.append(error.str())

@@ -1,0 +1,200 @@
+"""An upgrade from a version without bundles and the way back, instance by instance, as docs/upgrade.md says.
+
+Law: with two instances of each service, no client notices (`harness/unnoticed.py`). No instance of either version finds
+a value that it cannot read or logs an error, and the jobs of upkeep run in both. The older version never meets a slice
+of a bundle: there are none before its last instance is replaced, and none after `kafscale settle`. In the end its own
+fsck finds every record.
+
+In both directions the services are replaced in the same order. So each pair of services runs in both mixtures.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Producer
+from kafscale.testkit.seaweed import require_weed
+
+from e2e.harness.bundles import SEGMENTS
+from e2e.harness.cluster import KAFSCALE
+from e2e.harness.deployment import ROLES
+from e2e.harness.fleet import NODES, Fleet
+from e2e.harness.inside import bundles_in, metric
+from e2e.harness.load import read_everything
+from e2e.harness.services import until
+from e2e.harness.unnoticed import SETTINGS, TOPICS, nobody_notices
+from e2e.harness.versions import checked_out, modules_of, version_env
+
+FROM: Final = os.environ.get("FROM", "8b4357fe304e284b97ceefc4a8a6b5d934c299aa")
+"""The last version without bundles."""
+PARTITIONS: Final = 6
+SERVICES: Final = (*ROLES, "upkeep")
+JOBS: Final = ("retention", "orphans", "compaction", "lag")
+"""Of upkeep, in both versions."""
+UPKEEP: Final = {
+    "KAFSCALE_RETENTION_EVERY_MS": "5000",
+    "KAFSCALE_RETENTION_GRACE_MS": "5000",
+    "KAFSCALE_ORPHANS_EVERY_MS": "5000",
+    "KAFSCALE_COMPACTION_EVERY_MS": "5000",
+    "KAFSCALE_LAG_EVERY_MS": "5000",
+}
+NEW: Final[Mapping[str, str]] = {}
+QUIET: Final = "quiet"
+"""A topic that gets few records, all in bundles. So `kafscale settle` has work for certain."""
+WRITE_S: Final = 60.0
+COMMAND_S: Final = 600.0
+"""fsck reads some ten thousand segments."""
+
+log = logging.getLogger(__name__)
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def old() -> Mapping[str, str]:
+    """With it, a process runs the older version."""
+    tree = checked_out(FROM)
+    env = version_env(tree)
+    modules = modules_of(env, *SERVICES)
+    assert [module for module in modules if not module.is_relative_to(tree)] == []
+    assert [module for module in modules_of({}, *SERVICES) if module.is_relative_to(tree)] == []
+    assert not any("bundles" in module.parts for module in modules), (
+        f"{FROM} has bundles: it needs no such upgrade"
+    )
+    return env
+
+
+@dataclass(slots=True)
+class Operator:
+    """Does what the page says."""
+
+    fleet: Fleet
+    go_on: Callable[[], None]
+    _begun: float = field(default_factory=time.monotonic)
+
+    def replace(self, version: Mapping[str, str], *settings: Mapping[str, str], roles: Sequence[str]) -> None:
+        """One instance at a time, while the clients go on."""
+        self.fleet.env = env_of(version, *settings)
+        for role in roles:
+            for node in NODES:
+                self.fleet.restart(role, node)
+                self.go_on()
+            if role == "upkeep":
+                wait_for_jobs(self.fleet)
+
+    def note(self, what: str) -> None:
+        log.info("%3.0f s: %s", time.monotonic() - self._begun, what)
+
+
+def env_of(version: Mapping[str, str], *settings: Mapping[str, str]) -> dict[str, str]:
+    merged = {**SETTINGS, **UPKEEP, **version}
+    for each in settings:
+        merged.update(each)
+    return merged
+
+
+@pytest.fixture
+def fleet(old: Mapping[str, str], tmp_path: Path) -> Iterator[Fleet]:
+    """Of the older version."""
+    require_weed()
+    fleet = Fleet(tmp_path, PARTITIONS, env_of(old), SERVICES)
+    try:
+        fleet.start()
+        yield fleet
+    finally:
+        fleet.kill()
+
+
+def kafscale(fleet: Fleet, version: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """The command of that version."""
+    return subprocess.run(
+        [*KAFSCALE, *words],
+        env={**os.environ, **fleet.outside.env, **version},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )
+
+
+def slices(fleet: Fleet) -> int:
+    return sum(map(fleet.inside().slices, (*TOPICS, QUIET)))
+
+
+def is_in_bundles(fleet: Fleet) -> bool:
+    """Every partition of the topics has records in one."""
+    inside = fleet.inside()
+    heads = [head for topic in TOPICS for head in inside.heads(topic).values()]
+    return all(any(seg.is_slice for seg in head.tail) for head in heads)
+
+
+def write_quiet(fleet: Fleet) -> dict[int, list[tuple[int, bytes]]]:
+    """What each partition has afterwards."""
+    producer = Producer({"bootstrap.servers": fleet.bootstrap, "acks": "all", "log_level": 0})
+    for partition in range(PARTITIONS):
+        producer.produce(QUIET, b"%d" % partition, partition=partition)
+    assert producer.flush(WRITE_S) == 0
+    return {partition: [(0, b"%d" % partition)] for partition in range(PARTITIONS)}
+
+
+def wait_for_jobs(fleet: Fleet) -> None:
+    """Until the active instance has done each job, none of which failed."""
+    http = fleet.services["upkeep", NODES[0]].http
+
+    def done() -> bool:
+        assert not any(metric(http, "kafscale_upkeep_failures_total").values())
+        runs = metric(http, "kafscale_upkeep_runs_total")
+        return all(runs.get(f'task="{job}"}}', 0) for job in JOBS)
+
+    until("upkeep has done each job", done)
+
+
+def complaints(folder: Path) -> list[str]:
+    """Lines of the services' logs that no upgrade may cause: errors, values that cannot be read, and tracebacks."""
+    found = []
+    for path in sorted(folder.glob("*-[0-9].log")):
+        for line in path.read_text(errors="replace").splitlines():
+            known = line.startswith("{") and json.loads(line)["level"] in ("info", "warning")
+            if not known or any(word in line for word in ("unreadable", "damaged", "schema")):
+                found.append(f"{path.name}: {line}")
+    return found
+
+
+def test_an_upgrade_and_the_way_back_go_unnoticed(
+    fleet: Fleet, old: Mapping[str, str], tmp_path: Path
+) -> None:
+    with nobody_notices(fleet, tmp_path) as go_on:
+        operator = Operator(fleet, go_on)
+        operator.replace(NEW, SEGMENTS, roles=SERVICES)
+        operator.note("upgraded")
+        operator.replace(NEW, roles=("produce",))
+        quiet = write_quiet(fleet)
+        until("every partition has records in a bundle", lambda: is_in_bundles(fleet))
+        operator.note(f"{slices(fleet)} slices")
+
+        operator.replace(NEW, SEGMENTS, roles=("produce",))
+        assert fleet.inside().slices(QUIET) == PARTITIONS
+        operator.note(f"no new slices; {slices(fleet)} are left")
+        settled = kafscale(fleet, NEW, "settle")
+        assert settled.returncode == 0, (settled.stdout, settled.stderr)
+        operator.note(settled.stderr.strip())
+        operator.go_on()
+        operator.replace(old, SEGMENTS, roles=SERVICES)
+        assert slices(fleet) == 0
+        operator.note(f"rolled back; {len(bundles_in(fleet.open_store))} bundles are left in the store")
+        assert read_everything(fleet.bootstrap, QUIET, PARTITIONS) == quiet
+    assert [service.stop() for service in fleet.services.values()] == [0] * len(fleet.services)
+    assert complaints(tmp_path / "log") == []
+    for version in (old, NEW):
+        checked = kafscale(fleet, version, "fsck")
+        log.info("%s", checked.stdout + checked.stderr)
+        assert checked.returncode == 0, (checked.stdout, checked.stderr)
