@@ -28,6 +28,8 @@ LONGEST = (
     "test_spark_sql",
     "test_old_clients",
     "test_spark_jobs",
+    "test_scans_across_settling",
+    "test_bundles_and_topics",
     "test_damage",
     "test_bystander",
     "test_group_members",
