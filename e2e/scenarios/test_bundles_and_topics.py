@@ -117,12 +117,13 @@ def request(number: int) -> bytes:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """One produce instance. Two may own the two topics apart, and then no bundle is shared."""
     env = {
         **BUNDLES,
         "KAFSCALE_SETTLE_MS": str(SETTLE_MS),
         "KAFSCALE_BUNDLE_GRACE_MS": str(GRACE_MS),
     }
-    cluster = Cluster(data_dir=tmp_path / "data", scale={"produce": 2}, env=env)
+    cluster = Cluster(data_dir=tmp_path / "data", env=env)
     try:
         cluster.start()
         yield cluster
