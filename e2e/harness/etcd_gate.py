@@ -72,6 +72,7 @@ class EtcdGate:
         self._server.add_generic_rpc_handlers((_Handlers(self),))
         self._port = self._server.add_insecure_port("127.0.0.1:0")
         self._trap: Trap | None = None
+        self._dead: set[str] = set()  # connections of processes that a trap has killed
 
     @property
     def endpoint(self) -> str:
@@ -90,15 +91,18 @@ class EtcdGate:
         return trap
 
     def clear(self) -> None:
-        """Once the process is dead. Its successor passes."""
+        """Once the process is dead. Its successor passes, and what the dead one has sent before does not."""
         self._trap = None
 
     def unary(self, method: str, body: bytes, context: grpc.ServicerContext) -> bytes:
+        if context.peer() in self._dead:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "its sender is dead")
         trap, kind = self._trap, _READ.get(method)
         if trap is None or kind is None or not trap.catches(kind.FromString(body)):
             return self._forward(method, body, context)
         if trap.side is Side.AFTER:
             self._forward(method, body, context)
+        self._dead.add(context.peer())
         trap.spring()
         context.abort(grpc.StatusCode.UNAVAILABLE, "it went into the trap")
 
