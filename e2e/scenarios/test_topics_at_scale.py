@@ -22,6 +22,7 @@ from kafscale.storage.keys import TopicId
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_topics, metadata
 
+from e2e.harness.bundles import SEGMENTS
 from e2e.harness.cluster import Cluster
 from e2e.harness.raw import Raw
 from e2e.harness.requests import ask
@@ -44,7 +45,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(
         data_dir=tmp_path_factory.mktemp("topics"),
         scale={"frontdoor": 3, "admin": 2},
-        env={"KAFSCALE_AUTO_CREATE_TOPICS_ENABLE": "false", "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"},
+        env={
+            **SEGMENTS,
+            "KAFSCALE_AUTO_CREATE_TOPICS_ENABLE": "false",
+            "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        },
     )
     cluster.start()
     yield cluster
