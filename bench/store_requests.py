@@ -42,13 +42,13 @@ WARM_S: Final = 5
 START_TIMEOUT_S: Final = 60.0
 LOAD_LONGER: Final = 1.2
 LATE_S: Final = 15
-TUNING: Final = Tuning()
 """The load ends when nine tenths of its records were read. It outlasts the count, which begins after the warm-up."""
+TUNING: Final = Tuning()
 BUDGETS: Final = {
-    "KAFSCALE_S3_PUTS_PER_S_MAX": str(Tuning().segments_per_s),
-    "KAFSCALE_PRODUCE_SEGMENTS_PER_S": str(Tuning().segments_per_s),
-    "KAFSCALE_BUNDLES_PER_S": str(Tuning().bundles_per_s),
-    "KAFSCALE_PRODUCE_LINGER_MS": str(Tuning().linger_ms),
+    "KAFSCALE_S3_PUTS_PER_S_MAX": str(TUNING.segments_per_s),
+    "KAFSCALE_PRODUCE_SEGMENTS_PER_S": str(TUNING.segments_per_s),
+    "KAFSCALE_BUNDLES_PER_S": str(TUNING.bundles_per_s),
+    "KAFSCALE_PRODUCE_LINGER_MS": str(TUNING.linger_ms),
 }
 
 

@@ -15,6 +15,7 @@ from kafscale.lake.times import offset_at
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore, ObjectNotFound, PreconditionFailed
+from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 
 from .queries import query
@@ -171,9 +172,9 @@ async def test_what_is_gone_for_no_reason_is_an_error_at_last(
     await store.delete(builder.segment_key(log.segments[0]))
     looks = []
 
-    async def counted(lake: Lake, *where: object) -> Log:
-        looks.append(where)
-        return await read_log(lake, *where)  # type: ignore[arg-type]
+    async def counted(lake: Lake, topic: Topic, partition: int) -> Log:
+        looks.append(partition)
+        return await read_log(lake, topic, partition)
 
     monkeypatch.setattr("kafscale.lake.scan.read_log", counted)
     with pytest.raises(ObjectNotFound):

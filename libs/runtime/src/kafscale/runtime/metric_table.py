@@ -168,7 +168,7 @@ PRODUCE: Final = (
     *SHARED_CACHE,
     counter("records_total", "Records committed", "topic"),
     counter("bytes_total", "Bytes of committed segments and slices, without what slices repeat", "topic"),
-    counter("flushes_total", "Segments committed"),
+    counter("flushes_total", "Segments and slices committed"),
     counter("puts_total", "PUTs sent to the object store, of all objects, including retries"),
     counter("puts_unknown_total", "PUTs whose outcome was not known"),
     counter(

@@ -11,8 +11,8 @@ limit. It ends with a place, or with StoreUnavailable if the store answers nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 
 from kafscale.produce.log.put_limit import LOCAL_PUTS_MAX, Outcome, Place, PutBounds, PutLimit, Turn
 from kafscale.runtime.clock import Clock
@@ -31,6 +31,9 @@ from kafscale.storage.objects.progress import time_limit_s
 PUTS_FIRST = 8
 STALL_S = 20.0
 """The store gives up a PUT that rests, after a shorter time. This limit is for a store that does not notice."""
+
+Spanned = Callable[[], AbstractContextManager[None]]
+"""Entered around each request of a PUT, without its wait for a place."""
 
 
 def put_bounds(store: ObjectStore, puts_max: int | None) -> PutBounds:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import structlog
 from kafscale.produce.log.claimants import FoundObject
@@ -17,7 +16,7 @@ from kafscale.produce.log.model import HeadObject, Instant, PutFailure, PutObjec
 from kafscale.produce.log.uploading import Tried
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.pace import Pace, Wait, put_time_limit_s
+from kafscale.produce.pace import Pace, Spanned, Wait, put_time_limit_s
 from kafscale.runtime.clock import Clock
 from kafscale.storage.objects import (
     ObjectNotFound,
@@ -53,7 +52,7 @@ class Uploader:
         action: PutObject,
         *,
         is_wanted: Callable[[], bool],
-        span: Callable[[], AbstractContextManager[None]],
+        span: Spanned,
     ) -> str | None:
         """The etag, if this PUT wrote the object. `span` is entered around the request, without its wait."""
         base, part = action.base, action.part
@@ -84,7 +83,7 @@ class Uploader:
         action: PutObject,
         wait: Wait,
         is_wanted: Callable[[], bool],
-        span: Callable[[], AbstractContextManager[None]],
+        span: Spanned,
     ) -> str:
         size = sum(map(len, action.body))
         async with self._pace.place(size):

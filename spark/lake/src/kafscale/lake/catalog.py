@@ -7,8 +7,9 @@ contains no later commit and nothing after the committed end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
@@ -28,6 +29,8 @@ LOGS_PER_READ = 60
 """Partitions per transaction. Each needs two reads (head and meta); etcd's default limit is 128 operations."""
 MANIFESTS_AT_ONCE = 8
 NEVER = 1 << 62
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,21 +224,28 @@ async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:
 async def read_lake(lake: Lake, names: Iterable[str] | None = None, tries: int = 5) -> list[Log]:
     """The logs of these topics, or of all. Raises ObjectNotFound if manifests are deleted during every attempt."""
     chosen = None if names is None else frozenset(names)
-    for left in reversed(range(tries)):
-        try:
-            return await read_logs(lake, await read_topics(lake, chosen))
-        except ObjectNotFound:
-            if not left:
-                raise
-    raise AssertionError("the last try returns or raises")
+
+    async def read() -> list[Log]:
+        return await read_logs(lake, await read_topics(lake, chosen))
+
+    return await _while_manifests_are_merged(read, tries)
 
 
 async def read_log(lake: Lake, topic: Topic, partition: int, tries: int = 5) -> Log:
     """Raises ObjectNotFound if manifests are deleted during every attempt, EtcdError, UnreadableValue."""
-    for left in reversed(range(tries)):
+
+    async def read() -> Log:
         outline = await read_outline(lake, topic, partition)
+        return outline.log(await _listed(lake, outline.meta.chunks))
+
+    return await _while_manifests_are_merged(read, tries)
+
+
+async def _while_manifests_are_merged(read: Callable[[], Awaitable[T]], tries: int) -> T:
+    """Reads again if a manifest is gone that etcd named a moment ago."""
+    for left in reversed(range(tries)):
         try:
-            return outline.log(await _listed(lake, outline.meta.chunks))
+            return await read()
         except ObjectNotFound:
             if not left:
                 raise

@@ -8,8 +8,7 @@ store answers others is no failure, nor is a PUT whose bytes moved until its tim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -17,7 +16,7 @@ from kafscale.produce.bundles.origin import Origin
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.pace import Pace, Wait, put_time_limit_s
+from kafscale.produce.pace import Pace, Spanned, Wait, put_time_limit_s
 from kafscale.runtime.clock import Clock
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.bundle import BuiltBundle
@@ -38,8 +37,6 @@ GIVE_UP_MS: Final = 60_000
 HEAD_TIMEOUT_S: Final = 5.0
 RETRY_FIRST_MS: Final = 50
 RETRY_MAX_MS: Final = 2_000
-
-Spanned = Callable[[], AbstractContextManager[None]]
 
 
 class BundlePuts:
