@@ -36,7 +36,7 @@ TOPIC = "orders"
 WRITER = "writer"
 PARTITIONS = 4
 SETTLE_MS, GRACE_MS = 1_000, 200
-ROUNDS, ROUNDS_MAX = 3, 30
+ROUNDS_DUCKDB, ROUNDS_SPARK, ROUNDS_MAX = 3, 1, 30
 BALLAST = "ballast"
 """A topic that DuckDB reads first. Its rows fill the pipe, before DuckDB has read any object of TOPIC."""
 BALLAST_RECORDS = 150_000
@@ -149,11 +149,11 @@ def by_partition(rows: Iterable[tuple[int, int, bytes]]) -> Found:
     return {partition: sorted(records) for partition, records in found.items()}
 
 
-def across_settling(site: Site) -> Iterator[Mapping[int, int]]:
-    """Rounds, each with what was acknowledged when it began, until no bundle of the first round is left."""
+def across_settling(site: Site, rounds: int) -> Iterator[Mapping[int, int]]:
+    """So many rounds and more, each with what was acknowledged when it began, until no bundle of the first is left."""
     bundles, settled = site.bundles(), site.settled_bytes()
     for number in range(ROUNDS_MAX):
-        if number >= ROUNDS and not bundles & site.bundles():
+        if number >= rounds and not bundles & site.bundles():
             break
         yield site.acknowledged()
     assert bundles
@@ -163,7 +163,7 @@ def across_settling(site: Site) -> Iterator[Mapping[int, int]]:
 
 def test_scans_by_duckdb_one_after_another(site: Site) -> None:
     text = f"select topic, partition, \"offset\", value from records where topic = '{TOPIC}'"
-    for acknowledged in across_settling(site):
+    for acknowledged in across_settling(site, ROUNDS_DUCKDB):
         with duckdb(site, text) as process:
             check(rows_of(process), acknowledged)
 
@@ -184,7 +184,7 @@ def test_scans_by_spark(site: Site, tmp_path: Path) -> None:
     """Rounds, and then plans whose bundles are all deleted before the tasks begin."""
     options = {"dataDir": str(site.cluster.data_dir), "subscribe": TOPIC}
     with spark(tmp_path) as session:
-        for acknowledged in across_settling(site):
+        for acknowledged in across_settling(site, ROUNDS_SPARK):
             check(of_spark(session.read("kafscale", options)), acknowledged)
         acknowledged = site.acknowledged()
         assert planned_before_everything_moves(site, session, options) == PARTITIONS

@@ -27,6 +27,8 @@ RECORDS = 3_000
 ROUNDS = 50
 IN_A_ROUND = RECORDS // ROUNDS // PARTITIONS
 """Records of a partition. The producer waits for them before its next round."""
+LINGER_MS = 1_000
+"""A batch waits for the end of its round, which flushes it. A batch of one small record would not be compressed."""
 SEGMENTS_MIN = 12
 SEGMENT_BYTES = 16_384
 """The batches of three or more rounds of a partition, so most segments are settled from several slices."""
@@ -93,7 +95,7 @@ def produce(bootstrap: str, codec: str, written: Written) -> None:
             "bootstrap.servers": bootstrap,
             "compression.type": codec,
             "enable.idempotence": codec == "gzip",
-            "linger.ms": 2,
+            "linger.ms": LINGER_MS,
             "log_level": 0,
         }
     )

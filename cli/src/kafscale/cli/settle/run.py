@@ -1,9 +1,9 @@
 """Asks the owners to settle, and waits until no head names a slice that was there before.
 
 A request is a key in etcd that all produce instances watch (`kafscale.produce.settle_requests`). Its lease ends after
-the deadline, so a command that is killed leaves nothing behind. Heads show the progress. All are read once, in pages;
-then only those that still have old slices. At the end all are read once more: a slice that is found then is newer than
-the command, so some instance still writes bundles.
+the deadline, so a command that is killed leaves nothing behind. Heads show the progress. All are read once, in pages,
+before the request; then only those that still have old slices. At the end all are read once more: a slice that is
+found then is newer than the command, so some instance still writes bundles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK_EVERY_S: Final = 0.5
 PAGE_HEADS: Final = 500
 HEADS_PER_READ: Final = 60
 LEASE_SPARE_S: Final = 30
-"""Beyond the deadline, for the reads before and after the wait."""
+"""Beyond the deadline, for the reads after the wait."""
 LEASE_MAX_S: Final = 9_000_000_000
 """etcd's limit."""
 NEWER: Final = "Written since the command began: an instance still runs with KAFSCALE_BUNDLES=true."
@@ -79,14 +79,14 @@ class Settle:
         """Raises CannotSettle and EtcdError."""
         deadline = time.monotonic() + timeout_s
         topic_ids = await self._topic_ids(topics)
+        waiting = await self._look(topic_ids)  # before owners hear of it: what they settle at once counts too
+        found = len(waiting)
+        if found and not await self._live():
+            raise CannotSettle(
+                "no produce instance runs, and only the owners of partitions can settle: start the cluster, "
+                "with KAFSCALE_BUNDLES=false to go back to a version without bundles"
+            )
         async with self._request(topics, timeout_s):
-            waiting = await self._look(topic_ids)
-            found = len(waiting)
-            if found and not await self._live():
-                raise CannotSettle(
-                    "no produce instance runs, and only the owners of partitions can settle: start the cluster, "
-                    "with KAFSCALE_BUNDLES=false to go back to a version without bundles"
-                )
             while waiting and time.monotonic() < deadline:
                 self._progress("settling", found - len(waiting), found)
                 await asyncio.sleep(LOOK_EVERY_S)
