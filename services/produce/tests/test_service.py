@@ -344,6 +344,8 @@ async def test_deleting_a_topic_under_load_ends_its_writers_and_no_other(cluster
     for answer in await asyncio.gather(*sent):
         assert answer.error in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     await until(lambda: (topic.topic_id, 0) not in node.owned, "its writer is gone")
+    known = node.service.ownership.world.topics
+    await until(lambda: known.find("t") is None, "the watch has reported the deletion")
     late = await node.send(topic, 0, batch(b"c"))
     assert late.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await cluster.etcd.get(cluster.keyspace.head(topic.topic_id, 0)) is None
