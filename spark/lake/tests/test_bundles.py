@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -25,11 +26,20 @@ OWNER = "3/boot"
 
 
 class Bucket(MemoryStore):
-    """Counts reads; may fail deletions."""
+    """May fail deletions. `at_read` comes before the first read of a directory."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fails = False
+        self.at_read: Callable[[], Awaitable[None]] | None = None
+
+    async def get(
+        self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
+    ) -> bytes:
+        if self.at_read is not None:
+            at_read, self.at_read = self.at_read, None
+            await at_read()
+        return await super().get(key, if_match=if_match, start=start, end=end)
 
     async def delete_many(self, doomed: list[Doomed]) -> list[Outcome]:  # type: ignore[override]
         if self.fails:
@@ -136,6 +146,20 @@ async def test_where_the_owner_is_gone_the_epoch_rises_and_the_bundle_goes(world
     record = await world.lake.etcd.get(keys.owner(TOPIC, 1))
     assert record is not None
     assert (decode_owner(record.value).epoch, decode_owner(record.value).owner) == (2, "")
+
+
+async def test_a_slice_that_was_committed_before_its_owner_died_keeps_the_bundle(world: World) -> None:
+    """It is committed after the sweep has read the heads, and before it raises the epoch."""
+    kept = await world.bundle((0, 1, 0))
+    await world.head(0, epoch=1, end=0)
+
+    async def commits_and_dies() -> None:
+        await world.head(0, epoch=1, end=2, names=kept)
+
+    world.store.at_read = commits_and_dies
+    report = await world.sweep()
+    assert (report.bumped, report.named, report.pinned, report.deleted) == (1, 1, 0, 0)
+    assert world.left() == {kept}
 
 
 @pytest.mark.parametrize("cluster", ["another", ""])

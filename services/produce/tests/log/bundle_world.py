@@ -15,6 +15,7 @@ from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import Action, SettleRun, StepDownReason
 from kafscale.produce.log.settling import Rewrite, settled_seg
 from kafscale.storage.bundle import Slice, build_bundle
+from kafscale.storage.heads import Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, BundleId
 from kafscale.storage.objects import Condition, IfAbsent, IfMatch
 from kafscale.storage.places import place_of
@@ -127,8 +128,12 @@ class BundleWorld(World):
             self._drain(owner)
             return
         attempt = self.attempt_of_plan()
-        kept = owner.writer.kept
-        rewrite = Rewrite(plan.run, [kept.get(seg) or self._slice(owner, seg) for seg in plan.run])
+        sources = [owner.writer.kept.get(seg) or self._slice(owner, seg) for seg in plan.run]
+        if None in sources:
+            owner.writer.plan_failed(plan.plan, self.now())
+            self._drain(owner)
+            return
+        rewrite = Rewrite(plan.run, [source for source in sources if source is not None])
         try:
             for _ in rewrite.steps():
                 pass
@@ -152,11 +157,15 @@ class BundleWorld(World):
     def attempt_of_plan(self) -> bytes:
         return self.fresh_id()
 
-    def _slice(self, owner: Owner, seg: object) -> bytes:
-        place = place_of(KEYS, TOPIC, 0, seg)  # type: ignore[arg-type]
+    def _slice(self, owner: Owner, seg: Seg) -> bytes | None:
+        """None: this owner was fenced long ago, and what its head names was settled and deleted."""
+        place = place_of(KEYS, TOPIC, 0, seg)
         body = self.s3.get(place.key, if_match=place.etag)
-        ensure(body is not None, "a slice that the head names cannot be read")
-        assert body is not None
+        if body is None:
+            head = self.head()
+            named = head is not None and owner.truth is self.truth and seg in head.tail
+            ensure(not named, "a slice that the head names cannot be read")
+            return None
         return body[place.start : place.end]
 
     def _put_settled(self, settle: Settle, done: Callable[[], None]) -> None:

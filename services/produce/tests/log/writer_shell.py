@@ -76,7 +76,40 @@ class Owner:
     )  # with meta's revision at their start
 
 
-class Shell:
+class Network:
+    """Requests on their way. The test delivers each at once, late, twice, or never."""
+
+    def __init__(self) -> None:
+        self.network: list[Request] = []
+
+    def deliver(self, at: int = 0, *, lose_answer: bool = False, keep: bool = False) -> None:
+        """Execute a request. `keep`: a copy of it will arrive once more, later."""
+        request = self.network[at]
+        if not keep:
+            del self.network[at]
+        tell = request.run()
+        if request.awaited:
+            request.awaited = False
+            self._tell(request, request.unknown if lose_answer else tell)
+
+    def drop(self, at: int = 0) -> None:
+        request = self.network.pop(at)
+        if request.awaited:
+            self._tell(request, request.unknown)
+
+    def forget(self, at: int = 0) -> None:
+        """The sender stops waiting; the request is still on its way."""
+        request = self.network[at]
+        if request.awaited:
+            request.awaited = False
+            self._tell(request, request.unknown)
+
+    def _tell(self, request: Request, tell: Callable[[], None]) -> None:
+        """The sender hears the answer, or that there is none."""
+        tell()
+
+
+class Shell(Network):
     """`flaw` hooks let a test plant one mistake; unplanted they do what the protocol says."""
 
     writer_type: type[PartitionWriter] = PartitionWriter
@@ -84,10 +117,10 @@ class Shell:
     kept: KeptBudget | None = None
 
     def __init__(self, instances: int = 2) -> None:
+        super().__init__()
         self.s3 = ModelS3()
         self.etcd = ModelEtcd()
         self.now_ms = 1_000
-        self.network: list[Request] = []
         self.serving: list[Owner | None] = [None] * instances
         self.owners: list[Owner] = []
         self.truth = Truth(self._topic_id(0), self.s3)
@@ -102,8 +135,7 @@ class Shell:
 
     # --- small things --------------------------------------------------------------------------
 
-    @staticmethod
-    def _topic_id(number: int) -> TopicId:
+    def _topic_id(self, number: int) -> TopicId:
         return TopicId(number.to_bytes(16, "big"))
 
     def now(self) -> Instant:
@@ -203,28 +235,6 @@ class Shell:
         send.producer.hear(send, error)
 
     # --- the network ---------------------------------------------------------------------------
-
-    def deliver(self, at: int = 0, *, lose_answer: bool = False, keep: bool = False) -> None:
-        """Execute a request. `keep`: a copy of it will arrive once more, later."""
-        request = self.network[at]
-        if not keep:
-            del self.network[at]
-        tell = request.run()
-        if request.awaited:
-            request.awaited = False
-            self._tell(request, request.unknown if lose_answer else tell)
-
-    def drop(self, at: int = 0) -> None:
-        request = self.network.pop(at)
-        if request.awaited:
-            self._tell(request, request.unknown)
-
-    def forget(self, at: int = 0) -> None:
-        """The sender stops waiting; the request is still on its way."""
-        request = self.network[at]
-        if request.awaited:
-            request.awaited = False
-            self._tell(request, request.unknown)
 
     def _tell(self, request: Request, tell: Callable[[], None]) -> None:
         owner = request.owner

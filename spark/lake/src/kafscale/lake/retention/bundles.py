@@ -76,6 +76,11 @@ class _Heads:
     standings: dict[PartitionKey, Standing] = field(default_factory=dict)
     unreadable: set[PartitionKey] = field(default_factory=set)
 
+    def note(self, where: PartitionKey, head: Head) -> None:
+        """What one read of a head says. Its names and its standing are used together or not at all."""
+        self.standings[where] = Standing(head.epoch, head.next)
+        self.named |= {seg.bundle for seg in head.tail if seg.is_slice}
+
     def keeping(self, entries: Iterable[SliceEntry]) -> set[PartitionKey]:
         """The partitions that keep a bundle with these slices, which no head names."""
         found = set()
@@ -161,8 +166,7 @@ class Sweep:
             heads.unreadable.add(where)
             self.report.unreadable[f"{where[0].hex()}/{where[1]}"] = str(error)
             return
-        heads.standings[where] = Standing(head.epoch, head.next)
-        heads.named |= {seg.bundle for seg in head.tail if seg.is_slice}
+        heads.note(where, head)
 
     async def _judge_all(self, unnamed: list[ObjectInfo]) -> list[ObjectInfo | None]:
         return await gather_bounded((self._judge(info) for info in unnamed), READS_AT_ONCE)
@@ -192,11 +196,14 @@ class Sweep:
         return found is not None and found.metadata.get(META_CLUSTER) == self._cluster_id != ""
 
     async def _bump_and_judge(self) -> list[ObjectInfo]:
-        """Raises the epochs of partitions that keep bundles and have no owner."""
+        """Raises the epochs of partitions that keep bundles and have no owner. Such an owner may have committed a slice
+        after the heads were read."""
         pinned, self._pinned = self._pinned, []
         keeping = self._keeping - self._heads.unreadable
         await gather_bounded((self._bump(where) for where in keeping), READS_AT_ONCE)
-        dead = [info for info in await self._judge_all(pinned) if info is not None]
+        unnamed = [info for info in pinned if self._id(info) not in self._heads.named]
+        self.report.named += len(pinned) - len(unnamed)
+        dead = [info for info in await self._judge_all(unnamed) if info is not None]
         self.report.pinned = len(self._pinned)
         self.report.oldest_pinned_ms = min((made_ms(self._id(info)) for info in self._pinned), default=None)
         return dead
@@ -213,10 +220,11 @@ class Sweep:
         except UnreadableValue as error:
             self.report.unreadable[f"{where[0].hex()}/{where[1]}"] = str(error)
             return
-        txn = _raise_epoch(lake, where, head, kv.mod_revision)
+        released = replace(head, epoch=head.epoch + 1, owner="")
+        txn = _raise_epoch(lake, where, head, released, kv.mod_revision)
         if (await lake.etcd.txn(txn)).succeeded:
             self.report.bumped += 1
-            self._heads.standings[where] = Standing(head.epoch + 1, head.next)
+            self._heads.note(where, released)
 
     async def _delete(self, dead: list[ObjectInfo]) -> None:
         for at in range(0, len(dead), DELETES_MAX):
@@ -227,9 +235,8 @@ class Sweep:
             self.report.deleted += len(some) - failed
 
 
-def _raise_epoch(lake: Lake, where: PartitionKey, head: Head, revision: int) -> Txn:
+def _raise_epoch(lake: Lake, where: PartitionKey, head: Head, released: Head, revision: int) -> Txn:
     """A release into a new epoch, if the owner is not registered."""
-    released = replace(head, epoch=head.epoch + 1, owner="")
     txn = build_release(lake.keys, *where, released=released, revision=revision)
     if not head.owner:
         return txn
