@@ -47,6 +47,8 @@ DEFAULT_DELETE_RETENTION_MS = 86_400_000
 DEFAULT_DIRTY_RATIO_MIN = 0.5
 DEFAULT_MIN_COMPACTION_LAG_MS = 0
 DEFAULT_MAX_COMPACTION_LAG_MS = (1 << 63) - 1
+BUNDLES = "kafscale.bundles"
+DEFAULT_BUNDLES = "service"  # as KAFSCALE_BUNDLES says
 DEFAULT_LINGER_MS = -1  # what the produce service is set to
 LOG_APPEND_TIME = "LogAppendTime"
 COMPACT = "compact"
@@ -146,6 +148,12 @@ class Topic:
         """None: what the produce service is set to."""
         chosen = int(self.configs.get("kafscale.linger.ms", DEFAULT_LINGER_MS))
         return None if chosen == DEFAULT_LINGER_MS else chosen
+
+    @property
+    def bundled(self) -> bool | None:
+        """Whether its records go into bundles. None: what the produce service is set to."""
+        chosen = self.configs.get(BUNDLES, DEFAULT_BUNDLES)
+        return None if chosen == DEFAULT_BUNDLES else chosen == "true"
 
 
 def encode_topic(topic: Topic) -> bytes:

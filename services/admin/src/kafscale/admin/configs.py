@@ -1,9 +1,9 @@
 """Topic configs: one row per key. DescribeConfigs, the alter calls, CreateTopics and the docs read this table.
 
 The keys are those of Kafka 4 (https://kafka.apache.org/documentation/#topicconfigs), because Connect, Streams,
-MirrorMaker and the Java tools read and set them, and one key of KafScale. A config without effect here is checked as in
-Kafka, stored and shown: if it were refused, a program would lose all other configs of its topic too. Defaults that the
-services read are in `storage.topics`.
+MirrorMaker and the Java tools read and set them, and two keys of KafScale. A config without effect here is checked as
+in Kafka, stored and shown: if it were refused, a program would lose all other configs of its topic too. Defaults that
+the services read are in `storage.topics`.
 """
 
 from __future__ import annotations
@@ -96,6 +96,14 @@ _SETTABLE = (
         whole_number(0, INT64_MAX),
         "How long compaction keeps a tombstone (a record that deletes its key), in milliseconds.",
         "log.cleaner.delete.retention.ms",
+    ),
+    _at_once(
+        kept.BUNDLES,
+        _STRING,
+        kept.DEFAULT_BUNDLES,
+        one_of(kept.DEFAULT_BUNDLES, "true", "false"),
+        "Whether records are written into bundles, with those of other partitions. false writes two objects for each "
+        "flush of a partition. service uses the setting KAFSCALE_BUNDLES of the produce service.",
     ),
     _at_once(
         "kafscale.linger.ms",

@@ -91,7 +91,7 @@ class Tools:
     metrics: ProduceMetrics
     tasks: asyncio.TaskGroup
     shared: SharedCache | None
-    bundler: Bundler | None  # None: each flush has objects of its own
+    bundler: Bundler
     kept: KeptBudget
     drained: Callable[[Partition], None]
     stepped_down: Callable[[Partition, StepDownReason], None]
@@ -280,8 +280,7 @@ class Partition:
     def _note(self, done: Published | Checkpointed) -> None:
         if isinstance(done, Published):
             self._count(done)
-            if self._tools.bundler is not None:
-                self._tools.bundler.committed(self, done.segments, self._tools.now())
+            self._tools.bundler.committed(self, done.segments, self._tools.now())
             if self._fills is not None:
                 self._fills.committed(done.segments)
             return
@@ -315,8 +314,7 @@ class Partition:
         if self._fills is not None:
             self._fills.close()
         self._tools.pump.forget(self)
-        if self._tools.bundler is not None:
-            self._tools.bundler.stopped(self, self._tools.now())
+        self._tools.bundler.stopped(self, self._tools.now())
         self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
         if reason is not StepDownReason.RELEASED:
             log.warning("writer stepped down", partition=repr(self), reason=reason.name.lower())

@@ -112,10 +112,8 @@ class ProduceService:
         self._watch_gauges()
         runtime.topics.subscribe(self._metrics.topics.changed)
 
-    def _bundler(self, shared: SharedCache | None) -> Bundler | None:
+    def _bundler(self, shared: SharedCache | None) -> Bundler:
         runtime, settings = self._runtime, self._runtime.settings
-        if not settings.bundles:
-            return None
         now_ms = runtime.clock.now_ms()
         billed = runtime.store.puts_per_s_max is not None
         per_s = settings.bundles_per_s or (BUNDLES_PER_S if billed else None)
@@ -238,8 +236,7 @@ class ProduceService:
         )
         watch("owned_partitions", self.ownership.owned_count)
         watch("governor_waiting_partitions", lambda: self.flush_budget.waiting)
-        bundler = self.ownership.tools.bundler
-        watch("head_tokens_waiting", lambda: bundler.head_tokens_waiting if bundler is not None else 0)
+        watch("head_tokens_waiting", lambda: self.ownership.tools.bundler.head_tokens_waiting)
         watch("oldest_slice_seconds", lambda: self.slice_age.seconds)
         watch("puts_total", lambda: self.pace.sent)
         watch("puts_unknown_total", lambda: self.pace.unknown)

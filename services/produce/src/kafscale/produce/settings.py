@@ -133,7 +133,7 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         budgeted=segments_per_s(settings, store) is not None,
         budget_linger_max_ms=settings.produce_linger_max_ms,
         settle_ms=min(settings.settle_ms, _compaction_lag_ms(topic)),
-        bundled=settings.bundles,
+        bundled=settings.bundles if topic.bundled is None else topic.bundled,
         direct_bytes=settings.bundle_direct_bytes,
         log_append_time=topic.takes_append_time,
         future_max_ms=topic.timestamp_after_max_ms,

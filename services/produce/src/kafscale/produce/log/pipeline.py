@@ -67,9 +67,7 @@ class Pipeline:
         yield self.intake.open.waiters
 
     def committed(self, flights: Iterable[Flight], head: Head) -> None:
-        """The batches of slices stay in memory, to be folded."""
-        if not self._limits.bundled:
-            return
+        """The batches of slices stay in memory, to be folded and settled."""
         for flight in flights:
             if isinstance(flight.home, InBundle):
                 self.kept.add(flight.home.batches)
