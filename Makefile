@@ -10,7 +10,7 @@ MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/
 PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
 JOBS ?= $(shell echo $$(($$(nproc) + 1)))
-E2E_PROCESSES ?= 4
+E2E_PROCESSES ?= 3
 TWO_TRIES := tools/two_tries.sh
 
 .PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers upgrade-test tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean
@@ -80,7 +80,7 @@ gen-check:
 	$(BIN)/python -m tools.gen_wire --check
 	$(BIN)/python -m tools.gen_docs --check
 
-e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=4)
+e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=3)
 	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose'
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
