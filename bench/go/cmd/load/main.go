@@ -1,5 +1,6 @@
 // Command load is the part of the benchmark that must not be the bottleneck: many producers with one record in
-// flight each, a reader that only counts, and records timed from send to receipt. It prints one JSON object.
+// flight each, a reader that only counts, records timed from send to receipt, and records timed from send to
+// acknowledgement. It prints one JSON object.
 package main
 
 import (
@@ -18,17 +19,17 @@ import (
 )
 
 var (
-	mode       = flag.String("mode", "", "oneinflight, catchup or endtoend")
+	mode       = flag.String("mode", "", "oneinflight, catchup, endtoend or steady")
 	bootstrap  = flag.String("bootstrap", "", "host:port")
 	topic      = flag.String("topic", "", "topic")
-	producers  = flag.Int("producers", 1, "producers of oneinflight and endtoend")
+	producers  = flag.Int("producers", 1, "producers of oneinflight, endtoend and steady")
 	seconds    = flag.Int("seconds", 8, "measured time")
 	warmup     = flag.Int("warmup", 2, "seconds before it")
 	records    = flag.Int("records", 0, "records to read")
 	size       = flag.Int("size", 1024, "bytes of a value")
-	rate       = flag.Int("rate", 1000, "records per second of endtoend, of all producers together")
+	rate       = flag.Int("rate", 1000, "records per second of endtoend and steady, of all producers together")
 	random     = flag.Bool("random", false, "endtoend sends at random times instead of even ones")
-	partitions = flag.Int("partitions", 1, "partitions of oneinflight; the producers take turns at them")
+	partitions = flag.Int("partitions", 1, "partitions of oneinflight and steady, which take turns")
 )
 
 func must(err error) {
@@ -69,6 +70,8 @@ func main() {
 		catchUp(ctx)
 	case "endtoend":
 		endToEnd(ctx)
+	case "steady":
+		steady(ctx)
 	default:
 		must(fmt.Errorf("unknown mode %q", *mode))
 	}
@@ -176,4 +179,42 @@ func send(producer *kgo.Client, number, total int, start time.Time) {
 		}
 		at += gap * interval * float64(*producers)
 	}
+}
+
+// steady sends at a steady rate, to one partition after another, and measures the time from send to acknowledgement.
+// Each partition has one producer, so its records keep their order.
+func steady(ctx context.Context) {
+	var lock sync.Mutex
+	var latencies []float64
+	var group sync.WaitGroup
+	total, unmeasured := *rate*(*warmup+*seconds), *rate**warmup
+	start := time.Now()
+	for number := range *producers {
+		client, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
+		must(err)
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			defer client.Close()
+			for n := number; n < total; n += *producers {
+				time.Sleep(time.Until(start.Add(time.Duration(n) * time.Second / time.Duration(*rate))))
+				sent, measured := time.Now(), n >= unmeasured
+				record := kgo.Record{Topic: *topic, Partition: int32(n % *partitions), Value: value()}
+				client.Produce(ctx, &record, func(_ *kgo.Record, err error) {
+					must(err)
+					if measured {
+						lock.Lock()
+						latencies = append(latencies, float64(time.Since(sent).Microseconds())/1000)
+						lock.Unlock()
+					}
+				})
+			}
+			must(client.Flush(ctx))
+		}()
+	}
+	group.Wait()
+	took := time.Since(start).Seconds()
+	p50, p99 := quantiles(latencies)
+	print(map[string]any{"per_s": float64(total) / took, "p50_ms": p50, "p99_ms": p99})
 }
