@@ -1,24 +1,27 @@
 """`python -m bench.store_requests`: requests that a running KafScale makes, with what `kafscale cost` computes.
 
-Records of 1,000 bytes arrive at random times and evenly over the partitions, and one consumer reads them. Many
-producers send them, so that most records arrive in a request of their own, as `kafscale cost` assumes. The run counts
-as `kafscale cost --now` does, and compares that with the computed figures for the rate that arrived. That rate is lower
-than `--rate-mb` if the machine is too slow.
+Records of 1,000 bytes arrive at random times, each in a random partition, and one consumer reads them. Many producers
+send them, so that most records arrive in a request of their own, as `kafscale cost` assumes. The run counts requests
+twice, as `kafscale cost --now` does and in front of the store, and compares that with the computed figures for the rate
+that arrived. That rate is lower than `--rate-mb` if the machine is too slow.
 
 The default store is SeaweedFS with 20 ms added to a PUT, because the formulas assume the times of S3. The time of a
 flush decides the number of segments. So the figures are also computed for the time that was measured. The budgets are
 those on S3.
 
-A partition settles after 4 MiB or after 15 minutes. A short run with bundles sees little or nothing of that.
+Slices are settled at an age of `--settle-s`, shorter than the default of 15 minutes, so that the run sees what settling
+costs. The count begins when the first ones are. The size of etcd is printed each minute.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,24 +35,20 @@ from kafscale.storage.keys import Keyspace
 from bench.lines import create
 from bench.systems import KafScale, on_directory, on_s3
 from bench.tools import load
-from e2e.harness.cluster import Cluster
 from e2e.harness.services import until
 
 TOPIC: Final = "requests"
 RECORD_BYTES: Final = 1_000
+MIB: Final = 1 << 20
+SPREAD: Final = 1.15
+"""Slices are settled at an age of 0.9 to 1.1 times the setting."""
+SIZE_EVERY_S: Final = 60.0
 PRODUCERS: Final = 50
 WARM_S: Final = 5
 START_TIMEOUT_S: Final = 60.0
 LOAD_LONGER: Final = 1.2
 LATE_S: Final = 15
 """The load ends when nine tenths of its records were read. It outlasts the count, which begins after the warm-up."""
-TUNING: Final = Tuning()
-BUDGETS: Final = {
-    "KAFSCALE_S3_PUTS_PER_S_MAX": str(TUNING.segments_per_s),
-    "KAFSCALE_PRODUCE_SEGMENTS_PER_S": str(TUNING.segments_per_s),
-    "KAFSCALE_BUNDLES_PER_S": str(TUNING.bundles_per_s),
-    "KAFSCALE_PRODUCE_LINGER_MS": str(TUNING.linger_ms),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +60,8 @@ class Counters:
     puts: float
     flushes: float
     flush_s: float
+    store: Mapping[str, int]
+    """Requests by their method, if something counts them in front of the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,11 @@ class Found:
     puts_per_s: float
     """By the produce service's own counter."""
     flush_s: float | None
+    store_puts_per_s: float | None
+    store_gets_per_s: float | None
+    """In front of the store; None: nothing counts there."""
+    etcd_bytes: list[int]
+    """What its database uses, at the beginning and after each minute."""
 
 
 def main() -> None:
@@ -79,14 +85,16 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=1, help="produce instances")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--bundles", action="store_true")
+    parser.add_argument("--settle-s", type=int, default=60)
     parser.add_argument("--store", choices=("dir", "s3", "s3-far"), default="s3-far")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kafscale-requests-") as folder:
-        system = _system(Path(folder), options.store, options.bundles, options.instances)
+        tuning = Tuning(settle_ms=options.settle_s * 1000)
+        system = _system(Path(folder), options.store, tuning, options)
         system.start()
         try:
             create(system, TOPIC, options.partitions)
-            found = asyncio.run(_count(system, options.rate_mb, options.minutes * 60))
+            found = asyncio.run(_count(system, options))
         finally:
             system.stop()
     of = Load(
@@ -96,51 +104,69 @@ def main() -> None:
         record_bytes=RECORD_BYTES,
     )
     compute = with_bundles if options.bundles else without_bundles
-    computed = compute(of, TUNING)
-    at_measured = compute(
-        of, Tuning(flush_ms=round(found.flush_s * 1000) if found.flush_s else TUNING.flush_ms)
-    )
+    computed = compute(of, tuning)
+    flush_ms = round(found.flush_s * 1000) if found.flush_s else tuning.flush_ms
+    at_measured = compute(of, replace(tuning, flush_ms=flush_ms))
     print(_report(found, computed, at_measured, options.rate_mb), flush=True)
 
 
-def _system(folder: Path, store: str, bundles: bool, instances: int) -> KafScale:
+def _system(folder: Path, store: str, tuning: Tuning, options: argparse.Namespace) -> KafScale:
     if store == "dir":
-        system = on_directory(folder, bundles=bundles)
+        system = on_directory(folder, bundles=options.bundles)
     else:
-        system = on_s3(folder, far=store == "s3-far", bundles=bundles)
-    system.cluster.env = {**system.cluster.env, **BUDGETS}
-    system.cluster.scale = {"produce": instances}
+        system = on_s3(folder, far=store == "s3-far", bundles=options.bundles)
+    budgets = {
+        "KAFSCALE_S3_PUTS_PER_S_MAX": str(tuning.segments_per_s),
+        "KAFSCALE_PRODUCE_SEGMENTS_PER_S": str(tuning.segments_per_s),
+        "KAFSCALE_BUNDLES_PER_S": str(tuning.bundles_per_s),
+        "KAFSCALE_PRODUCE_LINGER_MS": str(tuning.linger_ms),
+        "KAFSCALE_SETTLE_MS": str(tuning.settle_ms),
+    }
+    system.cluster.env = {**system.cluster.env, **budgets}
+    system.cluster.scale = {"produce": options.instances}
     return system
 
 
-async def _count(system: KafScale, rate_mb: float, seconds: float) -> Found:
-    loading = asyncio.create_task(asyncio.to_thread(_load, system.bootstrap, rate_mb, seconds))
+async def _count(system: KafScale, options: argparse.Namespace) -> Found:
+    seconds, warm_s = options.minutes * 60, WARM_S + (options.settle_s * SPREAD if options.bundles else 0.0)
+    loading = asyncio.create_task(asyncio.to_thread(_load, system.bootstrap, options, int(warm_s + seconds)))
+    etcd = EtcdClient.connect([system.cluster.inside().etcd])
+    sizes: list[int] = []
+    watching = asyncio.create_task(_watch_size(etcd, sizes))
     try:
-        enough = rate_mb * MB / RECORD_BYTES * WARM_S
+        enough = options.rate_mb * MB / RECORD_BYTES * WARM_S
         await asyncio.to_thread(
-            until, "the load is warm", lambda: _counters(system.cluster).records >= enough, START_TIMEOUT_S
+            until, "records arrive", lambda: _counters(system).records >= enough, START_TIMEOUT_S
         )
-        before = await asyncio.to_thread(_counters, system.cluster)
-        etcd = EtcdClient.connect([system.cluster.inside().etcd])
-        try:
-            counted = await measure(etcd, Keyspace(), seconds)
-        finally:
-            await etcd.close()
-        after = await asyncio.to_thread(_counters, system.cluster)
+        await asyncio.sleep(warm_s - WARM_S)
+        before = await asyncio.to_thread(_counters, system)
+        counted = await measure(etcd, Keyspace(), seconds)
+        after = await asyncio.to_thread(_counters, system)
         if loading.done():
             await loading  # raises if it failed
     finally:
-        await asyncio.wait({loading})  # the load program ends by itself, at the latest after its own deadline
-    return _found(before, after, counted)
+        watching.cancel()
+        await asyncio.wait(
+            {loading, watching}
+        )  # the load program ends by itself, at the latest after its deadline
+        await etcd.close()
+    return _found(before, after, counted, sizes)
 
 
-def _load(bootstrap: str, rate_mb: float, seconds: float) -> None:
+async def _watch_size(etcd: EtcdClient, sizes: list[int]) -> None:
+    while True:
+        sizes.append((await etcd.status()).db_bytes_in_use)
+        await asyncio.sleep(SIZE_EVERY_S)
+
+
+def _load(bootstrap: str, options: argparse.Namespace, seconds: int) -> None:
     load(
         "endtoend",
         bootstrap,
         TOPIC,
-        rate=int(rate_mb * MB / RECORD_BYTES),
+        rate=int(options.rate_mb * MB / RECORD_BYTES),
         random=1,
+        partitions=options.partitions,
         producers=PRODUCERS,
         size=RECORD_BYTES,
         warmup=WARM_S,
@@ -148,9 +174,10 @@ def _load(bootstrap: str, rate_mb: float, seconds: float) -> None:
     )
 
 
-def _counters(cluster: Cluster) -> Counters:
+def _counters(system: KafScale) -> Counters:
     at_s = time.monotonic()
-    scraped = asyncio.run(scrape(cluster.inside().instances("produce")))
+    scraped = asyncio.run(scrape(system.cluster.inside().instances("produce")))
+    store: dict[str, int] = json.loads(system.counts.read_text()) if system.counts is not None else {}
 
     def total(name: str) -> float:
         return sum(each.get(f"kafscale_produce_{name}", 0.0) for each in scraped.values())
@@ -161,16 +188,24 @@ def _counters(cluster: Cluster) -> Counters:
         puts=total("puts_total"),
         flushes=total("flush_seconds_count"),
         flush_s=total("flush_seconds_sum"),
+        store=store,
     )
 
 
-def _found(before: Counters, after: Counters, counted: Measured) -> Found:
+def _found(before: Counters, after: Counters, counted: Measured, sizes: list[int]) -> Found:
     over_s, flushes = after.at_s - before.at_s, after.flushes - before.flushes
+
+    def at_store(method: str) -> float | None:
+        return (after.store[method] - before.store[method]) / over_s if before.store else None
+
     return Found(
         counted=counted,
         records_per_s=(after.records - before.records) / over_s,
         puts_per_s=(after.puts - before.puts) / over_s,
         flush_s=(after.flush_s - before.flush_s) / flushes if flushes else None,
+        store_puts_per_s=at_store("PUT"),
+        store_gets_per_s=at_store("GET"),
+        etcd_bytes=sizes,
     )
 
 
@@ -183,13 +218,16 @@ def _report(found: Found, computed: Requests, at_measured: Requests, rate_mb: fl
             "|---|---|---|---|---|---|",
             _row("PUTs", counted.puts, computed.puts, at_measured.puts),
             _row("PUTs, by the service's counter", found.puts_per_s, computed.puts, at_measured.puts),
+            _row("PUTs, in front of the store", found.store_puts_per_s, computed.puts, at_measured.puts),
             _row("GETs", counted.gets, computed.gets, at_measured.gets),
+            _row("GETs, in front of the store", found.store_gets_per_s, computed.gets, at_measured.gets),
             _row("head commits", counted.head_commits, computed.head_commits, at_measured.head_commits),
             "",
             f"counted for {found.counted.over_s:.0f} s; {found.records_per_s * RECORD_BYTES / MB:.2f} MB/s arrived, "
             f"{rate_mb:.2f} were planned",
             f"a flush took {took_ms} ms from the seal to the commit; `kafscale cost` assumes "
-            f"{TUNING.flush_ms} ms",
+            f"{Tuning().flush_ms} ms",
+            f"etcd uses, MiB: {', '.join(f'{size / MIB:.1f}' for size in found.etcd_bytes)}",
         )
     )
 

@@ -40,6 +40,8 @@ class KafScale:
     cluster: Cluster
     seaweed: SeaweedServer | None = None
     proxy: subprocess.Popen[bytes] | None = None
+    counts: Path | None = None
+    """Where the proxy writes how many requests it has seen."""
 
     @property
     def bootstrap(self) -> str:
@@ -86,7 +88,7 @@ def on_s3(folder: Path, *, far: bool = False, bundles: bool = False) -> KafScale
     seaweed.start()
     seaweed.wait_ready()
     config = seaweed.s3_config()
-    endpoint, proxy = seaweed.endpoint, None
+    endpoint, proxy, counts = seaweed.endpoint, None, folder / "requests.json"
     if far:
         port = free_port()
         proxy = subprocess.Popen(
@@ -97,6 +99,7 @@ def on_s3(folder: Path, *, far: bool = False, bundles: bool = False) -> KafScale
                 str(port),
                 "127.0.0.1",
                 seaweed.endpoint.rsplit(":", 1)[1],
+                str(counts),
             ]
         )
         endpoint = f"http://127.0.0.1:{port}"
@@ -108,7 +111,8 @@ def on_s3(folder: Path, *, far: bool = False, bundles: bool = False) -> KafScale
         **NO_BUDGETS,
         **_bundles(bundles),
     }
-    return KafScale(Cluster(data_dir=folder / "data", env=env, options=("--store", "s3")), seaweed, proxy)
+    cluster = Cluster(data_dir=folder / "data", env=env, options=("--store", "s3"))
+    return KafScale(cluster, seaweed, proxy, counts if far else None)
 
 
 @dataclass(slots=True)

@@ -28,8 +28,8 @@ var (
 	records    = flag.Int("records", 0, "records to read")
 	size       = flag.Int("size", 1024, "bytes of a value")
 	rate       = flag.Int("rate", 1000, "records per second of endtoend and steady, of all producers together")
-	random     = flag.Bool("random", false, "endtoend sends at random times instead of even ones")
-	partitions = flag.Int("partitions", 1, "partitions of oneinflight and steady, which take turns")
+	random     = flag.Bool("random", false, "endtoend sends at random times, and to a random one of the partitions")
+	partitions = flag.Int("partitions", 1, "partitions of oneinflight and steady, which take turns, and of -random")
 )
 
 func must(err error) {
@@ -137,7 +137,11 @@ func endToEnd(ctx context.Context) {
 	total := *rate * (*warmup + *seconds)
 	start := time.Now()
 	for number := range *producers {
-		producer, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()),
+		partitioner := kgo.RoundRobinPartitioner()
+		if *random { // producers that take turns at the partitions would all be at the same one
+			partitioner = kgo.ManualPartitioner()
+		}
+		producer, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(partitioner),
 			kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
 		must(err)
 		go send(producer, number, total, start)
@@ -171,7 +175,8 @@ func send(producer *kgo.Client, number, total int, start time.Time) {
 		data := value()
 		binary.BigEndian.PutUint64(data, uint64(time.Now().UnixNano()))
 		binary.BigEndian.PutUint64(data[8:], uint64(n))
-		producer.Produce(context.Background(), &kgo.Record{Topic: *topic, Value: data},
+		record := kgo.Record{Topic: *topic, Partition: int32(rand.Intn(*partitions)), Value: data}
+		producer.Produce(context.Background(), &record,
 			func(_ *kgo.Record, err error) { must(err) }) // not the measurement's context, which ends with it
 		gap := 1.0
 		if *random {
