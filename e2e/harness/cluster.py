@@ -21,7 +21,7 @@ from kafscale.storage.objects import ObjectStore
 from kafscale.storage.objects.directory import DirectoryStore
 
 from e2e.harness.inside import Inside
-from e2e.harness.services import Service, dying_with_parent
+from e2e.harness.services import Service, dying_with_parent, until
 
 READY_TIMEOUT_S = 180.0  # starting takes three seconds on an idle machine; many of these run on busy ones
 FSCK_TIMEOUT_S = 1_800.0  # after fifty deaths there are a hundred thousand objects to read
@@ -183,6 +183,17 @@ class Cluster:
         pid = self.pids(role)[index]
         _signal(pid, number)
         return pid
+
+    def kill_one(self, role: str, index: int) -> None:
+        """kill -9 of one instance; returns when the supervisor has started another."""
+        pids = self.pids(role)
+        killed = self.signal(role, signal.SIGKILL, index)
+
+        def replaced() -> bool:
+            now = self.pids(role)
+            return len(now) == len(pids) and killed not in now
+
+        until(f"another {role} runs", replaced)
 
     def inside(self) -> Inside:
         """Questions to its etcd; while it runs."""

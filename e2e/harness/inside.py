@@ -7,11 +7,11 @@ import threading
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPResponse
 from typing import TypeVar
 
-from kafscale.storage.claims import rendezvous
+from kafscale.storage.claims import build_release, rendezvous
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.heads import Head, Seg, decode_head, decode_owner
 from kafscale.storage.keys import Keyspace
@@ -32,7 +32,7 @@ Objects = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Reads from the etcd of one cluster. Each call opens a connection, so any thread may call."""
+    """The etcd of one cluster. Each call opens a connection, so any thread may call."""
 
     etcd: str
     keys: Keyspace = field(default_factory=Keyspace)
@@ -81,6 +81,21 @@ class Inside:
             topic_id = decode_topic(topic, found.kvs[0].value).topic_id
             heads = await client.prefix(self.keys.heads_prefix(topic_id))
             return {self.keys.parse_head(kv.key)[1]: decode_head(kv.value) for kv in heads.kvs}
+
+        return self._ask(ask)
+
+    def end_epoch(self, topic: str, partition: int) -> bool:
+        """Takes the partition from its owner, whether it lives or not. False: its head has changed meanwhile."""
+
+        async def ask(client: EtcdClient) -> bool:
+            found = await client.range(self.keys.topic(topic))
+            topic_id = decode_topic(topic, found.kvs[0].value).topic_id
+            kv = await client.get(self.keys.head(topic_id, partition))
+            assert kv is not None, "no owner has ever had it"
+            head = decode_head(kv.value)
+            released = replace(head, epoch=head.epoch + 1, owner="", handoff_to="")
+            txn = build_release(self.keys, topic_id, partition, released=released, revision=kv.mod_revision)
+            return (await client.txn(txn)).succeeded
 
         return self._ask(ask)
 

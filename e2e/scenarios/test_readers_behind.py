@@ -22,7 +22,6 @@ from e2e.harness import bundles
 from e2e.harness.behind import readers_behind
 from e2e.harness.cluster import Cluster
 from e2e.harness.law import goes_on, nap, under_load
-from e2e.harness.services import until
 
 PARTITIONS = 3
 READERS = 6
@@ -75,16 +74,6 @@ def test_readers_behind_the_tail_are_never_led_past_a_record(cluster: Cluster) -
         jerks(cluster, chance, QUIET_S)
 
 
-def death(cluster: Cluster, role: str, chance: random.Random) -> None:
-    """One instance, and the supervisor starts another."""
-    pids = cluster.pids(role)
-    killed = cluster.signal(role, signal.SIGKILL, chance.randrange(len(pids)))
-    until(
-        f"another {role} runs",
-        lambda: len(cluster.pids(role)) == len(pids) and killed not in cluster.pids(role),
-    )
-
-
 def stillness(cluster: Cluster, role: str, for_s: float, index: int = 0) -> None:
     """It hears and says nothing for a while, and then all at once."""
     pid = cluster.signal(role, signal.SIGSTOP, index)
@@ -114,4 +103,4 @@ def test_readers_behind_the_tail_are_never_led_past_a_record_through_deaths(clus
                 case "etcd":
                     stillness(cluster, "etcd", ETCD_PAUSE_S)
                 case role:
-                    death(cluster, role, chance)
+                    cluster.kill_one(role, chance.randrange(len(cluster.pids(role))))

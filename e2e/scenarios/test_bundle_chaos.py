@@ -1,0 +1,168 @@
+"""Bundles for an hour: partitions change hands by force, the store holds PUTs and DELETEs, instances die.
+
+Law: as everywhere under load (`under_load`); readers behind the end of the log miss nothing; in the end every slice is
+settled, the sweep leaves no bundle, and `kafscale fsck` finds etcd and the store in agreement.
+
+A forced claim ends the epoch of an owner that lives and writes. A request that is held for up to a minute arrives when
+its sender has repeated it, has given it up, or is dead.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from kafscale.storage.objects import ObjectStore
+from kafscale.storage.objects.s3 import S3Store
+from kafscale.testkit.seaweed import SeaweedServer, require_weed
+
+from e2e.harness.behind import readers_behind
+from e2e.harness.bundles import BUNDLES
+from e2e.harness.cluster import Cluster
+from e2e.harness.deployment import s3_env
+from e2e.harness.inside import Inside, bundles_in
+from e2e.harness.law import goes_on, nap, under_load
+from e2e.harness.services import until
+from e2e.harness.store_gate import StoreGate
+
+MINUTES = float(os.environ.get("MINUTES", "60"))
+MINUTES_QUICK = 0.3
+TOPIC = "stormy"
+PARTITIONS = 64
+READERS = 4
+GRACE_MS = 5_000
+HELD_SHARE = 0.02
+HOLD_MAX_S = 60.0
+CLAIM_EVERY_S = 1.0
+DEATH_EVERY_S = (20.0, 60.0)
+SWEEP_S = 180.0
+ARRIVED_S = HOLD_MAX_S + 30
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Site:
+    cluster: Cluster
+    gate: StoreGate
+    server: SeaweedServer
+    chance: random.Random
+
+    @property
+    def bootstrap(self) -> str:
+        return self.cluster.bootstrap
+
+    def inside(self) -> Inside:
+        return self.cluster.inside()
+
+    def open_store(self) -> ObjectStore:
+        return S3Store(self.server.s3_config())
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    require_weed()
+    seed = random.SystemRandom().randrange(2**32)
+    log.info("seed %s", seed)
+    server = SeaweedServer(tmp_path / "s3")
+    server.start()
+    server.wait_ready()
+    host, _, port = server.endpoint.removeprefix("http://").partition(":")
+    with StoreGate(host, int(port), seed) as gate:
+        env = {
+            **s3_env(server),
+            **BUNDLES,
+            "KAFSCALE_S3_ENDPOINT": gate.endpoint,
+            "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS),
+            "KAFSCALE_BUNDLE_GRACE_MS": str(GRACE_MS),
+        }
+        cluster = Cluster(
+            data_dir=tmp_path / "data",
+            scale={"produce": 3, "fetch": 2},
+            env=env,
+            options=("--store", "s3"),
+        )
+        cluster.start()
+        try:
+            yield Site(cluster, gate, server, random.Random(seed))
+        finally:
+            cluster.kill()
+            server.kill()
+
+
+@contextmanager
+def forced_claims(site: Site) -> Iterator[list[int]]:
+    """Ends the epoch of one partition after another. Yields those whose head it has changed."""
+    stop, done = threading.Event(), list[int]()
+    inside, chance = site.inside(), random.Random(site.chance.random())
+
+    def go_on() -> None:
+        while not stop.wait(CLAIM_EVERY_S):
+            partition = chance.randrange(PARTITIONS)
+            if inside.end_epoch(TOPIC, partition):
+                done.append(partition)
+
+    with ThreadPoolExecutor(1) as pool:
+        going_on = pool.submit(go_on)
+        try:
+            yield done
+        finally:
+            stop.set()
+        going_on.result()
+
+
+def storm(site: Site, minutes: float) -> None:
+    end = time.monotonic() + 60 * minutes
+    site.gate.share, site.gate.hold_max_s = HELD_SHARE, HOLD_MAX_S
+    while (left_s := end - time.monotonic()) > 0:
+        nap(min(left_s, site.chance.uniform(*DEATH_EVERY_S)))  # the moment of death is random
+        role = site.chance.choice(("produce", "fetch"))
+        site.cluster.kill_one(role, site.chance.randrange(len(site.cluster.pids(role))))
+    site.gate.share = 0.0
+
+
+def survive(site: Site, minutes: float) -> None:
+    seeds = [site.chance.randrange(2**32) for _ in range(READERS)]
+    with (
+        under_load(site, TOPIC, PARTITIONS) as load,
+        readers_behind(site.bootstrap, TOPIC, PARTITIONS, seeds),
+    ):
+        with forced_claims(site) as claimed:
+            storm(site, minutes)
+        until("what was held has arrived", lambda: not site.gate.holding, ARRIVED_S)
+        goes_on(load)
+    log.info(
+        "%s epochs ended; held %s, %s after their sender left",
+        len(claimed),
+        dict(site.gate.held),
+        site.gate.late,
+    )
+    assert claimed
+    assert site.gate.held["PUT"]
+    inside = site.inside()
+    until("every slice is settled", lambda: inside.slices(TOPIC) == 0, SWEEP_S)
+    until("no bundle is left", lambda: not bundles_in(site.open_store), SWEEP_S)
+    checked = site.cluster.fsck()
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.timeout(400)
+def test_bundles_survive_forced_claims_and_a_store_that_holds_requests(site: Site) -> None:
+    survive(site, MINUTES_QUICK)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(60 * MINUTES + 1_200)
+def test_bundles_survive_an_hour_of_forced_claims_and_held_requests(site: Site) -> None:
+    survive(site, MINUTES)
+    assert site.gate.held["DELETE"] + site.gate.held["POST"]
+    assert site.gate.late
