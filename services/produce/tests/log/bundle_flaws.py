@@ -3,23 +3,25 @@ mutations (`tools/bundle_model`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import writer_flaws
 from bundle_world import BundleWorld, Settle
-from deletion_world import DeletionWorld, Flying, Member, PartitionWorld, SweepRun
-from kafscale.produce.bundles.deletion import OwnBundles, PartitionKey
+from deletion_world import DeletionWorld, SweepRun
+from instances_world import Flying, Member, PartitionWorld
+from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.log.claimants import Claimant, FoundObject
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.model import Instant, Limits, SettleRun
 from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.settling import SettledRun, Settling
 from kafscale.produce.log.writer import PartitionWriter
-from kafscale.storage.bundle import SliceEntry, Standing
+from kafscale.storage.bundle import SliceEntry
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import BundleId
 from kafscale.storage.objects import Condition
+from kafscale.storage.standings import PartitionKey
 from writer_shell import Owner
 
 
@@ -205,8 +207,8 @@ class ReuseOffset(DeletionWorld):
 class GcUnnamed(DeletionWorld):
     """The sweep deletes what no head names now, although it may still be committed."""
 
-    def dead(self, entry: SliceEntry, standing: Standing | None) -> bool:
-        return True
+    def keeping(self, run: SweepRun, entries: Iterable[SliceEntry]) -> set[PartitionKey]:
+        return set()
 
 
 class GcByBase(DeletionWorld):
@@ -216,10 +218,8 @@ class GcByBase(DeletionWorld):
     def __init__(self) -> None:
         super().__init__(instances=2, partitions=1)
 
-    def dead(self, entry: SliceEntry, standing: Standing | None) -> bool:
-        return super().dead(entry, standing) or (
-            standing is not None and standing.high_watermark > entry.base
-        )
+    def keeping(self, run: SweepRun, entries: Iterable[SliceEntry]) -> set[PartitionKey]:
+        return super().keeping(run, [each._replace(last=each.base) for each in entries])
 
 
 class GcMineOnly(DeletionWorld):
@@ -284,7 +284,7 @@ class BumpBlind(DeletionWorld):
     """The sweep raises an epoch without a look at what the head names by now."""
 
     def bumped(self, run: SweepRun, entry: SliceEntry, head: Head) -> None:
-        run.standings[entry.topic_id, entry.partition] = Standing(head.epoch, head.next)
+        super().bumped(run, entry, replace(head, tail=()))
 
 
 DELETION_FLAWS: dict[str, type[DeletionWorld]] = {

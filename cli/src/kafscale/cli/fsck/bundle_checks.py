@@ -9,16 +9,13 @@ deletion. An object that is no bundle is counted, because no service reads it an
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from kafscale.cli.fsck.checks import Partition, Problem
-from kafscale.storage.bundle import Directory, SliceEntry, Standing, is_dead
-from kafscale.storage.heads import Head, Seg
+from kafscale.storage.bundle import Directory, SliceEntry
+from kafscale.storage.heads import Seg
 from kafscale.storage.keys import BundleId, TopicId
-
-PartitionKey = tuple[TopicId, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +30,6 @@ class NamedSlice:
     @property
     def name(self) -> str:
         return f"{self.topic}/{self.partition}"
-
-
-@dataclass(slots=True)
-class Heads:
-    """What the heads of all partitions say about bundles."""
-
-    named: defaultdict[BundleId, list[NamedSlice]] = field(default_factory=lambda: defaultdict(list))
-    standings: dict[PartitionKey, Standing] = field(default_factory=dict)
-    unreadable: set[PartitionKey] = field(default_factory=set)
-
-    def add(self, where: PartitionKey, head: Head) -> None:
-        self.standings[where] = Standing(head.epoch, head.next)
-        for seg in head.tail:
-            if seg.is_slice:
-                self.named[BundleId(seg.bundle)].append(NamedSlice(*where, head.topic, seg))
-
-    def may_commit(self, entries: Iterable[SliceEntry]) -> bool:
-        """Whether a slice of a bundle that no head names may still be committed. An unreadable head keeps it."""
-        for entry in entries:
-            where = (entry.topic_id, entry.partition)
-            if where in self.unreadable or not is_dead(entry, self.standings.get(where)):
-                return True
-        return False
-
-    def knows_all(self, entries: Iterable[SliceEntry]) -> bool:
-        """Whether each partition has a head. Without one, the slice is of a deleted topic or of another cluster."""
-        return all((entry.topic_id, entry.partition) in self.standings for entry in entries)
 
 
 def check_slices(part: Partition) -> Iterator[Problem]:

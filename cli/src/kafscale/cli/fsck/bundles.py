@@ -7,21 +7,23 @@ that was written since is not listed. If a head names it, it is found by its key
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafscale.cli.fsck.bundle_checks import Heads, NamedSlice, check_directory
+from kafscale.cli.fsck.bundle_checks import NamedSlice, check_directory
 from kafscale.cli.fsck.checks import Problem
 from kafscale.storage.bundle import Directory
 from kafscale.storage.bundle_directory import read_directory
+from kafscale.storage.cluster_record import read_cluster_id
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import decode_head, parse_value
+from kafscale.storage.heads import decode_head
 from kafscale.storage.keys import META_CLUSTER, BundleId, Keyspace
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.segment import SegmentError
-from kafscale.store.v1 import store_pb2 as pb
+from kafscale.storage.standings import Standings
 
 HEADS_PER_READ: Final = 500
 BUNDLES_AT_ONCE: Final = 16
@@ -61,7 +63,8 @@ class BundleCheck:
         self._store = store
         self._problems = problems
         self._progress = progress
-        self._heads = Heads()
+        self._standings = Standings()
+        self._named: defaultdict[BundleId, list[NamedSlice]] = defaultdict(list)
         self._cluster_id = ""
         self.counts = BundleCounts()
 
@@ -71,7 +74,7 @@ class BundleCheck:
         await self._read_heads()
         self._cluster_id = await self._read_cluster_id()
         stored = self._sorted_out(listed)
-        every = sorted(stored.keys() | self._heads.named.keys())
+        every = sorted(stored.keys() | self._named.keys())
         for start in range(0, len(every), BUNDLES_AT_ONCE):
             async with asyncio.TaskGroup() as group:
                 for bundle_id in every[start : start + BUNDLES_AT_ONCE]:
@@ -79,7 +82,7 @@ class BundleCheck:
             self._progress("bundles", min(start + BUNDLES_AT_ONCE, len(every)), len(every))
 
     async def _check(self, bundle_id: BundleId, info: ObjectInfo | None) -> None:
-        if named := self._heads.named.get(bundle_id):
+        if named := self._named.get(bundle_id):
             await self._check_named(bundle_id, info, named)
         elif info is not None:
             await self._judge(info)
@@ -107,19 +110,21 @@ class BundleCheck:
         async for kv in self._etcd.each(self._keys.heads_prefix(), page_keys=HEADS_PER_READ):
             where = self._keys.parse_head(kv.key)
             try:
-                self._heads.add(where, decode_head(kv.value))
+                head = decode_head(kv.value)
             except UnreadableValue:  # reported with its topic
-                self._heads.unreadable.add(where)
+                self._standings.unreadable.add(where)
+                continue
+            self._standings.note(where, head)
+            for seg in head.tail:
+                if seg.is_slice:
+                    self._named[BundleId(seg.bundle)].append(NamedSlice(*where, head.topic, seg))
 
     async def _read_cluster_id(self) -> str:
         """Empty if it is not known; then no bundle with an unknown partition counts as dead."""
-        kv = await self._etcd.get(self._keys.cluster())
-        record = pb.Cluster()
         try:
-            parse_value(record, b"" if kv is None else kv.value, "cluster record")
+            return await read_cluster_id(self._etcd, self._keys)
         except UnreadableValue:
             return ""
-        return record.cluster_id
 
     # -- bundles that heads name --------------------------------------------------------------------
 
@@ -168,9 +173,9 @@ class BundleCheck:
             await self._count(info, directory)
 
     async def _count(self, info: ObjectInfo, directory: Directory) -> None:
-        if self._heads.may_commit(directory.entries):
+        if self._standings.keeping(directory.entries):
             self.counts.pinned += 1
-        elif self._heads.knows_all(directory.entries) or await self._is_ours(info):
+        elif self._standings.know_all(directory.entries) or await self._is_ours(info):
             self.counts.dead += 1
         else:
             self.counts.unreadable[info.key] = ANOTHER_CLUSTER

@@ -12,14 +12,14 @@ from typing import Final, TypeVar
 from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Observed, Picture, Totals, newest, paint
 from kafscale.cli.status.unsettled import read_unsettled
 from kafscale.runtime.addresses import join_address, split_address
+from kafscale.storage.cluster_record import decode_cluster_id
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
-from kafscale.storage.heads import decode_owner, parse_value
+from kafscale.storage.heads import decode_owner
 from kafscale.storage.keys import Keyspace, UnknownKey
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import decode_slot
 from kafscale.storage.topics import TopicState, decode_topic
-from kafscale.store.v1.store_pb2 import Cluster
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ async def _kept(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...]) ->
     active = [topic for topic in found if topic.state is TopicState.ACTIVE]
     return Kept(
         namespace=keys.namespace,
-        cluster_id=next(iter(readable(cluster.kvs, _cluster_id)), None),
+        cluster_id=next(iter(readable(cluster.kvs, lambda kv: decode_cluster_id(kv.value))), None),
         etcd=endpoints,
         instances=tuple(readable(live.kvs, lambda kv: decode_live(kv, keys))),
         topics=len(active),
@@ -94,12 +94,6 @@ def readable(kvs: Iterable[KeyValue], decode: Callable[[KeyValue], T]) -> list[T
         with contextlib.suppress(UnreadableValue):
             found.append(decode(kv))
     return found
-
-
-def _cluster_id(kv: KeyValue) -> str:
-    record = Cluster()
-    parse_value(record, kv.value, "cluster record")
-    return record.cluster_id
 
 
 async def scrape(instances: list[Instance]) -> dict[str, Totals]:

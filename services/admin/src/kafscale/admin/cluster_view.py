@@ -12,12 +12,11 @@ import uuid
 import structlog
 from kafscale.admin.context import AdminContext
 from kafscale.storage.brokers import Broker, brokers_on
+from kafscale.storage.cluster_record import decode_cluster_id, encode_cluster
 from kafscale.storage.etcd.client import Compare, EtcdClient, Put, Range, RangeResult, Txn
-from kafscale.storage.heads import parse_value
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState
-from kafscale.store.v1.store_pb2 import Cluster
 
 log = structlog.get_logger(__name__)
 
@@ -35,25 +34,22 @@ async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int) -> str | Non
     """
     key = keys.cluster()
     drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    ours = Cluster(schema=1, cluster_id=drawn, created_ms=now_ms)
     result = await etcd.txn(
         Txn(
             compare=(Compare(key, "version", "=", 0),),
-            success=(Put(key, ours.SerializeToString()),),
+            success=(Put(key, encode_cluster(drawn, now_ms)),),
             failure=(Range(key),),
         )
     )
     if result.succeeded:
-        return ours.cluster_id
+        return drawn
     held = result.responses[0]
     assert isinstance(held, RangeResult)
-    record = Cluster()
     try:
-        parse_value(record, held.kvs[0].value, "cluster record")
+        return decode_cluster_id(held.kvs[0].value)
     except UnreadableValue as error:
         log.error("cluster id unreadable", why=str(error))
         return None
-    return record.cluster_id
 
 
 async def brokers_of(context: AdminContext, listener: str | None) -> tuple[Broker, ...]:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, assert_never
 
 import structlog
+from kafscale.produce.alarm import Alarm
 from kafscale.produce.bundles.shell import Bundler
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.log.contents import Contents
@@ -46,7 +47,7 @@ from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opener import LINE_MAX, NO_PLACE, Opener
 from kafscale.produce.pump import Pump
-from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, SegmentSpans
+from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, RequestSpans
 from kafscale.produce.settler import Settler
 from kafscale.produce.shared_fills import SharedFills
 from kafscale.produce.uploader import Uploader
@@ -117,7 +118,7 @@ class Partition:
         self.held_since_ms = 0  # of the oldest held request; 0: none
         self._tools = tools
         self.key = (id_.topic_id, id_.partition)
-        self.spans = SegmentSpans()
+        self.spans = RequestSpans()
         self._requests = Requests(self.key, tools.append_order, tools.budget, self.spans)
         self._held: deque[Request] = deque()
         self._fills = SharedFills(tools.shared) if tools.shared is not None else None
@@ -125,8 +126,7 @@ class Partition:
         self._behind: list[Request] = []  # to be refused, in the next drive
         self.producers = ProducerTable()
         self.loaded = asyncio.Event()  # or given up: what is to be known of the log is known
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms = 0
+        self._alarm = Alarm(lambda: self._tools.pump.touch(self))
 
     def __repr__(self) -> str:
         return f"{self.id.topic}/{self.id.partition}"
@@ -235,24 +235,9 @@ class Partition:
             for action in actions:
                 self._perform(writer, action)
             actions = writer.take_actions()
-        self._arm(writer, now)
-
-    def _arm(self, writer: PartitionWriter, now: Instant) -> None:
-        """One timer: an armed one that is early enough stays, and looks again when it fires."""
         due_ms = writer.next_deadline()
-        if due_ms is None:
-            return
-        if self._timer is not None:
-            if self._timer_due_ms <= due_ms:
-                return
-            self._timer.cancel()
-        self._timer_due_ms = due_ms
-        delay_s = max(0, due_ms - now.mono_ms) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired)
-
-    def _fired(self) -> None:
-        self._timer = None
-        self._tools.pump.touch(self)
+        if due_ms is not None:
+            self._alarm.arm(due_ms, now.mono_ms)
 
     def _perform(self, writer: PartitionWriter, action: Action) -> None:
         match action:

@@ -309,7 +309,7 @@ NO_MEMORY = Contents(
 )
 
 
-class SegmentSpans:
+class RequestSpans:
     """The traced requests of one partition that wait for their answers."""
 
     def __init__(self) -> None:
@@ -345,7 +345,7 @@ class Requests:
     """The appends of one partition that have no answer yet."""
 
     def __init__(
-        self, key: Key, append_order: AppendOrder, budget: MemoryBudget, spans: SegmentSpans
+        self, key: Key, append_order: AppendOrder, budget: MemoryBudget, spans: RequestSpans
     ) -> None:
         self._key = key
         self._append_order = append_order

@@ -11,11 +11,10 @@ from typing import Final
 
 import structlog
 from kafscale.runtime.clock import Clock
+from kafscale.storage.cluster_record import read_cluster_id
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
-from kafscale.storage.heads import parse_value
 from kafscale.storage.keys import META_CLUSTER, META_OWNER, Keyspace
 from kafscale.storage.schema import UnreadableValue
-from kafscale.store.v1 import store_pb2 as pb
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +27,7 @@ class Origin:
 
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace, clock: Clock, *, owner: str) -> None:
         self._etcd = etcd
-        self._key = keyspace.cluster()
+        self._keyspace = keyspace
         self._clock = clock
         self._owner = owner
         self._cluster_id = ""
@@ -43,11 +42,8 @@ class Origin:
         return {META_OWNER: self._owner, META_CLUSTER: self._cluster_id}
 
     async def _read(self) -> str:
-        record = pb.Cluster()
         try:
-            found = await self._etcd.get(self._key, timeout_s=TIMEOUT_S)
-            if found is not None:
-                parse_value(record, found.value, "cluster record")
+            return await read_cluster_id(self._etcd, self._keyspace, timeout_s=TIMEOUT_S)
         except (EtcdError, UnreadableValue) as error:
             log.warning("cluster id not read", error=str(error))
-        return record.cluster_id
+            return ""

@@ -6,7 +6,6 @@ bundle cannot be stored, the partitions in it end their epochs, for their offset
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from kafscale.produce.alarm import Alarm
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather, Sealing
 from kafscale.produce.bundles.putting import BundlePuts
@@ -68,12 +68,10 @@ class Bundler:
         self._metrics = metrics
         self._begin = begin
         self._touch = touch
-        self._wake = wake
         self._fills = fills
         self._undecided: defaultdict[Partition, dict[bytes, int]] = defaultdict(dict)  # bundle → number
         self._heads: dict[Partition, Head] = {}  # as `own` knows them
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms = 0
+        self._alarm = Alarm(wake)  # the pump drives first what changed meanwhile, so no want is out of date
 
     # --- what happens ------------------------------------------------------------------------
 
@@ -87,7 +85,9 @@ class Bundler:
             self._gather.want(partition, writer.wants() if writer is not None else None)
         while (sealing := self._gather.take(now.mono_ms)) is not None:
             self._seal(sealing, now)
-        self._arm(now)
+        due_ms = self._gather.due_ms(now.mono_ms)
+        if due_ms < NEVER:
+            self._alarm.arm(due_ms, now.mono_ms)
 
     def committed(self, partition: Partition, segments: Iterable[Seg], now: Instant) -> None:
         for seg in segments:
@@ -114,24 +114,6 @@ class Bundler:
         return self._gather.head_tokens_waiting(self._clock.now_ms())
 
     # --- sealing -----------------------------------------------------------------------------
-
-    def _arm(self, now: Instant) -> None:
-        """One timer: an armed one that is early enough stays, and looks again when it fires."""
-        due_ms = self._gather.due_ms(now.mono_ms)
-        if due_ms >= NEVER:
-            return
-        if self._timer is not None:
-            if self._timer_due_ms <= due_ms:
-                return
-            self._timer.cancel()
-        self._timer_due_ms = due_ms
-        delay_s = max(0, due_ms - now.mono_ms) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fired)
-
-    def _fired(self) -> None:
-        """The pump drives first what changed meanwhile, so no want is out of date when it is sealed."""
-        self._timer = None
-        self._wake()
 
     def _now(self) -> Instant:
         return Instant(self._clock.now_ms(), self._clock.wall_ms())

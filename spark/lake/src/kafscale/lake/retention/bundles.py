@@ -14,18 +14,19 @@ An instance deletes its own bundles. The sweep deletes what instances that died 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake
 from kafscale.lake.concurrency import gather_bounded
-from kafscale.storage.bundle import SliceEntry, Standing, is_dead, made_ms
+from kafscale.storage.bundle import made_ms
 from kafscale.storage.bundle_directory import read_directory
 from kafscale.storage.claims import ROLE, build_release, owner_gone
+from kafscale.storage.cluster_record import read_cluster_id
 from kafscale.storage.etcd.client import Txn
-from kafscale.storage.heads import Head, decode_head, parse_value
-from kafscale.storage.keys import META_CLUSTER, BundleId, TopicId
+from kafscale.storage.heads import Head, decode_head
+from kafscale.storage.keys import META_CLUSTER, BundleId
 from kafscale.storage.objects import (
     DELETES_MAX,
     Doomed,
@@ -36,14 +37,12 @@ from kafscale.storage.objects import (
 )
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.segment import SegmentError
-from kafscale.store.v1 import store_pb2 as pb
+from kafscale.storage.standings import PartitionKey, Standings
 
 BUNDLES_MAX: Final = 50_000
 """Looked at in one run, some 400 bytes each. The next run continues with the rest."""
 HEADS_PER_READ: Final = 500
 READS_AT_ONCE: Final = 16
-
-PartitionKey = tuple[TopicId, int]
 
 
 @dataclass(slots=True)
@@ -68,33 +67,6 @@ class SweepReport:
         return self.failed > 0 and not self.deleted
 
 
-@dataclass(slots=True)
-class _Heads:
-    """Of all partitions, read one after another."""
-
-    named: set[bytes] = field(default_factory=set)
-    standings: dict[PartitionKey, Standing] = field(default_factory=dict)
-    unreadable: set[PartitionKey] = field(default_factory=set)
-
-    def note(self, where: PartitionKey, head: Head) -> None:
-        """What one read of a head says. Its names and its standing are used together or not at all."""
-        self.standings[where] = Standing(head.epoch, head.next)
-        self.named |= {seg.bundle for seg in head.tail if seg.is_slice}
-
-    def keeping(self, entries: Iterable[SliceEntry]) -> set[PartitionKey]:
-        """The partitions that keep a bundle with these slices, which no head names."""
-        found = set()
-        for entry in entries:
-            where = (entry.topic_id, entry.partition)
-            if where in self.unreadable or not is_dead(entry, self.standings.get(where)):
-                found.add(where)
-        return found
-
-    def has_headless(self, entries: Iterable[SliceEntry]) -> bool:
-        known = self.standings.keys() | self.unreadable
-        return any((entry.topic_id, entry.partition) not in known for entry in entries)
-
-
 class Sweep:
     """One run over the folders that are older than `min_age_ms`. `report` may be read during the run."""
 
@@ -104,7 +76,7 @@ class Sweep:
         self._grace_s = grace_s
         self._now_ms = now_ms
         self._cluster_id = ""
-        self._heads = _Heads()
+        self._heads = Standings()
         self._pinned: list[ObjectInfo] = []
         self._keeping: set[PartitionKey] = set()  # partitions that pin a bundle
         self.report = SweepReport()
@@ -114,7 +86,7 @@ class Sweep:
         candidates = await self._list()
         if not candidates:
             return self.report
-        self._cluster_id = await self._read_cluster_id()
+        self._cluster_id = await read_cluster_id(self._lake.etcd, self._lake.keys)
         self._heads = await self._read_heads()
         unnamed = [info for info in candidates if self._id(info) not in self._heads.named]
         self.report.named = len(candidates) - len(unnamed)
@@ -145,20 +117,13 @@ class Sweep:
         assert bundle_id is not None
         return bundle_id
 
-    async def _read_cluster_id(self) -> str:
-        kv = await self._lake.etcd.get(self._lake.keys.cluster())
-        record = pb.Cluster()
-        if kv is not None:
-            parse_value(record, kv.value, "cluster record")
-        return record.cluster_id
-
-    async def _read_heads(self) -> _Heads:
-        heads = _Heads()
+    async def _read_heads(self) -> Standings:
+        heads = Standings()
         async for kv in self._lake.etcd.each(self._lake.keys.heads_prefix(), page_keys=HEADS_PER_READ):
             self._note_head(heads, kv.key, kv.value)
         return heads
 
-    def _note_head(self, heads: _Heads, key: bytes, value: bytes) -> None:
+    def _note_head(self, heads: Standings, key: bytes, value: bytes) -> None:
         where = self._lake.keys.parse_head(key)
         try:
             head = decode_head(value)
@@ -184,7 +149,7 @@ class Sweep:
             self._pinned.append(info)
             self._keeping |= keeping
             return None
-        if self._heads.has_headless(directory.entries) and not await self._is_ours(info):
+        if not self._heads.know_all(directory.entries) and not await self._is_ours(info):
             self.report.unreadable[info.key] = (
                 "it has records of an unknown partition, maybe of another cluster"
             )
@@ -213,7 +178,7 @@ class Sweep:
         lake = self._lake
         kv = await lake.etcd.get(lake.keys.head(*where))
         if kv is None:
-            self._heads.standings.pop(where, None)
+            self._heads.forget(where)
             return
         try:
             head = decode_head(kv.value)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kafscale.produce.log.model import Part
-from kafscale.produce.requests import SegmentSpans
+from kafscale.produce.requests import RequestSpans
 from kafscale.runtime.span_delivery import span_line
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span, Tracer
@@ -39,10 +39,10 @@ def commit(next_: int) -> Any:
     return SimpleNamespace(head=SimpleNamespace(next=next_))
 
 
-def traced_requests(*tokens: int) -> tuple[Tracer, InMemorySpanExporter, SegmentSpans, dict[int, Span]]:
+def traced_requests(*tokens: int) -> tuple[Tracer, InMemorySpanExporter, RequestSpans, dict[int, Span]]:
     exporter = InMemorySpanExporter()
     tracer = Tracer(service="produce", instance="1/a", ratio=1, exporter=exporter)
-    spans, requests = SegmentSpans(), {}
+    spans, requests = RequestSpans(), {}
     for token in tokens:
         requests[token] = cast(Span, tracer.start_request(META))
         spans.waits(token, requests[token])
