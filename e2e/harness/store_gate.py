@@ -65,6 +65,12 @@ class StoreGate:
         self._port = server.sockets[0].getsockname()[1]
         self._listening.set()
         self._loop.run_forever()
+        server.close()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection. Each request is read whole, so its answer is the only thing under way."""

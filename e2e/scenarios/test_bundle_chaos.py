@@ -36,6 +36,7 @@ from e2e.harness.store_gate import StoreGate
 
 MINUTES = float(os.environ.get("MINUTES", "60"))
 MINUTES_QUICK = 0.3
+HOLD_MAX_QUICK_S = 8.0
 TOPIC = "stormy"
 PARTITIONS = 64
 READERS = 4
@@ -120,9 +121,9 @@ def forced_claims(site: Site) -> Iterator[list[int]]:
         going_on.result()
 
 
-def storm(site: Site, minutes: float) -> None:
+def storm(site: Site, minutes: float, hold_max_s: float) -> None:
     end = time.monotonic() + 60 * minutes
-    site.gate.share, site.gate.hold_max_s = HELD_SHARE, HOLD_MAX_S
+    site.gate.share, site.gate.hold_max_s = HELD_SHARE, hold_max_s
     while (left_s := end - time.monotonic()) > 0:
         nap(min(left_s, site.chance.uniform(*DEATH_EVERY_S)))  # the moment of death is random
         role = site.chance.choice(("produce", "fetch"))
@@ -130,14 +131,14 @@ def storm(site: Site, minutes: float) -> None:
     site.gate.share = 0.0
 
 
-def survive(site: Site, minutes: float) -> None:
+def survive(site: Site, minutes: float, hold_max_s: float) -> None:
     seeds = [site.chance.randrange(2**32) for _ in range(READERS)]
     with (
         under_load(site, TOPIC, PARTITIONS) as load,
         readers_behind(site.bootstrap, TOPIC, PARTITIONS, seeds),
     ):
         with forced_claims(site) as claimed:
-            storm(site, minutes)
+            storm(site, minutes, hold_max_s)
         until("what was held has arrived", lambda: not site.gate.holding, ARRIVED_S)
         goes_on(load)
     log.info(
@@ -157,12 +158,12 @@ def survive(site: Site, minutes: float) -> None:
 
 @pytest.mark.timeout(400)
 def test_bundles_survive_forced_claims_and_a_store_that_holds_requests(site: Site) -> None:
-    survive(site, MINUTES_QUICK)
+    survive(site, MINUTES_QUICK, HOLD_MAX_QUICK_S)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(60 * MINUTES + 1_200)
 def test_bundles_survive_an_hour_of_forced_claims_and_held_requests(site: Site) -> None:
-    survive(site, MINUTES)
+    survive(site, MINUTES, HOLD_MAX_S)
     assert site.gate.held["DELETE"] + site.gate.held["POST"]
     assert site.gate.late
