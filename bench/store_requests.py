@@ -1,9 +1,10 @@
 """`python -m bench.store_requests`: requests that a running KafScale makes, with what `kafscale cost` computes.
 
-Records of 1,000 bytes arrive at random times, each in a random partition, and one consumer reads them. Many producers
+Records of one size arrive at random times, each in a random partition, and one consumer reads them. Many producers
 send them, so that most records arrive in a request of their own, as `kafscale cost` assumes. The run counts requests
 twice, as `kafscale cost --now` does and in front of the store, and compares that with the computed figures for the rate
-that arrived. That rate is lower than `--rate-mb` if the machine is too slow.
+that arrived. That rate is lower than `--rate-mb` if the machine is too slow: two cores carry some 2,000 requests a
+second, so 10 MB/s need records of 10,000 bytes. Several partitions and instances are one run each.
 
 The default store is SeaweedFS with 20 ms added to a PUT, because the formulas assume the times of S3. The time of a
 flush decides the number of segments. So the figures are also computed for the time that was measured. The budgets are
@@ -38,7 +39,6 @@ from bench.tools import load
 from e2e.harness.services import until
 
 TOPIC: Final = "requests"
-RECORD_BYTES: Final = 1_000
 MIB: Final = 1 << 20
 SPREAD: Final = 1.15
 """Slices are settled at an age of 0.9 to 1.1 times the setting."""
@@ -81,15 +81,25 @@ class Found:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate-mb", type=float, default=1.0)
-    parser.add_argument("--partitions", type=int, default=10)
-    parser.add_argument("--instances", type=int, default=1, help="produce instances")
+    parser.add_argument("--record-bytes", type=int, default=1_000, help="each record is a request of its own")
+    parser.add_argument("--partitions", type=int, nargs="+", default=[10])
+    parser.add_argument("--instances", type=int, nargs="+", default=[1], help="produce instances")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--bundles", action="store_true")
     parser.add_argument("--settle-s", type=int, default=60)
     parser.add_argument("--store", choices=("dir", "s3", "s3-far"), default="s3-far")
     options = parser.parse_args()
+    for partitions in options.partitions:
+        for instances in options.instances:
+            print(f"\n{options.rate_mb:g} MB/s, {partitions:,} partitions, {instances} produce instances\n")
+            one = {**vars(options), "partitions": partitions, "instances": instances}
+            print(_measured(argparse.Namespace(**one)), flush=True)
+
+
+def _measured(options: argparse.Namespace) -> str:
+    """One run, as a table in Markdown."""
+    tuning = Tuning(settle_ms=options.settle_s * 1000)
     with tempfile.TemporaryDirectory(prefix="kafscale-requests-") as folder:
-        tuning = Tuning(settle_ms=options.settle_s * 1000)
         system = _system(Path(folder), options.store, tuning, options)
         system.start()
         try:
@@ -98,16 +108,15 @@ def main() -> None:
         finally:
             system.stop()
     of = Load(
-        bytes_per_s=found.records_per_s * RECORD_BYTES,
+        bytes_per_s=found.records_per_s * options.record_bytes,
         partitions=options.partitions,
         instances=options.instances,
-        record_bytes=RECORD_BYTES,
+        record_bytes=options.record_bytes,
     )
     compute = with_bundles if options.bundles else without_bundles
-    computed = compute(of, tuning)
     flush_ms = round(found.flush_s * 1000) if found.flush_s else tuning.flush_ms
     at_measured = compute(of, replace(tuning, flush_ms=flush_ms))
-    print(_report(found, computed, at_measured, options.rate_mb), flush=True)
+    return _report(found, compute(of, tuning), at_measured, of, options.rate_mb)
 
 
 def _system(folder: Path, store: str, tuning: Tuning, options: argparse.Namespace) -> KafScale:
@@ -134,7 +143,7 @@ async def _count(system: KafScale, options: argparse.Namespace) -> Found:
     sizes: list[int] = []
     watching = asyncio.create_task(_watch_size(etcd, sizes))
     try:
-        enough = options.rate_mb * MB / RECORD_BYTES * WARM_S
+        enough = options.rate_mb * MB / options.record_bytes * WARM_S
         await asyncio.to_thread(
             until, "records arrive", lambda: _counters(system).records >= enough, START_TIMEOUT_S
         )
@@ -164,11 +173,11 @@ def _load(bootstrap: str, options: argparse.Namespace, seconds: int) -> None:
         "endtoend",
         bootstrap,
         TOPIC,
-        rate=int(options.rate_mb * MB / RECORD_BYTES),
+        rate=int(options.rate_mb * MB / options.record_bytes),
         random=1,
         partitions=options.partitions,
         producers=PRODUCERS,
-        size=RECORD_BYTES,
+        size=options.record_bytes,
         warmup=WARM_S,
         seconds=int(seconds * LOAD_LONGER) + LATE_S,
     )
@@ -209,7 +218,7 @@ def _found(before: Counters, after: Counters, counted: Measured, sizes: list[int
     )
 
 
-def _report(found: Found, computed: Requests, at_measured: Requests, rate_mb: float) -> str:
+def _report(found: Found, computed: Requests, at_measured: Requests, of: Load, rate_mb: float) -> str:
     counted = found.counted.requests
     took_ms = "-" if found.flush_s is None else f"{found.flush_s * 1000:.0f}"
     return "\n".join(
@@ -223,7 +232,7 @@ def _report(found: Found, computed: Requests, at_measured: Requests, rate_mb: fl
             _row("GETs, in front of the store", found.store_gets_per_s, computed.gets, at_measured.gets),
             _row("head commits", counted.head_commits, computed.head_commits, at_measured.head_commits),
             "",
-            f"counted for {found.counted.over_s:.0f} s; {found.records_per_s * RECORD_BYTES / MB:.2f} MB/s arrived, "
+            f"counted for {found.counted.over_s:.0f} s; {of.bytes_per_s / MB:.2f} MB/s arrived, "
             f"{rate_mb:.2f} were planned",
             f"a flush took {took_ms} ms from the seal to the commit; `kafscale cost` assumes "
             f"{Tuning().flush_ms} ms",
