@@ -121,14 +121,13 @@ class AckUploaded(BundleWorld):
     writer_type = _Eager
 
 
-@dataclass(slots=True)
-class _BlindRun:
-    ready: SettledRun
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BlindRun(SettledRun):
     tail: tuple[Seg, ...]
-    meta: None = None
 
     def applied_to(self, head: Head) -> Head:
-        return self.ready.applied_to(replace(head, tail=self.tail))
+        # super() does not know a class with slots.
+        return SettledRun.applied_to(self, replace(head, tail=self.tail))
 
 
 class _BlindSettling(Settling):
@@ -142,7 +141,7 @@ class _BlindSettling(Settling):
 
     def take_ready(self) -> SettledRun | None:
         ready = super().take_ready()
-        return None if ready is None else _BlindRun(ready, self._tail)  # type: ignore[return-value]
+        return None if ready is None else _BlindRun(plan=ready.plan, seg=ready.seg, tail=self._tail)
 
 
 class SettleBlind(BundleWorld):

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import cast
 
-from bundle_world import BundleWorld
+from bundle_world import BundleWorld, slice_of
 from kafscale.produce.bundles.deletion import OwnBundles
-from kafscale.produce.log.flight import Flight, InBundle
+from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import StepDownReason
-from kafscale.storage.bundle import Slice, SliceEntry, build_bundle, parse_bundle
+from kafscale.storage.bundle import SliceEntry, build_bundle, parse_bundle
 from kafscale.storage.heads import Head
 from kafscale.storage.keys import BundleId, TopicId
 from kafscale.storage.objects import IfAbsent
@@ -217,7 +217,7 @@ class InstancesWorld(Network):
         if not found:
             return
         bundle_id = BundleId(self.now_ms.to_bytes(6, "big") + self.parts[0].fresh_id()[:10])
-        built = build_bundle(bundle_id, [_slice(owner, flight) for _, owner, flight in found], self.now_ms)
+        built = build_bundle(bundle_id, [slice_of(owner, flight) for _, owner, flight in found], self.now_ms)
         self.own[instance].sealed(bundle_id, built.entries)
         members = [Member(*each, entry) for each, entry in zip(found, built.entries, strict=True)]
         flying = Flying(instance, self.own[instance], bundle_id, members)
@@ -290,16 +290,3 @@ class InstancesWorld(Network):
         while self.network:
             self.deliver()
             self.look()
-
-
-def _slice(owner: Owner, flight: Flight) -> Slice:
-    assert isinstance(flight.home, InBundle)
-    assert flight.home.built is not None
-    return Slice(
-        topic_id=owner.truth.topic_id,
-        partition=0,
-        leader_epoch=owner.writer.head.epoch,
-        segment=flight.home.built,
-        min_ts=flight.min_ts,
-        max_ts=flight.max_ts,
-    )
