@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from kafscale.access.principals import Principal
+from kafscale.access.refusal import Refusal
 from kafscale.wire.errors import ErrorCode
 
 WILDCARD_RESOURCE: Final = "*"
@@ -186,14 +187,6 @@ class AclFilter:
             and self.operation in (Operation.ANY, acl.operation)
             and self.permission in (Permission.ANY, acl.permission)
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """The error of one entry of an answer, with Kafka's sentence."""
-
-    code: ErrorCode
-    message: str
 
 
 def binding_refusal(acl: AclBinding) -> Refusal | None:
