@@ -101,9 +101,10 @@ class TokenBucket:
         The last request may take more than there is: the bucket goes below zero (StrictControllerMutationQuota).
         """
         tokens = self._refill(limit, now_ms)
-        if tokens >= 0:
+        throttle_ms = _throttle_ms(tokens, limit)
+        if throttle_ms == 0:
             self._tokens = tokens - permits
-        return _throttle_ms(tokens, limit)
+        return throttle_ms
 
     def take_anyway(self, permits: float, limit: float, now_ms: int) -> int:
         """Takes permits always. For old versions, which know no error for it (PermissiveControllerMutationQuota)."""
@@ -121,8 +122,8 @@ class TokenBucket:
 
 
 def _throttle_ms(tokens: float, limit: float) -> int:
-    """The time in which the limit fills the tokens up to zero, at least 1 ms: a refusal never looks like a grant."""
-    return max(1, _rounded(-tokens / limit * 1_000)) if tokens < 0 else 0
+    """The time in which the limit fills the tokens up to zero. Less than half a millisecond is nothing."""
+    return _rounded(-tokens / limit * 1_000) if tokens < 0 else 0
 
 
 _Key = TypeVar("_Key", bound=Hashable)
