@@ -79,6 +79,12 @@ def test_principal_and_host_are_compared_as_text() -> None:
     assert not rights(acl(host="::1"), host="0:0:0:0:0:0:0:1").allows(READ, TOPIC, "orders")
 
 
+def test_an_acl_on_every_resource_applies_to_names_that_begin_with_a_star() -> None:
+    """Kafka 4.3.1 misses it: see the module. With the default ALLOW, a client could step around a DENY by the name."""
+    mine = rights(acl("GROUP:LITERAL:* READ", principal="User:*", deny=True), default=True)
+    assert not mine.allows(READ, ResourceType.GROUP, "*a")
+
+
 def test_the_default_is_for_resources_without_an_acl_of_anybody() -> None:
     assert rights(default=True).allows(READ, TOPIC, "orders")
     for other in ("TOPIC:LITERAL:orders WRITE", "TOPIC:PREFIXED:o WRITE", "TOPIC:LITERAL:* WRITE"):

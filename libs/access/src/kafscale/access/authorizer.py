@@ -6,6 +6,9 @@ applies if it is the resource's LITERAL name, the LITERAL `*`, or a PREFIXED sta
 names the principal or `User:*`, the host or `*`, and the operation or ALL. ALLOW of some operations allows others too
 (`acl_index.IMPLIED`).
 
+One difference from Kafka 4.3.1 is on purpose. There, an ACL on `*` does not apply to a resource whose name begins with
+`*`, such as the group `*a`: the search takes the pattern for a shorter name. A DENY on `*` would miss such a group.
+
 A connection keeps its `Rights` and asks them. They remember for each resource the operations that are allowed, all in
 one mask, until the generation of the ACLs moves.
 """
