@@ -6,11 +6,13 @@ import math
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.access.quota import (
     Default,
+    EntityName,
     Limit,
+    Meter,
     QuotaEntity,
     QuotaKey,
     QuotaTable,
@@ -24,7 +26,7 @@ KEY = QuotaKey.PRODUCER_BYTE_RATE
 USER = QuotaEntity(user="alice")
 IP = QuotaEntity(ip="10.0.0.1")
 
-STEPS = [
+STEPS: list[tuple[tuple[EntityName | None, EntityName | None], Meter]] = [
     (("alice", "app"), ("alice", "app")),
     (("alice", D), ("alice", "app")),
     (("alice", None), ("alice", None)),
@@ -58,6 +60,7 @@ NAMES = [None, D, "a", "b"]
 ENTITIES = [pair for pair in product(NAMES, NAMES) if pair != (None, None)]
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(ENTITIES), st.integers(1, 9).map(float)),
     st.sampled_from("ab"),

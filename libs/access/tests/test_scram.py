@@ -262,4 +262,4 @@ def test_a_salt_is_the_number_in_base_36(number: int) -> None:
 
 def test_a_server_nonce_that_scram_forbids_is_our_own_mistake() -> None:
     with pytest.raises(AssertionError, match="forbids"):
-        ScramServer(SHA_256, {}.get, server_nonce="a,b", decoy_key=KEY)
+        ScramServer(SHA_256, lambda _: None, server_nonce="a,b", decoy_key=KEY)

@@ -54,7 +54,7 @@ class PatternType(_Code):
 
 
 class Operation(_Code):
-    """ANY is for filters alone. ALL in a binding stands for every operation."""
+    """ANY is for filters alone. ALL in a binding means every operation."""
 
     UNKNOWN = 0
     ANY = 1
@@ -131,7 +131,7 @@ SUPPORTED_OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = Mappi
 class AclBinding:
     """One ACL. Equal bindings are one ACL: to create it twice changes nothing.
 
-    The fields hold what the client sent. `refusal` checks them.
+    The fields hold what the client sent. `binding_refusal` checks them.
     """
 
     resource_type: ResourceType

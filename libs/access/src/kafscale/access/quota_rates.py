@@ -153,7 +153,7 @@ class Meters(Generic[_Key, _Kept]):
 
 
 def admit_connection(rate: WindowedRate, limit: float, window: Window, now_ms: int) -> int:
-    """0: the connection is accepted and counts. Otherwise it is held so long, then closed, and does not count.
+    """0: accept the connection; it counts. Otherwise hold it for the result, then close it; it does not count.
 
     Source: ConnectionQuotas.recordIpConnectionMaybeThrottle.
     """

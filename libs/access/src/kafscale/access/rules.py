@@ -128,8 +128,8 @@ def _need(
     )
 
 
-def _cluster(operation: Operation, denial: Denial = Denial.FAILS_REQUEST) -> tuple[Need, ...]:
-    return (_need(operation, ResourceType.CLUSTER, _F, denial),)
+def _cluster(operation: Operation) -> tuple[Need, ...]:
+    return (_need(operation, ResourceType.CLUSTER, _F, Denial.FAILS_REQUEST),)
 
 
 def _group(operation: Operation, denial: Denial = Denial.FAILS_REQUEST) -> Need:
@@ -186,7 +186,7 @@ ROWS: Final[Mapping[ApiKey, tuple[Need, ...]]] = MappingProxyType(
         ),
         _K.LIST_OFFSETS: (_topic(_O.DESCRIBE),),
         _K.METADATA: (
-            _topic(_O.DESCRIBE, denial=Denial.FAILS_ENTRY, when=When.NAMED),
+            _topic(_O.DESCRIBE, when=When.NAMED),
             _topic(_O.DESCRIBE, denial=Denial.HIDES_NAME, when=When.BY_ID),
             _DESCRIBE_ALL_TOPICS,
             _topic(_O.CREATE, when=When.CREATION, instead=_on_cluster(_O.CREATE)),
