@@ -82,9 +82,8 @@ def unnamed(site: Site, victim: int, topic: str) -> Written:
 
 def test_after_one_of_three_requests_its_partitions_keep_the_bundle(site: Site) -> None:
     site.kill_all()
-    victim, _ = site.start(
-        settle_ms=LONG_MS
-    )  # the swap of a settled segment would take a commit's place in the request
+    # The swap of a settled segment would take a commit's place in the request that is counted.
+    victim, _ = site.start(settle_ms=LONG_MS)
     written = Written.to(site, "partly", MANY)
     written.write()
     trap = site.trap(victim, written.commits(), passing=1)

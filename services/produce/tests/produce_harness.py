@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc.aio
@@ -387,3 +387,11 @@ def preferred(topic: Topic, partition: int, nodes: Sequence[Node]) -> Node:
     """Who should own the partition when all of these are ready."""
     by_number = {node.number: node for node in nodes}
     return by_number[rendezvous(topic.topic_id, partition, list(by_number))]
+
+
+async def change(cluster: Cluster, node: Node, topic: Topic, **other: object) -> Topic:
+    """The topic's record is another from now on, and the instance knows it."""
+    changed = replace(topic, **other)  # type: ignore[arg-type]
+    put = await cluster.etcd.put(cluster.keyspace.topic(topic.name), encode_topic(changed))
+    assert await node.service.ownership.world.topics.wait_revision(put.revision, 5)
+    return changed

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 from kafscale.produce.log.contents import SMALL_BYTES_MAX, Opening
@@ -14,25 +13,17 @@ from kafscale.produce.opener import LINE_MAX, LITTLE_BYTES_MAX
 from kafscale.produce.settings import ProduceSettings, limits_of
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.segment import walk_batches
-from kafscale.storage.topics import Topic, TopicState, encode_topic
+from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.compression import Compression
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Codec, Record, build_batch, has_valid_crc, read_batch_header
-from produce_harness import Cluster, Node, batch, until
+from produce_harness import Cluster, batch, change, until
 
 SENT_MS = 1_700_000_000_000
 
 
 def keyed(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
     return build_batch([Record(timestamp=SENT_MS, key=b"k", value=value) for value in values], codec=codec)
-
-
-async def change(cluster: Cluster, node: Node, topic: Topic, **other: object) -> Topic:
-    """The topic's record is another from now on, and the instance knows it."""
-    changed = replace(topic, **other)  # type: ignore[arg-type]
-    put = await cluster.etcd.put(cluster.keyspace.topic(topic.name), encode_topic(changed))
-    assert await node.service.ownership.world.topics.wait_revision(put.revision, 5)
-    return changed
 
 
 class Gate:
@@ -214,43 +205,6 @@ def test_the_writers_limits_are_the_topics() -> None:
     assert limits(kafscale_linger_ms="-1") == limits()
     # A batch that no partition may ever hold is too large, and not a matter of waiting for room.
     assert limits(max_message_bytes=str(4 << 20))[3] == 2 << 20
-
-
-async def test_a_topic_says_whether_its_records_go_into_bundles(cluster: Cluster) -> None:
-    """Whatever the service is set to, and from its next flush on."""
-    topic = await cluster.topic()
-    said = {"": None, "true": True, "false": False, "service": None}
-    sent = []
-    for by_default in (False, True):
-        node = await cluster.node(bundles=by_default)
-        for word, bundled in said.items():
-            await change(cluster, node, topic, configs={"kafscale.bundles": word} if word else {})
-            value = b"%d" % len(sent)
-            assert (await node.send(topic, 0, batch(value))).base_offset == len(sent)
-            sent.append(value)
-            newest = (await cluster.head(topic)).tail[-1]
-            assert newest.is_slice == (by_default if bundled is None else bundled)
-        await node.kill()
-    assert await cluster.log(topic) == sent
-
-
-async def test_records_that_wait_while_a_topic_leaves_bundles_are_written_all_the_same(
-    cluster: Cluster,
-) -> None:
-    node = await cluster.node(bundles=True)
-    topic = await cluster.topic()
-    sent = []
-    for number in range(40):
-        sent += [node.send(topic, 0, batch(b"%d" % (3 * number + n))) for n in range(3)]
-        await change(
-            cluster, node, topic, configs={"kafscale.bundles": "true" if number % 8 < 4 else "false"}
-        )
-        if number % 4 == 2:  # no change meets these
-            await sent[-1]
-    async with asyncio.timeout(20):
-        assert [(await answer).base_offset for answer in sent] == list(range(120))
-    assert await cluster.log(topic) == [b"%d" % n for n in range(120)]
-    assert 0 < node.metric("bundle_bytes_count") < node.metric("flushes_total"), "slices and segments"
 
 
 def test_the_codec_of_the_limits_is_the_topics() -> None:

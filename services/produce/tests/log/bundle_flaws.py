@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import writer_flaws
 from bundle_world import BundleWorld, Settle
-from deletion_world import DeletionWorld, Flying, Member, PartitionWorld, SweepRun
+from deletion_world import DeletionWorld, SweepRun
+from instances_world import Flying, Member, PartitionWorld
 from kafscale.produce.bundles.deletion import OwnBundles, PartitionKey
 from kafscale.produce.log.claimants import Claimant, FoundObject
 from kafscale.produce.log.flight import Flight
@@ -119,14 +120,14 @@ class AckUploaded(BundleWorld):
     writer_type = _Eager
 
 
-@dataclass(slots=True)
-class _BlindRun:
-    ready: SettledRun
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BlindRun(SettledRun):
     tail: tuple[Seg, ...]
-    meta: None = None
 
     def applied_to(self, head: Head) -> Head:
-        return self.ready.applied_to(replace(head, tail=self.tail))
+        return SettledRun.applied_to(
+            self, replace(head, tail=self.tail)
+        )  # super() does not know a class with slots
 
 
 class _BlindSettling(Settling):
@@ -140,7 +141,7 @@ class _BlindSettling(Settling):
 
     def take_ready(self) -> SettledRun | None:
         ready = super().take_ready()
-        return None if ready is None else _BlindRun(ready, self._tail)  # type: ignore[return-value]
+        return None if ready is None else _BlindRun(plan=ready.plan, seg=ready.seg, tail=self._tail)
 
 
 class SettleBlind(BundleWorld):

@@ -65,18 +65,8 @@ class BundleWorld(World):
         self._drain(owner)
 
     def _send_bundle(self, owner: Owner, flight: Flight) -> None:
-        assert isinstance(flight.home, InBundle)
-        assert flight.home.built is not None
         bundle_id = BundleId(self.now_ms.to_bytes(6, "big") + self.fresh_id()[:10])
-        whole = Slice(
-            topic_id=owner.truth.topic_id,
-            partition=0,
-            leader_epoch=owner.writer.head.epoch,
-            segment=flight.home.built,
-            min_ts=flight.min_ts,
-            max_ts=flight.max_ts,
-        )
-        built = build_bundle(bundle_id, [whole], self.now_ms)
+        built = build_bundle(bundle_id, [slice_of(owner, flight)], self.now_ms)
         key, position = KEYS.bundle_key(bundle_id), self.position_of(built.entries[0].position)
         self._flying.append((owner, flight.base))
 
@@ -239,3 +229,17 @@ class BundleWorld(World):
         head = self.head()
         assert head is not None
         ensure(not any(seg.is_slice for seg in head.tail), "a slice is never settled")
+
+
+def slice_of(owner: Owner, flight: Flight) -> Slice:
+    """What an owner has sealed, on its way into a bundle."""
+    assert isinstance(flight.home, InBundle)
+    assert flight.home.built is not None
+    return Slice(
+        topic_id=owner.truth.topic_id,
+        partition=0,
+        leader_epoch=owner.writer.head.epoch,
+        segment=flight.home.built,
+        min_ts=flight.min_ts,
+        max_ts=flight.max_ts,
+    )

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from bundle_flaws import DELETION_FLAWS
-from deletion_world import DeletionWorld, PartitionWorld
+from deletion_world import DeletionWorld
+from instances_world import PartitionWorld
 from kafscale.storage.segment import SegmentError
 from writer_clients import Violation
 from writer_shell import Network
