@@ -79,6 +79,17 @@ def test_a_run_is_due_when_its_first_slice_is_old() -> None:
     assert (taken.run, taken.epoch) == (young.tail, 9)
 
 
+def test_a_fold_makes_a_run_no_younger() -> None:
+    """The slice that repeats the first ones begins at their base. A run that begins elsewhere has its own age."""
+    settling, young = Settling(count(1)), head(seg(0))
+    assert settling.take(young, LIMITS, at(0)) is None
+    due_ms = settling.due_ms(young, LIMITS)
+    later = replace(seg(0), last_delta=3, created_ms=WALL_MS + 500, crc32c=0xFFFF)
+    assert settling.due_ms(head(later, seg(4)), LIMITS) == due_ms
+    next_run = replace(seg(4), created_ms=WALL_MS + 500)
+    assert settling.due_ms(head(next_run), LIMITS) == due_ms + 500
+
+
 def test_without_a_wait_a_run_is_due_whatever_its_clock_says_but_not_before_the_pause_after_a_failure() -> (
     None
 ):

@@ -4,7 +4,8 @@ A slice of a bundle is in a tail only for a while. Then the owner *settles* it: 
 into one segment with an ordinary name, and one change of the head puts that segment in their place. A run is the first
 slices of the tail that are contiguous and of one leader epoch. It is due when it holds as much as a segment may, when
 its first slice is `settle_ms` old, and when the tail is long and begins with a slice, because then a checkpoint has
-nothing to move. A `settle_ms` of 0 makes every run due, without a look at clocks.
+nothing to move. A fold makes a run no younger: the age is that of the first slice that this owner saw at its offset. A
+`settle_ms` of 0 makes every run due, without a look at clocks.
 
 The shell writes the segment while commits go on; the change of the head takes its turn like any commit. Until then a
 commit adds entries behind the run and a checkpoint takes segments before it, so the run stays as it was planned. A plan
@@ -66,18 +67,19 @@ class Settling:
         self._wall_lead_ms: int | None = None  # of the wall clock over the monotonic one
         self._looked_at: tuple[Head, int, int] | None = None
         self._run: tuple[Seg, ...] = ()  # of the head and the limit that were looked at last
+        self._first: Seg | None = None  # what began this run before anything was folded into it
 
     def due_ms(self, head: Head, limits: Limits) -> int:
         if self._plan is not None:
             return NEVER
         run = self._first_run(head, limits.seal_bytes)
-        if not run:
+        if not run or self._first is None:
             return NEVER
         long = len(head.tail) >= limits.checkpoint_at and head.tail[0].is_slice
         now = long or not limits.settle_ms or is_full(run, limits.seal_bytes)
         if now or self._wall_lead_ms is None:
             return self._not_before_ms
-        return max(self._not_before_ms, ripe_ms(run[0], limits.settle_ms) - self._wall_lead_ms)
+        return max(self._not_before_ms, ripe_ms(self._first, limits.settle_ms) - self._wall_lead_ms)
 
     def take(self, head: Head, limits: Limits, now: Instant) -> SettleRun | None:
         """A plan, if one is due."""
@@ -94,6 +96,8 @@ class Settling:
         if seen is None or seen[0] is not head or seen[1:] != (bytes_max, stop):
             self._looked_at = (head, bytes_max, stop)
             self._run = first_run([seg for seg in head.tail if seg.end <= stop], bytes_max)
+            if self._run and (self._first is None or self._first.base != self._run[0].base):
+                self._first = self._run[0]
         return self._run
 
     @property
