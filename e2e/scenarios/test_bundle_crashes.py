@@ -44,7 +44,7 @@ def victim(site: Site) -> int:
 
 def test_after_the_seal_nothing_is_there(site: Site) -> None:
     site.kill_all()
-    # Only the first bundle of an instance has this point, and the first records of several partitions may be in several.
+    # Only the first bundle of an instance has this point, and first records of several partitions may be in several.
     victim, _ = site.start()
     written = Written.to(site, "sealed", 1)
     before = site.bundles()

@@ -59,8 +59,9 @@ class Kept:
         return buffer if buffer is not None and seg.is_slice and buffer.end == seg.end else None
 
     def add(self, buffer: OpenBuffer) -> None:
-        """A slice is committed."""
+        """A slice is committed. A fold replaces the slice at its base."""
         self._budget.join(self)
+        self._drop(buffer.base)
         self._slices[buffer.base] = buffer.copied()
         self._count(buffer.bytes)
         self._budget.make_room()
@@ -72,13 +73,17 @@ class Kept:
         named = {seg.base: seg.end for seg in tail if seg.is_slice}
         for base, buffer in list(self._slices.items()):
             if named.get(base) != buffer.end:
-                del self._slices[base]
-                self._count(-buffer.bytes)
+                self._drop(base)
 
     def clear(self) -> None:
         self._slices.clear()
         self._count(-self.bytes)
         self._budget.leave(self)
+
+    def _drop(self, base: int) -> None:
+        dropped = self._slices.pop(base, None)
+        if dropped is not None:
+            self._count(-dropped.bytes)
 
     def _count(self, size: int) -> None:
         self.bytes += size

@@ -1,0 +1,76 @@
+"""What an owner keeps of its slices, and within what memory."""
+
+from __future__ import annotations
+
+from kafscale.produce.log.flight import OpenBuffer
+from kafscale.produce.log.folding import Kept, KeptBudget
+from kafscale.storage.heads import Seg
+
+RECORDS = b"r" * 100
+
+
+def slice_at(base: int, count: int = 1) -> OpenBuffer:
+    """`count` batches of one record."""
+    buffer = OpenBuffer(base)
+    for _ in range(count):
+        buffer.add(b"h", RECORDS, count=1, min_ts=0, max_ts=0)
+    return buffer
+
+
+def entry_of(buffer: OpenBuffer) -> Seg:
+    return Seg(
+        base=buffer.base,
+        last_delta=buffer.end - buffer.base - 1,
+        size=buffer.bytes,
+        etag="e",
+        crc32c=0,
+        index_size=0,
+        index_etag="",
+        epoch=1,
+        min_ts=0,
+        max_ts=0,
+        records=1,
+        batches=1,
+        created_ms=0,
+        bundle=b"b" * 16,
+    )
+
+
+def keep(kept: Kept, *buffers: OpenBuffer) -> None:
+    """Each is committed."""
+    for buffer in buffers:
+        kept.add(buffer)
+
+
+def test_a_fold_takes_the_memory_of_what_it_repeats() -> None:
+    budget = KeptBudget(1 << 20)
+    kept = Kept(budget)
+    for _ in range(10):
+        keep(kept, slice_at(0), slice_at(1), slice_at(2))
+        fold = slice_at(0, 4)
+        keep(kept, fold)
+        kept.keep_only([entry_of(fold)])
+        assert (kept.bytes, budget.used_bytes) == (fold.bytes, fold.bytes)
+    assert kept.get(entry_of(fold)) is not None
+    kept.keep_only([])
+    assert (kept.bytes, budget.used_bytes, len(kept)) == (0, 0, 0)
+
+
+def test_what_the_tail_names_otherwise_is_not_found() -> None:
+    kept = Kept(KeptBudget(1 << 20))
+    keep(kept, slice_at(0))
+    assert kept.get(entry_of(slice_at(0))) is not None
+    assert kept.get(entry_of(slice_at(0, 2))) is None
+    assert kept.get(entry_of(slice_at(1))) is None
+
+
+def test_beyond_the_budget_the_partition_with_the_most_bytes_forgets_its_own() -> None:
+    budget = KeptBudget(7 * slice_at(0).bytes)
+    small, large = Kept(budget), Kept(budget)
+    keep(small, slice_at(0), slice_at(1))
+    keep(large, slice_at(0, 5))
+    assert (len(small), len(large)) == (2, 1)
+    keep(small, slice_at(2))
+    assert (len(small), len(large), budget.used_bytes) == (3, 0, small.bytes)
+    keep(large, slice_at(5))
+    assert len(large) == 1, "it goes on with what comes"
