@@ -2,7 +2,8 @@
 
 Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time. A whole run takes
 more than half an hour; `python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it, and `--lines` names
-lines. With `--rounds 3` the systems run in turns, A B A B A B. The table then has the middle run of each line.
+lines. `kafscale-dir@1a2b3c4` is KafScale as of that commit. With `--rounds 3` the systems run in turns, A B A B A B.
+The table then has the middle run of each line.
 
 Each system has a fresh directory, and all of them are removed after the last measurement. A system's data is thousands
 of files. An ext4 without a journal skips the inodes that were freed within the last minute when it creates a file
@@ -22,7 +23,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from bench.lines import NAMES, Line, measure, named
-from bench.systems import SYSTEMS
+from bench.systems import SYSTEMS, system_named
 from bench.tools import BUILT
 
 FIGURE = re.compile(r"[\d,]*\d(\.\d+)?")
@@ -30,7 +31,9 @@ FIGURE = re.compile(r"[\d,]*\d(\.\d+)?")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}")
+    parser.add_argument(
+        "--only", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}; NAME@COMMIT: an older one"
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of the records; for trying out")
     parser.add_argument("--lines", nargs="+", choices=NAMES, default=list(NAMES), help="which lines")
     parser.add_argument("--rounds", type=int, default=1, help="how often each system runs")
@@ -45,7 +48,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
         for number, name in itertools.product(range(options.rounds), names):
             print(f"== {name}", flush=True)
-            system = SYSTEMS[name](Path(folder) / f"{name}-{number}")
+            system = system_named(name, Path(folder) / f"{name}-{number}")
             runs[name].append(measure(system, lines=lines, quick=options.quick, report=say))
         text = _markdown({name: _middle(found) for name, found in runs.items()}, lines)
         print(text, flush=True)

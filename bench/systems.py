@@ -14,6 +14,7 @@ from kafscale.testkit.seaweed import SeaweedServer
 
 from e2e.harness.apache import ApacheKafka
 from e2e.harness.cluster import Cluster
+from e2e.harness.versions import checked_out, version_env
 
 NO_BUDGETS = {"KAFSCALE_S3_PUTS_PER_S_MAX": "100000", "KAFSCALE_BUNDLES_PER_S": "100000"}
 """SeaweedFS bills no PUT. So neither segments nor bundles wait for a budget, as on a directory."""
@@ -146,3 +147,14 @@ SYSTEMS: Mapping[str, Callable[[Path], System]] = {
     "kafscale-s3-far": lambda folder: on_s3(folder, far=True),
     "kafscale-s3-far-bundles": lambda folder: on_s3(folder, far=True, bundles=True),
 }
+
+
+def system_named(name: str, folder: Path) -> System:
+    """One of SYSTEMS. `kafscale-dir@1a2b3c4` is KafScale as of that commit, in the environment of this one."""
+    kind, _, revision = name.partition("@")
+    system = SYSTEMS[kind](folder)
+    if revision:
+        if not isinstance(system, KafScale):
+            raise ValueError(f"{name}: only KafScale has commits in this repository")
+        system.cluster.env = {**system.cluster.env, **version_env(checked_out(revision))}
+    return system
