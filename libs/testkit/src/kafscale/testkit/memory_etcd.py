@@ -31,7 +31,7 @@ class MemoryEtcd:
     async def range(self, key: bytes, *, range_end: bytes | None = None, **_how: object) -> RangeResult:
         return self._range(Range(key, range_end))
 
-    async def get(self, key: bytes) -> KeyValue | None:
+    async def get(self, key: bytes, **_how: object) -> KeyValue | None:
         return self.values.get(key)
 
     async def prefix(self, prefix: bytes, **_how: object) -> RangeResult:
