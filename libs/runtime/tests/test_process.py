@@ -17,6 +17,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.grpc_identity import GrpcIdentity, plain
 from kafscale.runtime.grpc_server import advertised_http
 from kafscale.runtime.loop_watchdog import STUCK_EXIT_CODE
 from kafscale.runtime.stream.client import LinkLimits, StreamClient
@@ -25,6 +26,7 @@ from kafscale.runtime.stream.options import Stream
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Instance, InstanceState, LiveView
+from kafscale.testkit.authority import Authority
 from kafscale.testkit.etcd import etcd_program
 
 SERVICE = Path(__file__).with_name("echo_service.py")
@@ -169,6 +171,44 @@ async def test_a_service_registers_serves_and_tells_its_health(
             answer = await health.Check(health_pb2.HealthCheckRequest(service="kafscale.produce"))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         await client.close()
+
+
+async def test_a_service_with_a_certificate_answers_front_doors_alone(
+    etcd_server: EtcdProcess, keyspace: Keyspace, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    files = authority.role("produce")
+    settings = settings_for(
+        etcd_server.endpoint,
+        keyspace,
+        GRPC_CERTIFICATE=str(files.certificate),
+        GRPC_KEY=str(files.key),
+        GRPC_CA=str(files.ca),
+    )
+    dials = (GrpcIdentity(authority.role("frontdoor")).dial("produce"), plain)
+    async with service(settings) as running:
+        address = str((await running.logged("ready"))["grpc"])
+        clients = [StreamClient(address, kind=Stream.BULK, dial=dial) for dial in dials]
+        replies = [await client.send(echo_meta(), (b"x",)).future for client in clients]
+        assert [reply.status for reply in replies] == [ReplyStatus.FINAL, ReplyStatus.REFUSED]
+        for client in clients:
+            await client.close()
+
+
+async def test_a_certificate_that_cannot_be_used_is_named(
+    etcd_server: EtcdProcess, keyspace: Keyspace, tmp_path: Path
+) -> None:
+    files = Authority(tmp_path).role("produce")
+    settings = settings_for(
+        etcd_server.endpoint,
+        keyspace,
+        GRPC_CERTIFICATE=str(files.certificate),
+        GRPC_KEY=str(tmp_path / "absent.key"),
+        GRPC_CA=str(files.ca),
+    )
+    async with service(settings) as running:
+        assert await running.ended() == 1
+        assert "absent.key" in str((await running.logged("cannot serve"))["why"])
 
 
 async def test_sigterm_hands_over_answers_what_is_open_and_leaves_nothing_in_etcd(

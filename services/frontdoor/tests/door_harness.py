@@ -221,14 +221,17 @@ class Cluster:
                 sweep.cancel()
                 await cluster.door.close()
 
-    def _connect(self, address: str, kind: Stream) -> FakeStream:
+    def _connect(self, instance: Instance, kind: Stream) -> FakeStream:
+        return self._stream(instance.address, kind)
+
+    def _stream(self, address: str, kind: Stream) -> FakeStream:
         return self.streams.setdefault((address, kind), FakeStream(address, kind))
 
     def serve(self, role: Backend, *node_ids: int) -> None:
         self.live[role].set(*(instance(role, node_id) for node_id in node_ids))
 
     def stream(self, role: Backend, node_id: int, kind: str = "bulk", boot: str = "a") -> FakeStream:
-        return self._connect(f"{role.value}-{node_id}-{boot}", Stream(kind))
+        return self._stream(f"{role.value}-{node_id}-{boot}", Stream(kind))
 
     def producer(self, node_id: int) -> FakeStream:
         return self.stream(Backend.PRODUCE, node_id)

@@ -85,6 +85,13 @@ def up(
         bool,
         typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Remove all state at exit."),
     ] = False,
+    internal_tls: Annotated[
+        bool,
+        typer.Option(
+            envvar="KAFSCALE_INTERNAL_TLS",
+            help="Only this start's processes can talk to its services: each gets a certificate.",
+        ),
+    ] = False,
 ) -> None:
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
     from kafscale.cli.up import UpPlan
@@ -101,6 +108,7 @@ def up(
             scale=_scale(scale or []),
             upkeep=upkeep,
             etcd_quota_bytes=etcd_quota_bytes,
+            internal_tls=internal_tls,
         )
         _run(plan)
 

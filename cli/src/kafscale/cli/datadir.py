@@ -59,6 +59,7 @@ class DataDir:
         self.objects = self.root / "objects"
         self.sockets = self.root / "run" / "etcd"
         self.logs = self.root / "run" / "log"
+        self.tls = self.root / "run" / "tls"
         self.tools = self.root / "tools"
         self._lock_path = self.root / "run" / "lock"
         self._endpoints = self.root / "run" / "endpoints.json"

@@ -9,6 +9,7 @@ expire. It reports "ready" only after the front door answered a Metadata request
 from __future__ import annotations
 
 import asyncio
+import datetime
 import errno
 import os
 import signal
@@ -20,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from kafscale.cli.datadir import DataDir, Endpoints, started_etcd
+from kafscale.cli.internal_tls import EphemeralAuthority, environment
 from kafscale.cli.kafka.request import wait_for_brokers
 from kafscale.cli.options import ROLES, SERVICES, UPKEEP, StoreKind
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
@@ -48,6 +50,7 @@ class UpPlan:
     scale: Mapping[str, int] = field(default_factory=dict)
     upkeep: bool = True
     etcd_quota_bytes: int = QUOTA_BYTES
+    internal_tls: bool = False
 
     @property
     def bootstrap(self) -> str:
@@ -86,12 +89,16 @@ class Up:
         self._data = DataDir(plan.data_dir)
         self._keys = Keyspace(plan.namespace)
         self._stop = asyncio.Event()
+        self._tls: Mapping[str, Mapping[str, str]] = {}
+        """Role -> the settings that name its certificate."""
 
     async def run(self) -> None:
         """Starts everything, keeps it running until SIGINT or SIGTERM, and drains it."""
         self._data.acquire()
         try:
             check_port_free(self._plan.host, self._plan.port)
+            if self._plan.internal_tls:
+                self._tls = self._certificates()
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self._stop.set)
@@ -103,6 +110,10 @@ class Up:
                     await etcd.close()
         finally:
             self._data.release()
+
+    def _certificates(self) -> Mapping[str, Mapping[str, str]]:
+        authority = EphemeralAuthority(self._data.tls, datetime.datetime.now(datetime.UTC))
+        return {role: environment(authority.issue(role)) for role in ROLES}
 
     @asynccontextmanager
     async def _etcd_server(self) -> AsyncIterator[str]:
@@ -168,6 +179,7 @@ class Up:
             "KAFSCALE_NAMESPACE": self._plan.namespace,
             "KAFSCALE_OBJECT_STORE": self._plan.store.value,
             "KAFSCALE_NODE_ID": str(node_id),
+            **self._tls.get(role, {}),
         }
         if self._plan.store is StoreKind.DIR:
             env["KAFSCALE_OBJECT_DIR"] = str(self._data.objects)

@@ -7,6 +7,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.grpc_identity import GrpcIdentity, PemFiles
 from kafscale.runtime.redaction import redact_text
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.tracing import TracedEtcd
@@ -93,6 +94,14 @@ def connect_etcd(settings: ServiceSettings) -> EtcdClient:
         user=settings.etcd_user,
         password=password.get_secret_value() if password is not None else None,
     )
+
+
+def open_identity(settings: ServiceSettings) -> GrpcIdentity | None:
+    """None: the settings name no certificate. Raises IdentityUnusable."""
+    certificate, key, ca = settings.grpc_certificate, settings.grpc_key, settings.grpc_ca
+    if certificate is None or key is None or ca is None:
+        return None
+    return GrpcIdentity(PemFiles(certificate, key, ca))
 
 
 def etcd_need(settings: ServiceSettings, etcd: EtcdClient, keyspace: Keyspace) -> Need[object]:

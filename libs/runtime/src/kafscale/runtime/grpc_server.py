@@ -12,6 +12,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 from kafscale.runtime.addresses import join_address, split_address
 from kafscale.runtime.clock import Clock, LoopWatch
+from kafscale.runtime.grpc_identity import GrpcIdentity
 from kafscale.runtime.health import Health
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import ServiceParts
@@ -27,7 +28,13 @@ EVERY_INTERFACE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  (compared w
 
 class GrpcFace:
     def __init__(
-        self, *, health: Health, clock: Clock, watch: LoopWatch, memory_bytes: int, metrics: Metrics
+        self,
+        *,
+        health: Health,
+        clock: Clock,
+        watch: LoopWatch,
+        memory_bytes: int,
+        metrics: Metrics,
     ) -> None:
         """Half of the memory is for what streams hold; services account for what they keep of it."""
         self._bulk: dict[int, Handler] = {}
@@ -43,13 +50,17 @@ class GrpcFace:
             limits=StreamLimits(held_bytes_total_max=memory_bytes // 2),
         )
 
-    async def start(self, address: str) -> int:
-        """The port that it listens on. RuntimeError when it cannot."""
+    async def start(self, address: str, identity: GrpcIdentity | None) -> int:
+        """The port that it listens on. RuntimeError when it cannot. Without an identity anybody may connect."""
         split_address(address)
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         self.streams.add_to(self._server)
-        port = self._server.add_insecure_port(address)
+        if identity is None:
+            port = self._server.add_insecure_port(address)
+        else:
+            self.streams.only_front_doors = True
+            port = self._server.add_secure_port(address, identity.server_credentials())
         await self._server.start()
         return port
 

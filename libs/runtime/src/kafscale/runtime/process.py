@@ -19,10 +19,12 @@ from kafscale.runtime.dependencies import (
     Need,
     connect_etcd,
     etcd_need,
+    open_identity,
     open_object_store,
     store_need,
     wait_for,
 )
+from kafscale.runtime.grpc_identity import GrpcIdentity, IdentityUnusable
 from kafscale.runtime.grpc_server import GrpcFace, advertised, advertised_http
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
@@ -114,6 +116,7 @@ class _Process(Generic[S]):
         )
         self._stop = asyncio.Event()
         self._offered = False
+        self._identity: GrpcIdentity | None = None
 
     async def run(self) -> int:
         main = asyncio.current_task()
@@ -186,7 +189,10 @@ class _Process(Generic[S]):
 
     async def _bind(self, stack: AsyncExitStack) -> int:
         try:
-            port = await self._face.start(self._settings.grpc_listen)
+            self._identity = open_identity(self._settings)
+            port = await self._face.start(self._settings.grpc_listen, self._identity)
+        except IdentityUnusable as error:
+            raise CannotServe(f"the certificate for gRPC: {error}") from error
         except (RuntimeError, ValueError) as error:
             raise CannotServe(f"KAFSCALE_GRPC_LISTEN={self._settings.grpc_listen}: {error}") from error
         stack.push_async_callback(self._face.stop)
@@ -231,6 +237,7 @@ class _Process(Generic[S]):
                     task_group=tasks,
                     clock=self._clock,
                     tracer=tracer,
+                    identity=self._identity,
                 )
                 watch_process(
                     self._metrics,

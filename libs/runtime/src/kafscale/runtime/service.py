@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.grpc_identity import GrpcIdentity
 from kafscale.runtime.http import WorkerMetrics
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.settings import ServiceSettings
@@ -39,6 +40,8 @@ class Runtime(Generic[S]):
     task_group: asyncio.TaskGroup
     clock: Clock
     tracer: Tracer | None = None
+    identity: GrpcIdentity | None = None
+    """The certificate of this process for the others; None: they talk without TLS."""
     budget: MemoryBudget = field(init=False)
     _topics: TopicsView | None = field(default=None, init=False)
 

@@ -65,6 +65,13 @@ class ServiceSettings(BaseSettings):
     grpc_advertise: str | None = Field(
         None, description="Address at which other processes reach the gRPC server."
     )
+    grpc_certificate: Path | None = Field(
+        None, description="Certificate of this process for the other processes, with its chain (PEM)."
+    )
+    grpc_key: Path | None = Field(None, description="Key of KAFSCALE_GRPC_CERTIFICATE (PEM).")
+    grpc_ca: Path | None = Field(
+        None, description="CA that signed the certificates of all processes of the cluster (PEM)."
+    )
     http_listen: str = Field("127.0.0.1:0", description="Address of /livez, /readyz and /metrics.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest level that is logged."
@@ -187,6 +194,10 @@ class ServiceSettings(BaseSettings):
             raise ValueError("KAFSCALE_ETCD_USER and KAFSCALE_ETCD_PASSWORD are given together or not at all")
         if (self.etcd_cert is None) != (self.etcd_key is None):
             raise ValueError("KAFSCALE_ETCD_CERT and KAFSCALE_ETCD_KEY are given together or not at all")
+        if len({path is None for path in (self.grpc_certificate, self.grpc_key, self.grpc_ca)}) > 1:
+            raise ValueError(
+                "KAFSCALE_GRPC_CERTIFICATE, KAFSCALE_GRPC_KEY and KAFSCALE_GRPC_CA are given together or not at all"
+            )
         if (self.s3_access_key_id is None) != (self.s3_secret_access_key is None):
             raise ValueError(
                 "KAFSCALE_S3_ACCESS_KEY_ID and KAFSCALE_S3_SECRET_ACCESS_KEY are given together or not at all"

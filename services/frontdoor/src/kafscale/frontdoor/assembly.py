@@ -24,10 +24,12 @@ from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock, LoopWatch
+from kafscale.runtime.grpc_identity import GrpcIdentity, plain
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Tracer
+from kafscale.storage.membership.records import Instance
 from kafscale.storage.topics import TopicsView
 
 ROLES: Final = (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR, Backend.ADMIN)
@@ -70,9 +72,10 @@ class FrontDoor:
             await pool.close()
 
 
-def connect_streams(streams: int) -> Connect:
-    def connect(address: str, kind: Stream) -> ServiceStream:
-        return StreamClient(address, kind=kind, streams=streams)
+def connect_streams(streams: int, identity: GrpcIdentity | None) -> Connect:
+    def connect(instance: Instance, kind: Stream) -> ServiceStream:
+        dial = plain if identity is None else identity.dial(instance.role)
+        return StreamClient(instance.address, kind=kind, streams=streams, dial=dial)
 
     return connect
 

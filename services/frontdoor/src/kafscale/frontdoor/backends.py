@@ -34,7 +34,7 @@ class ServiceStream(Protocol):
     async def close(self) -> None: ...
 
 
-Connect = Callable[[str, Stream], ServiceStream]
+Connect = Callable[[Instance, Stream], ServiceStream]
 
 
 class Live(Protocol):
@@ -85,9 +85,9 @@ class Channel:
 
     def _open(self, stream: Stream) -> ServiceStream:
         if stream is Stream.BULK:
-            client = self._bulk = self._connect(self.instance.address, stream)
+            client = self._bulk = self._connect(self.instance, stream)
         else:
-            client = self._control = self._connect(self.instance.address, stream)
+            client = self._control = self._connect(self.instance, stream)
         return client
 
     @property

@@ -22,7 +22,7 @@ from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import LoopWatch, SystemClock
-from kafscale.runtime.dependencies import connect_etcd
+from kafscale.runtime.dependencies import connect_etcd, open_identity
 from kafscale.runtime.http import exposition
 from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.loop_watchdog import Watchdog
@@ -115,7 +115,7 @@ class Worker:
                     tracer=tracer,
                     budget=budget,
                     acked=AckedRevision(open_page(self._plan.page, self._plan.workers), self._plan.number),
-                    connect=connect_streams(self._settings.frontdoor_streams),
+                    connect=connect_streams(self._settings.frontdoor_streams, open_identity(self._settings)),
                     watch=self._watch,
                 )
                 service = Service(self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kafscale.runtime.clock import Clock, SystemClock
+from kafscale.runtime.grpc_identity import Dial, plain
 from kafscale.runtime.stream.frame import Buffer, Reply, RequestMeta
 from kafscale.runtime.stream.link import Link, LinkLimits, PendingReply
 from kafscale.runtime.stream.options import Stream
@@ -30,13 +31,15 @@ class StreamClient:
         streams: int = 1,
         limits: LinkLimits | None = None,
         clock: Clock | None = None,
+        dial: Dial = plain,
     ) -> None:
         """No I/O: connects at the first send() or connect(). The limits are for each stream."""
         assert streams > 0, "a client has a stream"
         self.target = target
         self._clock = clock or SystemClock()
         self._links = [
-            Link(target, kind, limits=limits or LinkLimits(), clock=self._clock) for _ in range(streams)
+            Link(target, kind, limits=limits or LinkLimits(), clock=self._clock, dial=dial)
+            for _ in range(streams)
         ]
         self._owner: asyncio.Task[None] | None = None
         self._closed = False

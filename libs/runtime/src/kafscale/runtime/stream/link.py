@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import structlog
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.grpc_identity import Dial
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
     Buffer,
@@ -95,8 +96,10 @@ class Link:
         *,
         limits: LinkLimits,
         clock: Clock,
+        dial: Dial,
     ) -> None:
         self._target = target
+        self._dial = dial
         self._method = METHODS[kind]
         self._log = log.bind(target=target, kind=kind)
         self._limits = limits
@@ -182,7 +185,7 @@ class Link:
         """From connect to loss; why it was lost."""
         limits = self._limits
         options = (*CHANNEL_OPTIONS, *keepalive(limits.keepalive_time_ms, limits.keepalive_timeout_ms))
-        channel = grpc.aio.insecure_channel(self._target, options=options)
+        channel = self._dial(self._target, options)
         try:
             call = await self._open(channel)
             up_ms = self._clock.now_ms()

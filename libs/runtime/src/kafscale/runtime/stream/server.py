@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 import structlog
 from kafscale.runtime.clock import Clock, LoopWatch, SystemClock
+from kafscale.runtime.grpc_identity import FRONT_DOOR, roles_of
 from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.stream.apis import ApiMetrics, ApiStats, StreamStats
 from kafscale.runtime.stream.frame import (
@@ -79,6 +80,8 @@ class StreamServer:
         self.limits = limits or StreamLimits()
         self.tracer = tracer
         self.refusing = False
+        self.only_front_doors = False
+        """Whether a caller has to show a front door's certificate."""
         self.apis: Mapping[int, ApiStats] = {}
         self.count_error: CountError | None = None
         self.stats = {kind: StreamStats() for kind in Stream}
@@ -139,6 +142,8 @@ class StreamServer:
     async def _serve(self, kind: Stream, context: Context) -> None:
         if self.refusing:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the service is leaving")
+        if self.only_front_doors:
+            await _require_front_door(context)
         stream = _ServerStream(self, kind, context)
         self._streams.add(stream)
         try:
@@ -153,6 +158,18 @@ class StreamServer:
         if error is not None:
             log.error("stream closed: bad frame", kind=kind, peer=context.peer(), reason=str(error))
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+
+async def _require_front_door(context: Context) -> None:
+    """Requests carry a client's name, and only a front door has seen that client."""
+    roles = roles_of(context.auth_context())
+    if FRONT_DOOR not in roles:
+        shown = ", ".join(sorted(roles)) or "no role"
+        log.warning("stream refused", peer=context.peer(), certificate=shown)
+        await context.abort(
+            grpc.StatusCode.PERMISSION_DENIED,
+            f"only front doors send requests; the certificate shows {shown}",
+        )
 
 
 class _ServerStream:

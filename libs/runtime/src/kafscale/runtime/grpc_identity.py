@@ -1,0 +1,143 @@
+"""Mutual TLS between processes: which certificate a process has, and what it asks of the other end.
+
+Every process has a certificate of one private CA, with the DNS name `<role>.kafscale.internal`. A server takes
+connections with a certificate of that CA only, and request streams from front doors only, because a front door speaks
+for clients. Who connects asks for the name of the role that it wants, so no other role can answer in its place.
+
+The files are looked at again for each new connection. Connections that exist stay as they are. If the new files cannot
+be used, the process goes on with what it had, and says so once.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+import grpc.aio
+import structlog
+
+log = structlog.get_logger("kafscale.process")
+
+FRONT_DOOR: Final = "frontdoor"
+_DOMAIN: Final = ".kafscale.internal"
+_ALTERNATIVE_NAMES: Final = "x509_subject_alternative_name"
+
+Options = Sequence[tuple[str, int | str]]
+Dial = Callable[[str, Options], grpc.aio.Channel]
+"""Makes a channel to an address. It does not connect yet."""
+
+
+class IdentityUnusable(Exception):
+    """The files of a certificate cannot be used. The text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pems:
+    """The contents of the three files."""
+
+    certificate: bytes
+    key: bytes
+    ca: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PemFiles:
+    """Where a process finds its certificate with the chain, its key, and the CA of all processes."""
+
+    certificate: Path
+    key: Path
+    ca: Path
+
+    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+        """Differs when a file was replaced. Raises OSError."""
+        stats = [path.stat() for path in (self.certificate, self.key, self.ca)]
+        return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
+
+    def read(self) -> Pems:
+        """Raises IdentityUnusable if a file cannot be read or the key is not that of the certificate."""
+        try:
+            pems = Pems(self.certificate.read_bytes(), self.key.read_bytes(), self.ca.read_bytes())
+            checked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            checked.load_cert_chain(self.certificate, self.key)
+            checked.load_verify_locations(self.ca)
+        except ssl.SSLError as error:
+            raise IdentityUnusable(f"{self.certificate}, {self.key}, {self.ca}: {error}") from error
+        except OSError as error:
+            raise IdentityUnusable(f"{error.filename}: {error.strerror}") from error
+        return pems
+
+
+class GrpcIdentity:
+    """Of one process. gRPC asks for it in threads of its own."""
+
+    def __init__(self, files: PemFiles) -> None:
+        """Raises IdentityUnusable."""
+        self._files = files
+        self._lock = threading.Lock()
+        self._pems = files.read()
+        self._seen = files.stamp()
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For a server that asks every caller for a certificate of the CA."""
+        # gRPC asks before each handshake. There are few: one for each stream of each front door.
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration(), self._configuration, require_client_authentication=True
+        )
+
+    def dial(self, role: str) -> Dial:
+        """Channels to processes of this role."""
+        name = dns_name(role)
+
+        def connect(target: str, options: Options) -> grpc.aio.Channel:
+            pems = self.current()
+            credentials = grpc.ssl_channel_credentials(
+                root_certificates=pems.ca, private_key=pems.key, certificate_chain=pems.certificate
+            )
+            return grpc.aio.secure_channel(
+                target, credentials, options=[*options, ("grpc.ssl_target_name_override", name)]
+            )
+
+        return connect
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        pems = self.current()
+        return grpc.ssl_server_certificate_configuration(
+            [(pems.key, pems.certificate)], root_certificates=pems.ca
+        )
+
+    def current(self) -> Pems:
+        """What the files hold now; if that cannot be used, what they held before."""
+        with self._lock:
+            try:
+                stamp = self._files.stamp()
+                if stamp != self._seen:
+                    self._seen = stamp
+                    self._pems = self._files.read()
+                    log.info("certificate loaded", certificate=str(self._files.certificate))
+            except IdentityUnusable as error:
+                log.error("certificate not loaded", why=str(error), now="the one before stays")
+            except OSError as error:
+                # A file is gone while it is replaced: the next connection looks again.
+                log.warning("certificate not read", why=str(error))
+            return self._pems
+
+
+def dns_name(role: str) -> str:
+    """What the certificate of a process of this role names."""
+    return role + _DOMAIN
+
+
+def plain(target: str, options: Options) -> grpc.aio.Channel:
+    """A channel without TLS."""
+    return grpc.aio.insecure_channel(target, options=options)
+
+
+def roles_of(auth_context: Mapping[str, Iterable[bytes]]) -> frozenset[str]:
+    """The roles in a caller's certificate; empty without one."""
+    names = (name.decode(errors="replace") for name in auth_context.get(_ALTERNATIVE_NAMES, ()))
+    return frozenset(name.removesuffix(_DOMAIN) for name in names if name.endswith(_DOMAIN))
