@@ -119,6 +119,27 @@ async def test_a_held_bundle_blocks_only_its_partitions(cluster: Cluster) -> Non
     assert await cluster.log(topic, 0) == [b"0", b"held"]
 
 
+async def test_what_waited_for_a_flight_is_sealed_with_the_requests_that_it_answers(cluster: Cluster) -> None:
+    """Otherwise two crowds of producers take turns for ever, in twice as many bundles."""
+    topic = await cluster.topic()
+    store = FaultyStore(cluster.store)
+    node = await cluster.node(bundles=True, store=store)
+    await node.send_all(topic, range(1))
+    before = await bundles(cluster)
+    store.plan = scripted(("put", ".kfb", Fault.HOLD))
+    first = node.send(topic, 0, batch(b"first"), connection=1)
+    clock, began_ms = node.runtime.clock, node.runtime.clock.now_ms()
+    await until(lambda: clock.now_ms() - began_ms >= 400, "the flight takes long")
+    waiting = node.send(topic, 0, batch(b"waiting"), connection=2)
+    await until(lambda: node.service.ownership.tools.bundler._gather.waiting == 1, "it waits for the flight")
+    store.release()
+    assert (await first).error is ErrorCode.NONE
+    back = node.send(topic, 0, batch(b"back"), connection=1)
+    assert {(await each).error for each in (waiting, back)} == {ErrorCode.NONE}
+    assert len(set(await bundles(cluster)) - set(before)) == 2
+    assert await cluster.log(topic) == [b"0", b"first", b"waiting", b"back"]
+
+
 async def test_the_age_of_the_oldest_slice_is_shown_until_it_is_settled(cluster: Cluster) -> None:
     topic = await cluster.topic(partitions=2)
     node = await cluster.node(bundles=True)

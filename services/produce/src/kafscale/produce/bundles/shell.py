@@ -70,6 +70,7 @@ class Bundler:
         self._touch = touch
         self._fills = fills
         self._undecided: defaultdict[Partition, dict[bytes, int]] = defaultdict(dict)  # bundle → number
+        self._decided: list[tuple[int, Partition]] = []  # since the last drive
         self._heads: dict[Partition, Head] = {}  # as `own` knows them
         self._alarm = Alarm(wake)  # the pump drives first what changed meanwhile, so no want is out of date
 
@@ -83,6 +84,7 @@ class Bundler:
                 self._heads[partition] = writer.head
                 self._own.changed(partition.key, writer.head, now.mono_ms)
             self._gather.want(partition, writer.wants() if writer is not None else None)
+        self._end_flights(now)
         while (sealing := self._gather.take(now.mono_ms)) is not None:
             self._seal(sealing, now)
         due_ms = self._gather.due_ms(now.mono_ms)
@@ -92,7 +94,7 @@ class Bundler:
     def committed(self, partition: Partition, segments: Iterable[Seg], now: Instant) -> None:
         for seg in segments:
             self._fills.committed(seg.bundle)
-            self._decide(partition, seg.bundle, now)
+            self._decide(partition, seg.bundle)
 
     def stopped(self, partition: Partition, now: Instant) -> None:
         """The epoch of its writer is over."""
@@ -100,14 +102,20 @@ class Bundler:
         self._heads.pop(partition, None)
         for bundle_id in list(self._undecided.get(partition, ())):
             self._fills.abandoned(bundle_id)
-            self._decide(partition, bundle_id, now)
+            self._decide(partition, bundle_id)
 
-    def _decide(self, partition: Partition, bundle_id: bytes, now: Instant) -> None:
+    def _decide(self, partition: Partition, bundle_id: bytes) -> None:
         number = self._undecided.get(partition, {}).pop(bundle_id, None)
         if number is not None:
-            self._gather.decided(number, partition, now.mono_ms)
+            self._decided.append((number, partition))
         if not self._undecided.get(partition):
             self._undecided.pop(partition, None)
+
+    def _end_flights(self, now: Instant) -> None:
+        """After the wants: what the partitions of a flight hold now was waiting for it."""
+        decided, self._decided = self._decided, []
+        for number, partition in decided:
+            self._gather.decided(number, partition, now.mono_ms)
 
     @property
     def head_tokens_waiting(self) -> int:
