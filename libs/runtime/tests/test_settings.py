@@ -7,7 +7,7 @@ import pytest
 from kafscale.runtime.dependencies import connect_etcd, open_object_store, store_config
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import BadSettings, load_settings, parse_flags, read_settings
-from kafscale.storage.objects import S3Config
+from kafscale.storage.objects import S3Config, S3Encryption
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +112,32 @@ def test_an_etcd_user_without_a_password_is_a_mistake(monkeypatch: pytest.Monkey
     monkeypatch.setenv("KAFSCALE_ETCD_USER", "root")
     with pytest.raises(BadSettings, match="KAFSCALE_ETCD_PASSWORD"):
         read_settings(ServiceSettings)
+
+
+@pytest.mark.parametrize("given", [{"CERTIFICATE"}, {"CERTIFICATE", "KEY"}, {"CA"}, {"KEY", "CA"}])
+def test_a_certificate_without_its_key_and_ca_is_a_mistake(
+    given: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in given:
+        monkeypatch.setenv(f"KAFSCALE_GRPC_{name}", "/file.pem")
+    with pytest.raises(BadSettings, match="KAFSCALE_GRPC_KEY and KAFSCALE_GRPC_CA are given together"):
+        read_settings(ServiceSettings)
+
+
+def test_encryption_at_rest_reaches_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> S3Encryption | None:
+        s3 = store_config(read_settings(ServiceSettings)).s3
+        assert s3 is not None
+        return s3.encryption
+
+    assert found() is None
+    monkeypatch.setenv("KAFSCALE_S3_SSE", "AES256")
+    assert found() == S3Encryption(kind="AES256")
+    monkeypatch.setenv("KAFSCALE_S3_SSE_KMS_KEY_ID", "alias/logs")
+    with pytest.raises(BadSettings, match="KAFSCALE_S3_SSE_KMS_KEY_ID needs KAFSCALE_S3_SSE=aws:kms"):
+        found()
+    monkeypatch.setenv("KAFSCALE_S3_SSE", "aws:kms")
+    assert found() == S3Encryption(kind="aws:kms", kms_key_id="alias/logs")
 
 
 def test_settings_are_values_that_do_not_change() -> None:

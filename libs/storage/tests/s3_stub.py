@@ -11,6 +11,7 @@ from aiohttp import web
 from kafscale.storage.objects import S3Config
 
 Answer = web.Response | web.StreamResponse
+ENCRYPTION = "x-amz-server-side-encryption"
 ERROR_XML = "<?xml version='1.0'?><Error><Code>{}</Code><Message>on request</Message></Error>"
 
 
@@ -52,7 +53,9 @@ class Stub:
                 name: value for name, value in request.headers.items() if name.startswith("x-amz-meta-")
             }
             self.objects[key] = (body, metadata)
-            return web.Response(headers={"ETag": etag_of(body)})
+            asked = {} if "encryption" in self.ignore else request.headers
+            sse = {ENCRYPTION: asked[ENCRYPTION]} if ENCRYPTION in asked else {}
+            return web.Response(headers={"ETag": etag_of(body), **sse})
         if request.method == "DELETE":
             self.objects.pop(key, None)
             return web.Response(status=204)

@@ -13,6 +13,7 @@ from kafscale.storage.objects import (
     ObjectNotFound,
     PreconditionFailed,
     S3Config,
+    S3Encryption,
     StoreConfig,
     StoreError,
     StoreFull,
@@ -24,7 +25,7 @@ from kafscale.storage.objects import (
 from kafscale.storage.objects.s3 import S3Store
 from kafscale.testkit.seaweed import SeaweedServer
 
-from .s3_stub import Answer, Stub, cut_off, error, serving
+from .s3_stub import ENCRYPTION, Answer, Stub, cut_off, error, serving
 
 
 @pytest.fixture
@@ -62,6 +63,38 @@ async def test_the_probe_refuses_a_store_that_ignores_conditions(
     stub.ignore = frozenset({ignored})
     with pytest.raises(StoreUnsuitable, match=sentence):
         await store.probe()
+    assert stub.objects == {}
+
+
+@pytest.mark.parametrize(
+    ("encryption", "headers"),
+    [
+        (S3Encryption(kind="AES256"), ("AES256", None)),
+        (S3Encryption(kind="aws:kms"), ("aws:kms", None)),
+        (S3Encryption(kind="aws:kms", kms_key_id="alias/logs"), ("aws:kms", "alias/logs")),
+        (None, (None, None)),
+    ],
+)
+async def test_every_put_asks_for_the_encryption(
+    stub: Stub, encryption: S3Encryption | None, headers: tuple[str | None, str | None]
+) -> None:
+    store = S3Store(stub.config(encryption=encryption))
+    await store.probe()
+    etag = await store.put("one", [b"1"])
+    await store.put("one", [b"2"], condition=IfMatch(etag), metadata={"kfs-epoch": "1"})
+    await store.close()
+    puts = [request for request in stub.requests if request.method == "PUT"]
+    names = (ENCRYPTION, ENCRYPTION + "-aws-kms-key-id")
+    assert {tuple(put.headers.get(name) for name in names) for put in puts} == {headers}
+    assert list(stub.objects) == ["one"]
+
+
+async def test_the_probe_refuses_a_store_that_keeps_records_in_the_clear(stub: Stub) -> None:
+    stub.ignore = frozenset({"encryption"})
+    store = S3Store(stub.config(encryption=S3Encryption(kind="AES256")))
+    with pytest.raises(StoreUnsuitable, match="does not encrypt: asked for AES256"):
+        await store.probe()
+    await store.close()
     assert stub.objects == {}
 
 

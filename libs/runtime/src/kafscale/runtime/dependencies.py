@@ -17,6 +17,7 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import (
     ObjectStore,
     S3Config,
+    S3Encryption,
     StoreConfig,
     StoreFull,
     StoreRefused,
@@ -126,6 +127,9 @@ def store_config(settings: ServiceSettings) -> StoreConfig:
             access_key_id=settings.s3_access_key_id,
             secret_access_key=secret.get_secret_value() if secret is not None else None,
             payload_signing=settings.s3_payload_signing,
+            encryption=None
+            if settings.s3_sse is None
+            else S3Encryption(kind=settings.s3_sse, kms_key_id=settings.s3_sse_kms_key_id),
             puts_per_s_max=settings.s3_puts_per_s_max,
             linger_min_ms=settings.s3_linger_min_ms,
         ),

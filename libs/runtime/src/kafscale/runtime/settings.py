@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from kafscale.runtime.addresses import check_etcd_url, check_redis_url, check_url, split_address
 from kafscale.storage.keys import check_namespace
-from kafscale.storage.objects import StoreKind
+from kafscale.storage.objects import EncryptionKind, StoreKind
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -57,6 +57,13 @@ class ServiceSettings(BaseSettings):
     s3_secret_access_key: SecretStr | None = Field(None, description="Secret of the access key.")
     s3_payload_signing: bool = Field(
         False, description="Sign S3 bodies with SHA-256 (costs about 5 ms per MB)."
+    )
+
+    s3_sse: EncryptionKind | None = Field(
+        None, description="Server-side encryption of all objects. Default: the bucket's own setting."
+    )
+    s3_sse_kms_key_id: str | None = Field(
+        None, description="Key for KAFSCALE_S3_SSE=aws:kms. Default: the account's key for S3."
     )
 
     grpc_listen: str = Field(
@@ -198,6 +205,8 @@ class ServiceSettings(BaseSettings):
             raise ValueError(
                 "KAFSCALE_GRPC_CERTIFICATE, KAFSCALE_GRPC_KEY and KAFSCALE_GRPC_CA are given together or not at all"
             )
+        if self.s3_sse_kms_key_id is not None and self.s3_sse != "aws:kms":
+            raise ValueError("KAFSCALE_S3_SSE_KMS_KEY_ID needs KAFSCALE_S3_SSE=aws:kms")
         if (self.s3_access_key_id is None) != (self.s3_secret_access_key is None):
             raise ValueError(
                 "KAFSCALE_S3_ACCESS_KEY_ID and KAFSCALE_S3_SECRET_ACCESS_KEY are given together or not at all"

@@ -1,7 +1,14 @@
 """Objects: the port that services use, its errors, and the adapters behind it."""
 
 from kafscale.storage.objects.memory import MemoryStore
-from kafscale.storage.objects.opening import S3Config, StoreConfig, StoreKind, open_store
+from kafscale.storage.objects.opening import (
+    EncryptionKind,
+    S3Config,
+    S3Encryption,
+    StoreConfig,
+    StoreKind,
+    open_store,
+)
 from kafscale.storage.objects.port import (
     DELETES_MAX,
     NO_METADATA,
@@ -30,6 +37,7 @@ __all__ = [
     "Buffer",
     "Condition",
     "Doomed",
+    "EncryptionKind",
     "IfAbsent",
     "IfMatch",
     "MemoryStore",
@@ -40,6 +48,7 @@ __all__ = [
     "Outcome",
     "PreconditionFailed",
     "S3Config",
+    "S3Encryption",
     "StoreConfig",
     "StoreError",
     "StoreFull",

@@ -14,6 +14,17 @@ StoreKind = Literal["s3", "dir", "memory"]
 it if they are given the same directory."""
 
 
+EncryptionKind = Literal["AES256", "aws:kms"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Encryption:
+    """Server-side encryption: with keys of S3 (AES256), or with one of KMS, by default the account's key for S3."""
+
+    kind: EncryptionKind
+    kms_key_id: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Config:
     """An S3 bucket. `puts_per_s_max` (segments per second; None: no limit) and `linger_min_ms` limit its cost."""
@@ -24,6 +35,8 @@ class S3Config:
     access_key_id: str | None = None
     secret_access_key: str | None = field(default=None, repr=False)
     payload_signing: bool = False
+    encryption: S3Encryption | None = None
+    """None: as the bucket's own settings say."""
     puts_per_s_max: int | None = 100
     linger_min_ms: int = 5
     connections_max: int = 64

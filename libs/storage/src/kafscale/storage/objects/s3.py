@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
 
-from kafscale.storage.objects.opening import S3Config
+from kafscale.storage.objects.opening import S3Config, S3Encryption
 from kafscale.storage.objects.port import (
     DELETES_MAX,
     NO_METADATA,
@@ -31,6 +31,7 @@ from kafscale.storage.objects.port import (
     StoreError,
     StoreRefused,
     StoreUnavailable,
+    StoreUnsuitable,
     delete_singly,
 )
 from kafscale.storage.objects.probe import Batches, probe_batches, probe_conditions
@@ -58,6 +59,7 @@ _CONNECTIONS_FOR_PUTS: Final = (3, 4)
 """The share of the connections that PUTs may use. The rest serve the requests that decide about PUTs."""
 _PROBE_PREFIX: Final = ".kafscale-probe/"
 _METADATA_PREFIX: Final = "x-amz-meta-"
+_ENCRYPTION: Final = "x-amz-server-side-encryption"
 
 
 class S3Store:
@@ -71,6 +73,7 @@ class S3Store:
         self.conditional_delete = False
         self.batches = Batches.NONE
         self._config = config
+        self._encryption = encryption_headers(config.encryption)
         self._requests: ObjectRequests | None = None
         self._connecting = asyncio.Lock()
 
@@ -85,6 +88,7 @@ class S3Store:
         metadata: Metadata = NO_METADATA,
     ) -> str:
         headers = {_METADATA_PREFIX + name.lower(): value for name, value in metadata.items()}
+        headers |= self._encryption
         match condition:
             case IfAbsent():
                 headers["if-none-match"] = "*"
@@ -213,6 +217,19 @@ class S3Store:
         key = f"{_PROBE_PREFIX}{uuid.uuid4().hex}"
         self.conditional_delete = await probe_conditions(store, key)
         self.batches = await probe_batches(store, key, self._delete_together)
+        await self._probe_encryption(key)
+
+    async def _probe_encryption(self, key: str) -> None:
+        """A server that ignores the header would keep records in the clear, and say nothing."""
+        if not self._encryption:
+            return
+        answer = await self._put(key, self._encryption, [b"probe"])
+        await self.delete(key)
+        asked, done = self._encryption[_ENCRYPTION], answer.headers.get(_ENCRYPTION)
+        if done != asked:
+            raise StoreUnsuitable(
+                key, f"it does not encrypt: asked for {asked}, it answered {done or 'without encryption'}"
+            )
 
     async def _find_bucket(self) -> None:
         try:
@@ -281,6 +298,16 @@ class S3Store:
             if self._requests is None:
                 self._requests = ObjectRequests(self._config, await open_session(self._config))
             return self._requests
+
+
+def encryption_headers(encryption: S3Encryption | None) -> dict[str, str]:
+    """Of a PUT."""
+    if encryption is None:
+        return {}
+    headers: dict[str, str] = {_ENCRYPTION: encryption.kind}
+    if encryption.kms_key_id is not None:
+        headers[_ENCRYPTION + "-aws-kms-key-id"] = encryption.kms_key_id
+    return headers
 
 
 def _etag(answer: Answer) -> str:
