@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--rate-mb", type=float, default=1.0)
     parser.add_argument("--record-bytes", type=int, default=1_000, help="each record is a request of its own")
     parser.add_argument("--partitions", type=int, nargs="+", default=[10])
-    parser.add_argument("--instances", type=int, nargs="+", default=[1], help="produce instances")
+    parser.add_argument("--instances", type=int, nargs="+", default=[1], help="of produce and of fetch")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--bundles", action="store_true")
     parser.add_argument("--settle-s", type=int, default=60)
@@ -91,7 +91,7 @@ def main() -> None:
     options = parser.parse_args()
     for partitions in options.partitions:
         for instances in options.instances:
-            print(f"\n{options.rate_mb:g} MB/s, {partitions:,} partitions, {instances} produce instances\n")
+            print(f"\n{options.rate_mb:g} MB/s, {partitions:,} partitions, {instances} instances\n")
             one = {**vars(options), "partitions": partitions, "instances": instances}
             print(_measured(argparse.Namespace(**one)), flush=True)
 
@@ -132,7 +132,7 @@ def _system(folder: Path, store: str, tuning: Tuning, options: argparse.Namespac
         "KAFSCALE_SETTLE_MS": str(tuning.settle_ms),
     }
     system.cluster.env = {**system.cluster.env, **budgets}
-    system.cluster.scale = {"produce": options.instances}
+    system.cluster.scale = {"produce": options.instances, "fetch": options.instances}
     return system
 
 
