@@ -37,13 +37,21 @@ async def service(identity: GrpcIdentity | None) -> AsyncIterator[str]:
         await face.stop()
 
 
-async def asked(address: str, caller: GrpcIdentity | None, role: str = "produce") -> Reply:
-    """One request on a new connection."""
+@asynccontextmanager
+async def connected(
+    address: str, caller: GrpcIdentity | None, role: str = "produce"
+) -> AsyncIterator[StreamClient]:
     client = StreamClient(address, kind=Stream.BULK, dial=plain if caller is None else caller.dial(role))
     try:
-        return await client.send(meta(), (b"hi",)).future
+        yield client
     finally:
         await client.close()
+
+
+async def asked(address: str, caller: GrpcIdentity | None, role: str = "produce") -> Reply:
+    """One request on a new connection."""
+    async with connected(address, caller, role) as client:
+        return await client.send(meta(), (b"hi",)).future
 
 
 def answered(reply: Reply) -> bool:
@@ -110,9 +118,8 @@ async def test_new_files_count_for_the_next_connection_and_old_ones_stay_up(tmp_
     first, second = Authority(tmp_path / "first"), Authority(tmp_path / "second")
     files, door_files = first.role("produce"), first.role("frontdoor")
     old_door = GrpcIdentity(first.role("frontdoor", into=PemFiles(tmp_path / "c", tmp_path / "k", first.ca)))
-    async with service(GrpcIdentity(files)) as address:
-        door = GrpcIdentity(door_files)
-        client = StreamClient(address, kind=Stream.BULK, dial=door.dial("produce"))
+    door = GrpcIdentity(door_files)
+    async with service(GrpcIdentity(files)) as address, connected(address, door) as client:
         assert answered(await client.send(meta(), (b"hi",)).future)
         for each in (files, door_files):
             second.trusted_in(each)
@@ -122,7 +129,6 @@ async def test_new_files_count_for_the_next_connection_and_old_ones_stay_up(tmp_
         assert old_door.current().ca == door.current().ca, "both read the same file"
         assert (await asked(address, old_door)).status is ReplyStatus.REFUSED, "it has the old certificate"
         assert answered(await client.send(meta(), (b"hi",)).future)
-        await client.close()
 
 
 async def test_files_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
