@@ -389,9 +389,9 @@ def preferred(topic: Topic, partition: int, nodes: Sequence[Node]) -> Node:
     return by_number[rendezvous(topic.topic_id, partition, list(by_number))]
 
 
-async def change(cluster: Cluster, node: Node, topic: Topic, **other: object) -> Topic:
+async def change(cluster: Cluster, node: Node, topic: Topic, **other: Any) -> Topic:
     """The topic's record is another from now on, and the instance knows it."""
-    changed = replace(topic, **other)  # type: ignore[arg-type]
+    changed = replace(topic, **other)
     put = await cluster.etcd.put(cluster.keyspace.topic(topic.name), encode_topic(changed))
     assert await node.service.ownership.world.topics.wait_revision(put.revision, 5)
     return changed

@@ -18,6 +18,7 @@ def slice_at(base: int, count: int = 1) -> OpenBuffer:
 
 
 def entry_of(buffer: OpenBuffer) -> Seg:
+    """What the tail says of it."""
     return Seg(
         base=buffer.base,
         last_delta=buffer.end - buffer.base - 1,
