@@ -63,6 +63,13 @@ EtcdQuotaOption = Annotated[
     int,
     typer.Option(envvar="KAFSCALE_ETCD_QUOTA_BYTES", min=16 << 20, help="Limit of etcd's database file."),
 ]
+InternalTlsOption = Annotated[
+    bool,
+    typer.Option(
+        envvar="KAFSCALE_INTERNAL_TLS",
+        help="Only this start's processes can talk to its services: each gets a certificate.",
+    ),
+]
 
 
 def up(
@@ -85,13 +92,7 @@ def up(
         bool,
         typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Remove all state at exit."),
     ] = False,
-    internal_tls: Annotated[
-        bool,
-        typer.Option(
-            envvar="KAFSCALE_INTERNAL_TLS",
-            help="Only this start's processes can talk to its services: each gets a certificate.",
-        ),
-    ] = False,
+    internal_tls: InternalTlsOption = False,
 ) -> None:
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
     from kafscale.cli.up import UpPlan
