@@ -20,6 +20,7 @@ from door_fakes import (
 )
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
+from kafscale.frontdoor.backends import ServiceStream
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
@@ -221,8 +222,8 @@ class Cluster:
                 sweep.cancel()
                 await cluster.door.close()
 
-    def _connect(self, instance: Instance, kind: Stream) -> FakeStream:
-        return self._stream(instance.address, kind)
+    def _connect(self, to: Instance, kind: Stream) -> ServiceStream:
+        return self._stream(to.address, kind)
 
     def _stream(self, address: str, kind: Stream) -> FakeStream:
         return self.streams.setdefault((address, kind), FakeStream(address, kind))

@@ -19,6 +19,7 @@ from kafscale.frontdoor.assembly import ROLES
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.options import SERVER_OPTIONS, Stream
 from kafscale.runtime.stream.server import InboundRequest, StreamServer
+from kafscale.storage.membership.members import Instance
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import (
     consumer_group_describe,
@@ -131,8 +132,8 @@ Arrival = tuple[Backend, Stream, int]
 class Streaming(Cluster):
     """A front door whose services are real stream servers, which note what arrives and answer nothing."""
 
-    def _connect(self, address: str, kind: Stream) -> StreamClient:  # type: ignore[override]
-        return StreamClient(address, kind=kind)
+    def _connect(self, to: Instance, kind: Stream) -> StreamClient:
+        return StreamClient(to.address, kind=kind)
 
 
 @asynccontextmanager
