@@ -5,21 +5,18 @@ Law: a process without a front door's certificate of this start gets no request 
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kafscale.cli.internal_tls import EphemeralAuthority
-from kafscale.runtime.grpc_identity import Dial, GrpcIdentity, PemFiles, plain
-from kafscale.runtime.stream.client import StreamClient
-from kafscale.runtime.stream.frame import Reply, ReplyStatus, RequestMeta
-from kafscale.runtime.stream.options import Stream
-from kafscale.wire.apis import ApiKey
+from kafscale.runtime.grpc_identity import GrpcIdentity, PemFiles, plain
+from kafscale.runtime.stream.frame import ReplyStatus
 
 from e2e.checkers.history import History
 from e2e.harness.cluster import Cluster
+from e2e.harness.forged import forged
 from e2e.harness.load import Load
 from e2e.harness.services import until
 
@@ -47,22 +44,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def files_of(cluster: Cluster, role: str) -> PemFiles:
     folder = cluster.data_dir / "run" / "tls"
     return PemFiles(folder / f"{role}.pem", folder / f"{role}.key", folder / "ca.pem")
-
-
-def forged(address: str, dial: Dial) -> Reply:
-    """A request of any client, as a process on this machine may send it."""
-
-    async def ask() -> Reply:
-        client = StreamClient(address, kind=Stream.CONTROL, dial=dial)
-        try:
-            meta = RequestMeta(
-                connection_id=1, api_key=ApiKey.DELETE_TOPICS, api_version=6, principal="User:admin"
-            )
-            return await client.send(meta, (b"",)).future
-        finally:
-            await client.close()
-
-    return asyncio.run(ask())
 
 
 def test_clients_are_served_and_a_killed_service_comes_back(cluster: Cluster) -> None:

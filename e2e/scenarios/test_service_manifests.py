@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from kafscale.runtime.grpc_identity import dns_name
 from kafscale.runtime.metric_table import rows_of
 
 from e2e.checkers.manifests.laws import LAWS
@@ -33,6 +34,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate"), ""),
     "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
     "production with a shared cache": ("production", ("redis",), ""),
+    "certificates between the services": ("production", ("internal-tls",), ""),
 }
 
 
@@ -112,6 +114,21 @@ def test_production_has_no_secret_and_no_latest_image() -> None:
         images = [each.containers[0]["image"] for each in ours(rendered(name))]
         assert images
         assert not [image for image in images if image.endswith(":latest")]
+
+
+def test_each_service_has_the_certificate_of_its_own_role(combined: Mapping[str, list[Manifest]]) -> None:
+    objects = combined["certificates between the services"]
+    names = {
+        each["spec"]["secretName"]: each["spec"].get("dnsNames") for each in of_kind(objects, "Certificate")
+    }
+    with_certificate = {}
+    for each in ours(objects):
+        mounted = {volume["name"]: volume for volume in each.pod["volumes"]}
+        if "internal-tls" in mounted:
+            with_certificate[each.service] = names[mounted["internal-tls"]["secret"]["secretName"]]
+    assert with_certificate == {
+        role: [dns_name(role)] for role in SERVICES if role != "upkeep"
+    }  # which serves nobody
 
 
 def test_the_overlay_of_the_documentation_is_sound(tmp_path: Path) -> None:

@@ -188,8 +188,9 @@ def _source_faults(objects: Objects, workload: Workload) -> Iterator[str]:
             yield f"{workload.name}: {key['key']} is not in the Secret {key['name']}"
     secrets = [key["name"] for key in keys]
     secrets += [one["secret"]["secretName"] for one in workload.pod.get("volumes", ()) if "secret" in one]
+    by_cert_manager = {each["spec"]["secretName"] for each in of_kind(objects, "Certificate")}
     for name in secrets:
-        if name not in BEFOREHAND and named(objects, "Secret", name) is None:
+        if name not in {*BEFOREHAND, *by_cert_manager} and named(objects, "Secret", name) is None:
             yield f"{workload.name}: nobody makes the Secret {name}"
 
 

@@ -126,7 +126,7 @@ async def running(**settings: int) -> AsyncIterator[System]:
             tracer=None,
             budget=MemoryBudget(chosen.memory_bytes),
             acked=AckedRevision(),
-            connect=connect_streams(chosen.frontdoor_streams, None),
+            connect=connect_streams(chosen, None),
         )
         door = assemble(chosen, views, means)
         for role in (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR):

@@ -209,6 +209,7 @@ class _Process(Generic[S]):
                 self._keyspace,
                 role=self._role,
                 address=address,
+                tls=self._identity is not None,
                 node_id=settings.node_id,
                 listeners=self._listeners,
                 rack=settings.rack,

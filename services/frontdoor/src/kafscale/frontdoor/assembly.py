@@ -72,10 +72,17 @@ class FrontDoor:
             await pool.close()
 
 
-def connect_streams(streams: int, identity: GrpcIdentity | None) -> Connect:
+def connect_streams(settings: FrontdoorSettings, identity: GrpcIdentity | None) -> Connect:
+    """Without an identity to any service; with one only to services that show the certificate of their role.
+
+    An instance's registration says whether it has a certificate. That is not believed unless the settings say so:
+    what can write to etcd could otherwise ask for the clients' records without encryption.
+    """
+
     def connect(instance: Instance, kind: Stream) -> ServiceStream:
-        dial = plain if identity is None else identity.dial(instance.role)
-        return StreamClient(instance.address, kind=kind, streams=streams, dial=dial)
+        in_plaintext = settings.frontdoor_plaintext_services and not instance.tls
+        dial = plain if identity is None or in_plaintext else identity.dial(instance.role)
+        return StreamClient(instance.address, kind=kind, streams=settings.frontdoor_streams, dial=dial)
 
     return connect
 

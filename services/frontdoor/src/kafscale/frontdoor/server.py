@@ -198,7 +198,7 @@ async def build(
         tracer=runtime.tracer,
         budget=runtime.budget,
         acked=AckedRevision(),
-        connect=connect_streams(settings.frontdoor_streams, runtime.identity),
+        connect=connect_streams(settings, runtime.identity),
     )
     runtime.metrics.watch("workers_ready", lambda: service.listening)
     runtime.metrics.watch("worker_deaths_total", lambda: 0)

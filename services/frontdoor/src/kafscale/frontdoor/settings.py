@@ -80,6 +80,11 @@ class FrontdoorSettings(ServiceSettings):
         le=16,
         description="Streams of each kind to each service instance; a connection uses one of them.",
     )
+    frontdoor_plaintext_services: bool = Field(
+        False,
+        description="Also connect to services that have no certificate, although this front door has one. Only while a "
+        "running cluster gets its certificates.",
+    )
 
     @model_validator(mode="after")
     def listeners_parse(self) -> Self:

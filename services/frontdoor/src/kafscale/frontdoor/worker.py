@@ -115,7 +115,7 @@ class Worker:
                     tracer=tracer,
                     budget=budget,
                     acked=AckedRevision(open_page(self._plan.page, self._plan.workers), self._plan.number),
-                    connect=connect_streams(self._settings.frontdoor_streams, open_identity(self._settings)),
+                    connect=connect_streams(self._settings, open_identity(self._settings)),
                     watch=self._watch,
                 )
                 service = Service(self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics)

@@ -38,6 +38,8 @@ class Instance:
     node_id: int
     boot_id: str
     address: str = ""
+    tls: bool = False
+    """Whether `address` takes connections with a certificate of the cluster only."""
     state: InstanceState = InstanceState.STARTING
     listeners: tuple[Listener, ...] = ()
     rack: str = ""
@@ -65,6 +67,7 @@ def encode_live(instance: Instance) -> bytes:
         node_id=instance.node_id,
         boot_id=instance.boot_id,
         address=instance.address,
+        tls=instance.tls,
         state=instance.state.name,
         listeners=[store_pb2.Listener(name=x.name, host=x.host, port=x.port) for x in instance.listeners],
         rack=instance.rack,
@@ -86,6 +89,7 @@ def decode_live(kv: KeyValue, keyspace: Keyspace) -> Instance:
         node_id=node_id,
         boot_id=boot_id,
         address=record.address,
+        tls=record.tls,
         state=InstanceState(record.state),
         listeners=tuple(Listener(name=x.name, host=x.host, port=x.port) for x in record.listeners),
         rack=record.rack,
