@@ -3,7 +3,7 @@
 They are below /kafscale/{namespace}/ as all keys (keys.py), are persisted, and must not change.
 
     acl/{hash}                an ACL; equal ACLs have one key, because the hash is of all fields of the ACL
-    quota/{entity}            the quotas of an entity: quota/user/alice, quota/user/<default>/client-id/app, quota/ip/::1
+    quota/{entity}            the quotas of an entity: quota/user/alice, quota/user/<default>/client-id/app
     user/{name}/{mechanism}   the SCRAM credential of a user: user/alice/SCRAM-SHA-512
     acl/ quota/ user/         the marker of the family
 

@@ -1,8 +1,8 @@
 """The stored ACLs, quotas and SCRAM credentials: values of libs/access, encoded. Pure.
 
-A record is checked like a request when it is read, because it decides who may do what. An ACL is stored under a hash of
-its fields, so a record under the key of another ACL is recognised. `UnreadableAcl` says what to deny while an ACL cannot
-be read. No error contains a salt or a key of a credential.
+A record is checked like a request when it is read, because it decides who may do what. An ACL is stored under a hash
+of its fields, so a record under the key of another ACL is recognised. `UnreadableAcl` says what to deny while an ACL
+cannot be read. No error contains a salt or a key of a credential.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ damaged denies its principal every operation on its resource, and a damaged cred
 that is damaged keeps its last values. Each change moves `generation`. `age_s` is the time since the view was known
 to be complete, so that a process can stop to decide when etcd has been away for too long.
 
-An ACL that is unreadable from the start of its key, and does not say its resource, has no effect while the process runs. It
-is logged, and a process that starts refuses the view.
+If an ACL was never readable and does not name its resource, nothing can be denied for it. It is logged, it has no
+effect while the process runs, and a process that starts refuses the view.
 
 A watch does not say that it is idle, so `confirm` reads the markers of the families (access_keys.py) and compares them
 with what the watch delivered.
@@ -20,6 +20,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ from kafscale.storage.access_records import (
 )
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue, Range
-from kafscale.storage.keys import Keyspace
+from kafscale.storage.keys import Keyspace, UnknownKey
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.views import PrefixView
 
@@ -255,6 +256,14 @@ class AccessView:
     def users(self) -> Mapping[str, Mapping[ScramMechanism, StoredCredential]]:
         """Users by name, with their credentials."""
         return self._users.by_name
+
+    def damaged_users(self) -> set[str]:
+        """The users of whom a credential cannot be read."""
+        names = set()
+        for key in self._users.view.unreadable:
+            with suppress(UnknownKey):
+                names.add(self.keys.parse_user(key)[0])
+        return names
 
     def credential(self, user: str, mechanism: ScramMechanism) -> StoredCredential | None:
         """None if the user has none, or if it cannot be read."""

@@ -13,8 +13,10 @@ from kafscale.admin.partition_sizes import PartitionSizes
 from kafscale.admin.settings import AdminSettings
 from kafscale.admin.topic_limits import TopicLimits
 from kafscale.admin.topics import AutoCreation, TopicStore
+from kafscale.admin.user_store import UserStore
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.etcd_space import EtcdSpace
+from kafscale.storage.access_view import AccessView
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import Keyspace
@@ -35,6 +37,8 @@ class AdminContext:
     group_config_store: GroupConfigStore
     group_config_table: ConfigTable
     log_starts: LogStarts
+    access: AccessView
+    user_store: UserStore
     front_doors: LiveView
     owners: PrefixView[OwnerRecord]
     partition_sizes: PartitionSizes
@@ -51,6 +55,7 @@ def assembled(
     topics: TopicsView,
     front_doors: LiveView,
     owners: PrefixView[OwnerRecord],
+    access: AccessView,
     space: EtcdSpace,
 ) -> AdminContext:
     """The caller runs the views."""
@@ -71,6 +76,8 @@ def assembled(
         group_config_store=GroupConfigStore(etcd, keys, settings.group_configs_max),
         group_config_table=group_table(settings),
         log_starts=LogStarts(etcd, keys),
+        access=access,
+        user_store=UserStore(etcd, access.keys, settings.users_max, space),
         front_doors=front_doors,
         owners=owners,
         partition_sizes=PartitionSizes(etcd, keys),

@@ -16,6 +16,10 @@ T = TypeVar("T")
 NO_AUTHORIZER = "No Authorizer is configured."
 """The ACL APIs answer this with SECURITY_DISABLED in every field for an error, as Kafka does without an authorizer."""
 
+UNREAD = Refused(
+    ErrorCode.REQUEST_TIMED_OUT, "etcd did not answer, so the request was not answered from old data."
+)
+
 
 def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:
     """An unknown outcome is a timeout, which clients may retry. In the other cases nothing was changed."""

@@ -13,9 +13,10 @@ from kafscale.admin.deletion import Deletions
 from kafscale.admin.settings import AdminSettings
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.process import Runtime, ServiceParts
-from kafscale.runtime.process_metrics import watch_views
+from kafscale.runtime.process_metrics import watch_access, watch_views
 from kafscale.runtime.stream.handlers import exported
 from kafscale.runtime.stream.server import task_handler
+from kafscale.storage.access_view import AccessView
 from kafscale.storage.heads import decode_owner
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.views import PrefixView
@@ -27,6 +28,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
     front_doors = LiveView(etcd, keys, "frontdoor")
     owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
     topics = runtime.topics
+    access = AccessView(etcd, keys)
     space = EtcdSpace(etcd, runtime.settings.etcd_quota_bytes)
     space.watch(runtime.metrics)
     context = assembled(
@@ -38,19 +40,24 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         topics=topics,
         front_doors=front_doors,
         owners=owners,
+        access=access,
         space=space,
     )
     deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics)
-    watch_views(runtime.metrics, topics=topics.view, owners=owners, live_frontdoor=front_doors.view)
+    watch_views(
+        runtime.metrics, topics=topics.view, owners=owners, live_frontdoor=front_doors.view, **access.views
+    )
+    watch_access(runtime.metrics, access)
     tasks = [
         runtime.task_group.create_task(run)
-        for run in (front_doors.run(), owners.run(), deletions.run(), space.run())
+        for run in (front_doors.run(), owners.run(), access.run(), deletions.run(), space.run())
     ]
 
     async def before_ready() -> None:
         await topics.ready()
         await front_doors.loaded()
         await owners.ready()
+        await access.loaded()  # damage here affects the calls about the damaged record alone
 
     control = {
         key: task_handler(make(context), runtime.task_group)

@@ -22,3 +22,8 @@ class AdminSettings(ServiceSettings):
     group_configs_max: int = Field(
         10_000, ge=0, description="Maximum number of groups with their own configs."
     )
+    users_max: int = Field(
+        10_000,
+        ge=1,
+        description="Maximum number of SCRAM credentials. A user has one for each mechanism.",
+    )
