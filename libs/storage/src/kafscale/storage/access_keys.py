@@ -24,6 +24,8 @@ from kafscale.access.quota import Default, EntityName, QuotaEntity
 from kafscale.access.scram_credentials import ScramMechanism
 from kafscale.storage.keys import Keyspace, UnknownKey
 
+USER_CHARS_MAX: Final = 1_024
+"""Of a user's name."""
 _DIGEST_BYTES: Final = 32
 _KINDS: Final = ("user", "client-id", "ip")
 _MECHANISMS: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}

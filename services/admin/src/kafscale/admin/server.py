@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from types import FunctionType
 
 from kafscale.admin import handlers
+from kafscale.admin.bootstrap_users import UsersFileWrong, bootstrap, read_users
 from kafscale.admin.cluster_view import cluster_id
 from kafscale.admin.context import assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.settings import AdminSettings
 from kafscale.runtime.etcd_space import EtcdSpace
-from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_access, watch_views
 from kafscale.runtime.stream.handlers import exported
 from kafscale.runtime.stream.server import task_handler
@@ -53,10 +54,13 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         for run in (front_doors.run(), owners.run(), access.run(), deletions.run(), space.run())
     ]
 
+    first_users = _first_users(runtime.settings)
+
     async def before_ready() -> None:
         await topics.ready()
         await front_doors.loaded()
         await owners.ready()
+        await bootstrap(etcd, access.keys, first_users)
         await access.loaded()  # damage here affects the calls about the damaged record alone
 
     control = {
@@ -68,3 +72,12 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _first_users(settings: AdminSettings) -> dict[str, str]:
+    if settings.bootstrap_users_file is None:
+        return {}
+    try:
+        return read_users(settings.bootstrap_users_file)
+    except UsersFileWrong as wrong:
+        raise CannotServe(f"KAFSCALE_BOOTSTRAP_USERS_FILE: {wrong}") from wrong

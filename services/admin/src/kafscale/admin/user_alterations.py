@@ -17,12 +17,12 @@ from kafscale.access.scram_credentials import (
     credential_of_salted,
 )
 from kafscale.admin.plan import Refused
+from kafscale.storage.access_keys import USER_CHARS_MAX
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import alter_user_scram_credentials as api
 
 ITERATIONS_MIN: Final = ITERATIONS_DEFAULT
 ITERATIONS_MAX: Final = 16_384
-NAME_CHARS_MAX: Final = 1_024
 SALT_BYTES_MAX: Final = 1_024
 
 _E = ErrorCode
@@ -32,7 +32,7 @@ NAMELESS = Refused(_E.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
 UNKNOWN_MECHANISM = Refused(_E.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 TOO_FEW = Refused(_E.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
 TOO_MANY = Refused(_E.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
-LONG_NAME = Refused(_E.UNACCEPTABLE_CREDENTIAL, f"The username has more than {NAME_CHARS_MAX} characters")
+LONG_NAME = Refused(_E.UNACCEPTABLE_CREDENTIAL, f"The username has more than {USER_CHARS_MAX} characters")
 LONG_SALT = Refused(_E.UNACCEPTABLE_CREDENTIAL, f"The salt has more than {SALT_BYTES_MAX} bytes")
 
 
@@ -114,7 +114,7 @@ def _upserted(
 def _mechanism(name: str, code: int) -> ScramMechanism | Refused:
     if not name:
         return NAMELESS
-    if len(name) > NAME_CHARS_MAX:
+    if len(name) > USER_CHARS_MAX:
         return LONG_NAME
     try:
         return ScramMechanism(code)
