@@ -37,6 +37,7 @@ from e2e.harness.kafka_commands import (
     RECORDS,
     TOPIC_CONFIGS,
     TOPICS,
+    USERS,
     WITH_A_MEMBER,
 )
 from e2e.harness.kafka_tools import VERSIONS, Answer, Tools, kafka_jars, require_java, tools
@@ -62,7 +63,7 @@ def story(jvm: Tools) -> Said:
     def ask(commands: Iterable[str]) -> Said:
         return {command: jvm.run(command.split("  ")[0]) for command in commands}
 
-    said = ask((*TOPICS, *TOPIC_CONFIGS, *GROUP_CONFIGS, *CLUSTER))
+    said = ask((*TOPICS, *TOPIC_CONFIGS, *GROUP_CONFIGS, *CLUSTER, *USERS))
     fill(jvm.bootstrap)
     for name, offset in DELETIONS_OF_RECORDS.items():
         wish = {"topic": "notes", "partition": 0, "offset": offset}
