@@ -320,7 +320,7 @@ def reassignments(world: World, _: int) -> Content:
     return {"timeout_ms": 10_000, "topics": [{"name": world.topic, "partition_indexes": [0]}]}
 
 
-NO_ACLS = dict.fromkeys(range(1, 4), frozenset({int(ErrorCode.SECURITY_DISABLED)}))
+NO_ACLS = dict.fromkeys(range(4), frozenset({int(ErrorCode.SECURITY_DISABLED)}))
 NOT_NEEDED = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.ELECTION_NOT_NEEDED)}))
 ID_FIRST = {4: frozenset({int(ErrorCode.MEMBER_ID_REQUIRED)})}
 

@@ -33,7 +33,14 @@ from kafscale.wire.buffers import Buffer
 class Admin:
     """What a test holds: the context, the stores behind it, and a way to ask."""
 
-    def __init__(self, etcd: EtcdClient, keys: Keyspace, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        etcd: EtcdClient,
+        keys: Keyspace,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        acls_served: bool = False,
+    ) -> None:
         self.etcd = etcd
         self.keys = keys
         self.objects = MemoryStore()
@@ -54,6 +61,7 @@ class Admin:
             owners=self.owners,
             access=self.access,
             space=self.space,
+            acls_served=acls_served,
         )
         self.store = self.context.store
         self.metrics = Metrics("admin")

@@ -1,4 +1,4 @@
-"""Where a command takes a password from: a prompt, or a file. Never an argument: every user of the machine sees those."""
+"""Where a command takes a password from: a prompt or a file. Never an argument: any user of the machine sees those."""
 
 from __future__ import annotations
 

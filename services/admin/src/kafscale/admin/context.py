@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from kafscale.admin.acl_store import AclStore
 from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.group_config_store import GroupConfigStore
 from kafscale.admin.group_configs import group_table
@@ -39,6 +40,8 @@ class AdminContext:
     log_starts: LogStarts
     access: AccessView
     user_store: UserStore
+    acl_store: AclStore | None
+    """None without an authorizer."""
     front_doors: LiveView
     owners: PrefixView[OwnerRecord]
     partition_sizes: PartitionSizes
@@ -57,8 +60,9 @@ def assembled(
     owners: PrefixView[OwnerRecord],
     access: AccessView,
     space: EtcdSpace,
+    acls_served: bool,
 ) -> AdminContext:
-    """The caller runs the views."""
+    """The caller runs the views. `acls_served`: there is an authorizer, so ACLs have a meaning."""
     limits = TopicLimits(topics, topics_max=settings.topics_max, partitions_max=settings.partitions_max)
     store = TopicStore(etcd, keys, topics, limits, settings.num_partitions, space)
     return AdminContext(
@@ -78,6 +82,7 @@ def assembled(
         log_starts=LogStarts(etcd, keys),
         access=access,
         user_store=UserStore(etcd, access.keys, settings.users_max, space),
+        acl_store=AclStore(etcd, access, settings.acls_max, space) if acls_served else None,
         front_doors=front_doors,
         owners=owners,
         partition_sizes=PartitionSizes(etcd, keys),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kafscale.admin.plan import Refused
 from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
@@ -13,10 +13,10 @@ from kafscale.wire.errors import ErrorCode
 
 T = TypeVar("T")
 
-NO_AUTHORIZER = "No Authorizer is configured."
-"""The ACL APIs answer this with SECURITY_DISABLED in every field for an error, as Kafka does without an authorizer."""
+NO_AUTHORIZER: Final = Refused(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+"""In every field for an error, as Kafka's controller answers without an authorizer."""
 
-UNREAD = Refused(
+UNREAD: Final = Refused(
     ErrorCode.REQUEST_TIMED_OUT, "etcd did not answer, so the request was not answered from old data."
 )
 

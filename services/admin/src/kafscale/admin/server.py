@@ -43,6 +43,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         owners=owners,
         access=access,
         space=space,
+        acls_served=runtime.settings.authorizer == "acl",
     )
     deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics)
     watch_views(

@@ -24,6 +24,7 @@ class AdminSettings(ServiceSettings):
     group_configs_max: int = Field(
         10_000, ge=0, description="Maximum number of groups with their own configs."
     )
+    acls_max: int = Field(20_000, ge=1, description="Maximum number of ACLs.")
     bootstrap_users_file: Path | None = Field(
         None,
         description="File with lines NAME:PASSWORD. Users of it who do not exist are created at the start.",
