@@ -67,7 +67,7 @@ def add(
     The first admin, before the first start: kafscale users add admin --etcd --data-dir data
     """
     wanted = mechanism or list(Mechanism)
-    _check_target(etcd, namespace)
+    _check(user, etcd, namespace)
     password = password_from(password_file, user)
     if etcd:
         created = _create_in_etcd(user, password, wanted, iterations, Target(data_dir, namespace))
@@ -99,7 +99,7 @@ def passwd(
     --etcd also repairs a credential that cannot be read.
     """
     wanted = mechanism or list(Mechanism)
-    _check_target(etcd, namespace)
+    _check(user, etcd, namespace)
     password = password_from(password_file, user)
     if etcd:
         changed = _replace_in_etcd(user, password, wanted, iterations, Target(data_dir, namespace))
@@ -151,7 +151,9 @@ def _listed(mechanisms: Sequence[str]) -> str:
     return " and ".join(mechanisms)
 
 
-def _check_target(etcd: bool, namespace: str | None) -> None:
+def _check(user: str, etcd: bool, namespace: str | None) -> None:
+    if not user:
+        raise fail_usage("the name of the user is empty")
     if namespace is not None and not etcd:
         raise fail_usage("--namespace is for --etcd: a front door has its own namespace")
 
@@ -172,8 +174,6 @@ def _create_in_etcd(
     from kafscale.storage.access_keys import AccessKeys
     from kafscale.storage.user_writes import create_user
 
-    if not user:
-        raise fail_usage("the name of the user is empty")
     if target.data_dir is not None and not (data := DataDir(target.data_dir)).etcd.is_dir():
         data.acquire()
         data.release()

@@ -9,10 +9,11 @@ from types import FunctionType
 from kafscale.admin import handlers
 from kafscale.admin.bootstrap_users import UsersFileWrong, bootstrap, read_users
 from kafscale.admin.cluster_view import cluster_id
-from kafscale.admin.context import assembled
+from kafscale.admin.context import AdminContext, assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.settings import AdminSettings
 from kafscale.runtime.etcd_space import EtcdSpace
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_access, watch_views
 from kafscale.runtime.stream.handlers import exported
@@ -25,13 +26,11 @@ from kafscale.storage.views import PrefixView
 
 @asynccontextmanager
 async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
-    etcd, keys, clock = runtime.etcd, runtime.keyspace, runtime.clock
+    etcd, keys, clock, topics = runtime.etcd, runtime.keyspace, runtime.clock, runtime.topics
     front_doors = LiveView(etcd, keys, "frontdoor")
     owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
-    topics = runtime.topics
     access = AccessView(etcd, keys)
     space = EtcdSpace(etcd, runtime.settings.etcd_quota_bytes)
-    space.watch(runtime.metrics)
     context = assembled(
         runtime.settings,
         etcd,
@@ -46,23 +45,17 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         acls_served=runtime.settings.authorizer == "acl",
     )
     deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics)
-    watch_views(
-        runtime.metrics, topics=topics.view, owners=owners, live_frontdoor=front_doors.view, **access.views
-    )
-    watch_access(runtime.metrics, access)
-    tasks = [
-        runtime.task_group.create_task(run)
-        for run in (front_doors.run(), owners.run(), access.run(), deletions.run(), space.run())
-    ]
-
+    _watch(runtime.metrics, context, space)
     first_users = _first_users(runtime.settings)
+    runs = (front_doors.run(), owners.run(), access.run(), deletions.run(), space.run())
+    tasks = [runtime.task_group.create_task(run) for run in runs]
 
     async def before_ready() -> None:
         await topics.ready()
         await front_doors.loaded()
         await owners.ready()
         await bootstrap(etcd, access.keys, first_users)
-        await access.loaded()  # damage here affects the calls about the damaged record alone
+        await access.loaded()  # a damaged record affects the calls about it, not the whole service
 
     control = {
         key: task_handler(make(context), runtime.task_group)
@@ -73,6 +66,18 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _watch(metrics: Metrics, context: AdminContext, space: EtcdSpace) -> None:
+    space.watch(metrics)
+    watch_views(
+        metrics,
+        topics=context.topics.view,
+        owners=context.owners,
+        live_frontdoor=context.front_doors.view,
+        **context.access.views,
+    )
+    watch_access(metrics, context.access)
 
 
 def _first_users(settings: AdminSettings) -> dict[str, str]:
