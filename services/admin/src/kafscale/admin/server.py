@@ -57,10 +57,8 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         await bootstrap(etcd, access.keys, first_users)
         await access.loaded()  # a damaged record affects the calls about it, not the whole service
 
-    control = {
-        key: task_handler(make(context), runtime.task_group)
-        for key, make in exported(handlers, "handler", FunctionType).items()
-    }
+    exports = exported(handlers, "handler", FunctionType)
+    control = {key: task_handler(make(context), runtime.task_group) for key, make in exports.items()}
     try:
         yield ServiceParts(control=control, before_ready=before_ready)
     finally:
