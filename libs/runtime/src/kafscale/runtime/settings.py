@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MIB = 1 << 20
 Addresses = Annotated[tuple[str, ...], NoDecode]
-Principals = Annotated[tuple[Principal, ...], NoDecode]
+Principals = Annotated[frozenset[Principal], NoDecode]
 
 
 class ServiceSettings(BaseSettings):
@@ -82,10 +82,12 @@ class ServiceSettings(BaseSettings):
         None, description="CA that signed the certificates of all processes of the cluster (PEM)."
     )
     authorizer: Literal["none", "acl"] = Field(
-        "none", description="Who may do what: `none` is everybody everything, `acl` is as the ACLs say."
+        "none",
+        description="Who may do what: `none` is everybody everything, `acl` is as the ACLs say. "
+        "No service checks ACLs yet, so `acl` is refused.",
     )
     super_users: Principals = Field(
-        (), description="Principals that ACLs do not limit, separated by semicolons: User:admin;User:ops."
+        frozenset(), description="Principals that ACLs do not limit: User:admin;User:ops."
     )
     allow_everyone_if_no_acl_found: bool = Field(
         False, description="Whether everybody may use a resource to which no ACL applies."
@@ -193,7 +195,7 @@ class ServiceSettings(BaseSettings):
     @field_validator("super_users", mode="before")
     @classmethod
     def split_principals(cls, value: object) -> object:
-        return tuple(sorted(parse_super_users(value))) if isinstance(value, str) else value
+        return parse_super_users(value) if isinstance(value, str) else value
 
     @field_validator("otlp_endpoint")
     @classmethod
