@@ -189,7 +189,7 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def check_authorizer(cls, value: str) -> str:
         if value == "acl":
-            raise ValueError("no service checks ACLs yet: the cluster would look protected, and be open")
+            raise ValueError("the cluster would look protected, and be open")
         return value
 
     @field_validator("super_users", mode="before")
