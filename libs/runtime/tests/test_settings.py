@@ -127,7 +127,9 @@ def test_principals_are_separated_by_semicolons(monkeypatch: pytest.MonkeyPatch)
 def test_acls_that_nobody_checks_are_no_authorizer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_settings(ServiceSettings).authorizer == "none"
     monkeypatch.setenv("KAFSCALE_AUTHORIZER", "acl")
-    with pytest.raises(BadSettings, match="KAFSCALE_AUTHORIZER='acl': .*look protected.* No service checks ACLs yet"):
+    with pytest.raises(
+        BadSettings, match="KAFSCALE_AUTHORIZER='acl': .*look protected.* No service checks ACLs yet"
+    ):
         read_settings(ServiceSettings)
 
 

@@ -59,12 +59,13 @@ def in_order(acls: Iterable[AclBinding]) -> list[AclBinding]:
 
 
 def _filter(wanted: AclFilter) -> admin.AclBindingFilter:
+    """The stub of confluent-kafka lacks None, which selects everything."""
     return admin.AclBindingFilter(
         admin.ResourceType(int(wanted.resource_type)),
-        wanted.resource_name,
+        wanted.resource_name,  # type: ignore[arg-type]
         admin.ResourcePatternType(int(wanted.pattern_type)),
-        wanted.principal,
-        wanted.host,
+        wanted.principal,  # type: ignore[arg-type]
+        wanted.host,  # type: ignore[arg-type]
         admin.AclOperation(int(wanted.operation)),
         admin.AclPermissionType(int(wanted.permission)),
     )

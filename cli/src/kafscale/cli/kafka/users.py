@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Final
 
 from confluent_kafka.admin import (
@@ -28,7 +29,9 @@ def of_user(name: str) -> str:
 
 def list_users(client: Client) -> list[Row]:
     """A row for each credential, by user and mechanism: user, mechanism, iterations."""
-    found = client.ask_one("the list of users", {"": client.admin.describe_user_scram_credentials()})
+    everybody = client.admin.describe_user_scram_credentials()
+    assert isinstance(everybody, Future), "without names there is one answer"
+    found = client.ask_one("the list of users", {"": everybody})
     rows = [
         {"user": name, "mechanism": _NAMES[info.mechanism], "iterations": info.iterations}
         for name, user in found.items()

@@ -26,7 +26,7 @@ async def handler(
     unconfirmed = await guarded(view.confirm())
     outcomes: Outcomes
     if isinstance(unconfirmed, Refused):
-        names = [each.name for each in (*request.deletions, *request.upsertions)]
+        names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
         outcomes = dict.fromkeys(names, unconfirmed)
     else:
 
@@ -36,7 +36,8 @@ async def handler(
             return view.credential(name, mechanism) is not None or key in view.views["users"].unreadable
 
         plan = planned(request.deletions, request.upsertions, exists)
-        outcomes = plan.refused | await context.user_store.alter(list(plan.alterations.values()))
+        made = await context.user_store.alter(list(plan.alterations.values()))
+        outcomes = {**plan.refused, **made}
     results = [
         api.AlterUserScramCredentialsResponseResult(
             user=name,

@@ -16,7 +16,9 @@ from kafscale.wire.schema import alter_user_scram_credentials as schema
 
 def _refuse(body: memoryview, version: int, code: ErrorCode) -> Sequence[Buffer]:
     request = schema.decode_request(body, version)
-    users = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+    users = dict.fromkeys(
+        [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+    )
     results = [failed(schema.AlterUserScramCredentialsResponseResult, code, user=user) for user in users]
     return schema.encode_response(schema.AlterUserScramCredentialsResponse(results=results), version)
 
