@@ -8,18 +8,32 @@ stored credential cannot be read; REQUEST_TIMED_OUT if etcd does not answer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kafscale.access.scram_credentials import ScramMechanism
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.plan import Refused
 from kafscale.admin.user_alterations import planned
 from kafscale.admin.user_store import Outcomes
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.stream.apis import answered
+from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.stream.tasks import AsyncHandler
+from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import alter_user_scram_credentials as api
+from kafscale.wire.surplus import decoded_despite_surplus
 
 
-@answering(api)
-async def handler(
+def handler(context: AdminContext) -> AsyncHandler:
+    async def alter(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decoded_despite_surplus(api.decode_request, inbound.body, version)
+        return answered(inbound, await _answer(context, request), api.encode_response)
+
+    return alter
+
+
+async def _answer(
     context: AdminContext, request: api.AlterUserScramCredentialsRequest
 ) -> api.AlterUserScramCredentialsResponse:
     view = context.access
