@@ -141,9 +141,11 @@ def list_(
     from kafscale.cli.kafka.users import list_users
 
     with kafka(bootstrap_server, data_dir) as client:
-        rows = list_users(client)
-    show_rows(["user", "mechanism", "iterations"], rows, output)
-    if not rows:
+        found = list_users(client)
+    show_rows(["user", "mechanism", "iterations"], found.rows, output)
+    if found.troubles:
+        raise fail("\n".join(map(str, found.troubles)))
+    if not found.rows:
         notice("no users yet: create one with `kafscale users add NAME`")
 
 

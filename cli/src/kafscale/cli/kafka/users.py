@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Final
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     ScramCredentialInfo,
     ScramMechanism,
@@ -13,8 +15,14 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from kafscale.cli.kafka.client import Client, KafkaTrouble
+from kafscale.cli.kafka.client import Client, KafkaTrouble, failure
+from kafscale.cli.kafka.request import request
 from kafscale.cli.kafka.topics import Row
+from kafscale.runtime.addresses import join_address
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import describe_user_scram_credentials as api
+
+LIST_VERSION: Final = 0
 
 _NAMES: Final = {
     ScramMechanism.SCRAM_SHA_256: "SCRAM-SHA-256",
@@ -27,22 +35,51 @@ def of_user(name: str) -> str:
     return f"user '{name}'"
 
 
-def list_users(client: Client) -> list[Row]:
-    """A row for each credential, by user and mechanism: user, mechanism, iterations."""
-    everybody = client.admin.describe_user_scram_credentials()
-    assert isinstance(everybody, Future), "without names there is one answer"
-    found = client.ask_one("the list of users", {"": everybody})
+@dataclass(frozen=True, slots=True)
+class Users:
+    """`rows`: user, mechanism and iterations of each credential, in order. `troubles`: users that have an error."""
+
+    rows: list[Row]
+    troubles: list[KafkaTrouble]
+
+
+def list_users(client: Client) -> Users:
+    """By hand: if one user has an error, AdminClient lists nobody."""
+    broker = client.brokers[0]
+    everybody = api.DescribeUserScramCredentialsRequest(users=None)
+    try:
+        answer = asyncio.run(request(broker, api, everybody, LIST_VERSION))
+    except (OSError, EOFError, TimeoutError) as error:
+        why = "no answer in time" if isinstance(error, TimeoutError) else error
+        raise KafkaTrouble(f"the users of {join_address(*broker)}: {why}; try again in a moment") from error
+    if answer.error_code != ErrorCode.NONE:
+        raise failure("the list of users", answer.error_code, answer.error_message)
     rows = [
-        {"user": name, "mechanism": _NAMES[info.mechanism], "iterations": info.iterations}
-        for name, user in found.items()
-        for info in user.scram_credential_infos
+        {
+            "user": user.user,
+            "mechanism": _NAMES[ScramMechanism(info.mechanism)],
+            "iterations": info.iterations,
+        }
+        for user in answer.results
+        for info in user.credential_infos
     ]
-    return sorted(rows, key=lambda row: (row["user"], row["mechanism"]))
+    troubles = [
+        failure(of_user(user.user), user.error_code, user.error_message)
+        for user in answer.results
+        if user.error_code != ErrorCode.NONE
+    ]
+    return Users(sorted(rows, key=lambda row: (row["user"], row["mechanism"])), troubles)
 
 
 def mechanisms_of(client: Client, name: str) -> list[str]:
     """The mechanisms of which the user has a credential; empty for a user who does not exist."""
-    return [row["mechanism"] for row in list_users(client) if row["user"] == name]
+    futures = client.admin.describe_user_scram_credentials([name])
+    assert isinstance(futures, dict), "with names there is an answer for each"
+    error = futures[name].exception()
+    if isinstance(error, KafkaException) and error.args[0].code() == ErrorCode.RESOURCE_NOT_FOUND:
+        return []
+    found = client.ask_one(of_user(name), futures)
+    return sorted(_NAMES[info.mechanism] for info in found.scram_credential_infos)
 
 
 def store_password(
