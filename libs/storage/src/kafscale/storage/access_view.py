@@ -143,10 +143,10 @@ class _QuotaCopy:
 class _UserCopy:
     def __init__(self, etcd: EtcdClient, keys: AccessKeys, changed: Changed) -> None:
         self._keys = keys
+        self._changed = changed
         self.by_name: dict[str, dict[ScramMechanism, StoredCredential]] = {}
         self.view: PrefixView[StoredCredential] = PrefixView(etcd, keys.users, self._decode)
         self.view.subscribe(self._on_change)
-        self._changed = changed
 
     def _decode(self, kv: KeyValue) -> StoredCredential | None:
         if kv.key == self._keys.users:
@@ -230,6 +230,7 @@ class AccessView:
 
         Raises EtcdError.
         """
+        assert all(view.is_ready for view in self.views.values()), "the view was not loaded"
         began_s = time.monotonic()
         markers = {
             "acls": self.keys.acls,
