@@ -337,6 +337,12 @@ async def test_an_answer_that_would_be_too_large_is_refused_and_deletes_nothing(
         assert await described(admin, AclFilter(resource_name="8")) == {long[8]}
 
 
+async def test_too_many_acls_at_once_are_refused(admin: Admin) -> None:
+    outcome = await created(admin, *[ACLS[0]] * 10_001)
+    assert outcome == [(ErrorCode.INVALID_REQUEST, "A request may have 10000 ACLs at most.")] * 10_001
+    assert await described(admin) == set()
+
+
 async def test_too_many_filters_are_refused(admin: Admin) -> None:
     await created(admin, *ACLS)
     outcome = await deleted(admin, *[AclFilter()] * 1_001)

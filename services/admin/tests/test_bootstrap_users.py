@@ -81,6 +81,19 @@ async def test_first_users_are_created_once_with_both_mechanisms(admin: Admin) -
     assert sorted(admin.access.users) == ["admin", "spark"]
 
 
+async def test_nothing_is_written_if_the_first_users_exist(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full etcd refuses every write, and an admin has to start all the same."""
+    await bootstrap(admin.etcd, admin.access.keys, {"admin": SECRET})
+
+    async def full(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it writes")
+
+    monkeypatch.setattr(admin.etcd, "txn", full)
+    await bootstrap(admin.etcd, admin.access.keys, {"admin": SECRET})
+
+
 async def test_first_users_wait_for_etcd(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     txn, failures = admin.etcd.txn, iter([True, False])
 

@@ -177,6 +177,13 @@ async def test_more_users_than_one_transaction_takes_are_all_stored(admin: Admin
     assert sorted(await described(admin, everybody=True)) == sorted(users)
 
 
+async def test_too_many_alterations_at_once_are_refused(admin: Admin) -> None:
+    users = [f"user-{number}" for number in range(1_001)]
+    refused = (ErrorCode.INVALID_REQUEST, "A request may alter 1000 credentials at most")
+    assert await altered(admin, *map(upsertion, users)) == dict.fromkeys(users, refused)
+    assert await described(admin, everybody=True) == {}
+
+
 async def test_no_more_credentials_than_allowed_are_stored(etcd: EtcdClient, keyspace: Keyspace) -> None:
     async with running(Admin(etcd, keyspace, {"users_max": 2})) as admin:
         outcome = await altered(admin, *map(upsertion, "abc"))

@@ -37,6 +37,12 @@ def credentials_for(
     ]
 
 
+async def exists(etcd: EtcdClient, keys: AccessKeys, name: str) -> bool:
+    """Whether the user has a credential of any mechanism, readable or not. Raises EtcdError."""
+    reads = [Range(keys.user(name, mechanism), keys_only=True) for mechanism in ScramMechanism]
+    return any(found.kvs for found in await etcd.ranges(reads))
+
+
 async def create_user(
     etcd: EtcdClient, keys: AccessKeys, name: str, credentials: Sequence[ScramCredential]
 ) -> bool:

@@ -15,7 +15,7 @@ import structlog
 from kafscale.storage.access_keys import USER_CHARS_MAX, AccessKeys
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
-from kafscale.storage.user_writes import create_user, credentials_for
+from kafscale.storage.user_writes import create_user, credentials_for, exists
 
 log = structlog.get_logger(__name__)
 
@@ -57,14 +57,18 @@ def read_users(path: Path) -> dict[str, str]:
 
 
 async def bootstrap(etcd: EtcdClient, keys: AccessKeys, users: dict[str, str]) -> None:
-    """Creates the users who have no credential. It tries again while etcd does not answer."""
+    """Creates the users who have no credential. It tries again while etcd does not answer.
+
+    It writes nothing if all exist: etcd refuses a write when it is full, even one whose comparison fails.
+    """
     backoff = Backoff()
     for name, password in users.items():
-        credentials = await asyncio.to_thread(credentials_for, password)
         while True:
             try:
-                if await create_user(etcd, keys, name, credentials):
-                    log.info("user created from the file of first users", user=name)
+                if not await exists(etcd, keys, name):
+                    credentials = await asyncio.to_thread(credentials_for, password)
+                    if await create_user(etcd, keys, name, credentials):
+                        log.info("user created from the file of first users", user=name)
                 break
             except EtcdError as error:
                 log.warning("first users not created yet", why=str(error))

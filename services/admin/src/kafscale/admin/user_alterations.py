@@ -24,6 +24,8 @@ from kafscale.wire.schema import alter_user_scram_credentials as api
 ITERATIONS_MIN: Final = ITERATIONS_DEFAULT
 ITERATIONS_MAX: Final = 16_384
 SALT_BYTES_MAX: Final = 1_024
+ALTERATIONS_MAX: Final = 1_000
+"""In one request. Each takes some time of the event loop."""
 
 _E = ErrorCode
 TWICE = Refused(_E.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
@@ -33,6 +35,7 @@ UNKNOWN_MECHANISM = Refused(_E.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechan
 TOO_FEW = Refused(_E.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
 TOO_MANY = Refused(_E.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
 LONG_NAME = Refused(_E.UNACCEPTABLE_CREDENTIAL, f"The username has more than {USER_CHARS_MAX} characters")
+TOO_MANY_AT_ONCE = Refused(_E.INVALID_REQUEST, f"A request may alter {ALTERATIONS_MAX} credentials at most")
 LONG_SALT = Refused(_E.UNACCEPTABLE_CREDENTIAL, f"The salt has more than {SALT_BYTES_MAX} bytes")
 
 
@@ -60,6 +63,9 @@ def planned(
 ) -> Planned:
     """In Kafka's order: the first error of a user is the one that counts."""
     plan = Planned()
+    if len(deletions) + len(upsertions) > ALTERATIONS_MAX:
+        names = [each.name for each in deletions] + [each.name for each in upsertions]
+        return Planned(refused=dict.fromkeys(names, TOO_MANY_AT_ONCE))
     for deletion in deletions:
         _add(plan, deletion.name, _deleted(deletion, exists))
     for upsertion in upsertions:
