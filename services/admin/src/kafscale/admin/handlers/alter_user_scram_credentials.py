@@ -2,8 +2,9 @@
 
 UNACCEPTABLE_CREDENTIAL for fewer than 4,096 or more than 16,384 iterations, an empty or long name, a long salt;
 UNSUPPORTED_SASL_MECHANISM; RESOURCE_NOT_FOUND for a deletion of what is not there; DUPLICATE_RESOURCE for a user who is
-named twice, of whom nothing is altered; INVALID_REQUEST for more than 1,000 alterations; POLICY_VIOLATION if the maximum
-number is stored; KAFKA_STORAGE_ERROR if the stored credential cannot be read; REQUEST_TIMED_OUT if etcd does not answer.
+named twice, of whom nothing is altered; INVALID_REQUEST for more than 1,000 alterations; POLICY_VIOLATION if the
+maximum number is stored; KAFKA_STORAGE_ERROR if the stored one cannot be read; REQUEST_TIMED_OUT if etcd does not
+answer.
 """
 
 from __future__ import annotations
