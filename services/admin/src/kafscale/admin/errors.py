@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import Final, TypeVar
 
 from kafscale.admin.plan import Refused
@@ -35,6 +35,14 @@ def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:
     if isinstance(trouble, TooContended):
         return Refused(ErrorCode.REQUEST_TIMED_OUT, f"The change was not made: {trouble}")
     return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"etcd refused the change: {trouble}")
+
+
+def incomplete(what: str, damaged: Collection[bytes]) -> Refused | None:
+    """For a list that would lack the records of these keys, because they cannot be read."""
+    if not damaged:
+        return None
+    sentence = f"{len(damaged)} stored {what} cannot be read, the first is {next(iter(damaged))!r}."
+    return Refused(ErrorCode.KAFKA_STORAGE_ERROR, sentence)
 
 
 async def guarded(work: Awaitable[T]) -> T | Refused:

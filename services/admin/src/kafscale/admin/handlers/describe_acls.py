@@ -14,7 +14,7 @@ from typing import Final
 from kafscale.access.acl import AclBinding, PatternType, ResourceType
 from kafscale.admin.acl_requests import filter_of, size_of
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import UNREAD
+from kafscale.admin.errors import UNREAD, incomplete
 from kafscale.admin.plan import Refused
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answering
@@ -47,12 +47,9 @@ async def _selected(context: AdminContext, request: api.DescribeAclsRequest) -> 
         await context.access.confirm()
     except EtcdError:
         return UNREAD
-    damaged = context.access.views["acls"].unreadable
-    if damaged:
-        return Refused(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"{len(damaged)} stored ACLs cannot be read, the first is {next(iter(damaged))!r}.",
-        )
+    damage = incomplete("ACLs", context.access.views["acls"].unreadable)
+    if damage is not None:
+        return damage
     room = AnswerRoom(context.settings.answer_bytes_max)
     found = []
     for acl in context.access.stored_acls.values():

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from kafscale.access.quota import Default, QuotaEntity, QuotaKey
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import UNREAD
+from kafscale.admin.errors import UNREAD, incomplete
 from kafscale.admin.plan import Refused
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answering
@@ -47,10 +47,9 @@ async def _selected(
         await view.confirm()
     except EtcdError:
         return UNREAD
-    damaged = view.views["quotas"].unreadable
-    if damaged:
-        sentence = f"{len(damaged)} stored quotas cannot be read, the first is {next(iter(damaged))!r}."
-        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, sentence)
+    damage = incomplete("quotas", view.views["quotas"].unreadable)
+    if damage is not None:
+        return damage
     room = AnswerRoom(context.settings.answer_bytes_max)
     entries = []
     for entity, values in view.stored_quotas():
