@@ -189,6 +189,22 @@ async def test_a_record_that_cannot_be_read_at_the_start_keeps_the_view_from_bei
         assert view.damaged() == []
 
 
+async def test_every_damaged_record_has_to_be_repaired(store: Store) -> None:
+    user, acl = store.keys.user("alice", SHA_256), store.keys.acl(READ)
+    await store.damage(user)
+    await store.damage(acl)
+    async with viewing(store) as view, asyncio.TaskGroup() as tasks:
+        ready = tasks.create_task(view.ready())
+        await seen(view, "acls", await store.add(READ))
+        await view.confirm()
+        assert not ready.done()
+        assert view.damaged() == [user]
+        await store.add_user("alice")
+        async with asyncio.timeout(WAIT_S):
+            await ready
+        assert view.credential("alice", SHA_256) is not None
+
+
 @pytest.mark.parametrize("permission", [Permission.ALLOW, Permission.DENY])
 async def test_a_damaged_acl_denies_its_principal_its_resource_until_it_is_repaired(
     store: Store, permission: Permission

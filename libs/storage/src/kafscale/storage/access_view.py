@@ -174,7 +174,7 @@ class AccessView:
 
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace, *, acls_only: bool = False) -> None:
         self._etcd = etcd
-        self._sound = asyncio.Event()
+        self._repaired = asyncio.Event()
         self._confirmed_s = time.monotonic()
         self.keys = AccessKeys(keyspace)
         self.generation = 0
@@ -193,7 +193,7 @@ class AccessView:
         self.views = {"acls": self._acls.view} if acls_only else everything
         """The views that run, by the names that metrics have for them."""
         for view in self.views.values():
-            view.subscribe_damage(lambda _, why: self._look() if why is None else None)
+            view.subscribe_damage(self._on_damage)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -214,8 +214,9 @@ class AccessView:
         damaged = self.damaged()
         if damaged:
             log.error("access refused: unreadable records, repair or delete them: %s", damaged)
-        self._look()
-        await self._sound.wait()
+        while self.damaged():
+            self._repaired.clear()
+            await self._repaired.wait()
 
     def damaged(self) -> list[bytes]:
         """The keys of the records that cannot be read."""
@@ -273,9 +274,9 @@ class AccessView:
     def _changed(self) -> None:
         self.generation += 1
 
-    def _look(self) -> None:
-        if not self.damaged():
-            self._sound.set()
+    def _on_damage(self, _: bytes, why: UnreadableValue | None) -> None:
+        if why is None:
+            self._repaired.set()
 
     async def _keep_confirmed(self) -> None:
         await self.loaded()
