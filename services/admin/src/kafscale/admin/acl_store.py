@@ -93,11 +93,11 @@ class AclStore:
         return None
 
     async def _try_delete(self, keys: Sequence[bytes]) -> int | None:
+        """An ACL that another admin has deleted has revision 0, and its deletion changes nothing."""
         await self._view.confirm()
         stored = self._view.views["acls"]
-        changes = [Change(key, revision, None) for key in keys if (revision := stored.revision_of(key))]
-        if changes and not (await self._etcd.txn(change_txn(self._keys.acls, changes))).succeeded:
+        changes = [Change(key, stored.revision_of(key), None) for key in keys]
+        if not (await self._etcd.txn(change_txn(self._keys.acls, changes))).succeeded:
             return None
-        if changes:
-            log.info("ACLs deleted", acls=len(changes))
+        log.info("ACLs deleted", acls=len(changes))
         return len(changes)
