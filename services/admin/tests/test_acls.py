@@ -10,6 +10,7 @@ import pytest_asyncio
 from kafscale.access.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from kafscale.access.principals import Principal
 from kafscale.admin.handlers import create_acls, delete_acls, describe_acls
+from kafscale.storage.access_writes import Change, change_txn
 from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
@@ -287,15 +288,21 @@ async def test_a_damaged_record_is_not_replaced_not_deleted_and_not_passed_over(
 async def test_two_admins_that_delete_the_same_both_succeed(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The watch of this admin is late."""
     await created(admin, *ACLS)
-    txn = admin.etcd.txn
+    await admin.access.confirm()
+    monkeypatch.setattr(admin.access.views["acls"], "_apply", lambda batch: None)
+    keys, txn = admin.access.keys, admin.etcd.txn
     raced = False
 
     async def race(*args: Any, **kwargs: Any) -> Any:
         nonlocal raced
         if not raced:
             raced = True
-            await admin.etcd.delete(admin.access.keys.acl(ACLS[0]))
+            key = keys.acl(ACLS[0])
+            found = await admin.etcd.get(key)
+            assert found is not None
+            assert (await txn(change_txn(keys.acls, [Change(key, found.mod_revision, None)]))).succeeded
         return await txn(*args, **kwargs)
 
     monkeypatch.setattr(admin.etcd, "txn", race)
