@@ -39,12 +39,16 @@ def kind_of(annotation: Any) -> str:
         return kind_of(next(part for part in get_args(annotation) if part is not type(None)))
     if origin is tuple:
         return "comma-separated"
+    if origin is frozenset:
+        return "semicolon-separated"
     return "secret" if annotation is SecretStr else NAMES.get(annotation, str(annotation))
 
 
 def default_of(info: FieldInfo) -> str:
     match info.default:
         case None | "" | ():
+            return ""
+        case frozenset() if not info.default:
             return ""
         case bool():
             return f"`{int(info.default)}`"

@@ -306,11 +306,21 @@ def acl(world: World, _: int) -> Content:
     }
 
 
+def credential(world: World) -> Content:
+    return {
+        "name": world.topic,
+        "mechanism": 1,
+        "iterations": 4_096,
+        "salt": b"salt",
+        "salted_password": b"of no password",
+    }
+
+
 def reassignments(world: World, _: int) -> Content:
     return {"timeout_ms": 10_000, "topics": [{"name": world.topic, "partition_indexes": [0]}]}
 
 
-NO_ACLS = dict.fromkeys(range(1, 4), frozenset({int(ErrorCode.SECURITY_DISABLED)}))
+NO_ACLS = dict.fromkeys(range(4), frozenset({int(ErrorCode.SECURITY_DISABLED)}))
 NOT_NEEDED = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.ELECTION_NOT_NEEDED)}))
 ID_FIRST = {4: frozenset({int(ErrorCode.MEMBER_ID_REQUIRED)})}
 
@@ -353,6 +363,8 @@ ROWS: Mapping[int, Row] = {
         },
         nothing,
     ),
+    50: Row(lambda _, __: {"users": None}, nothing),
+    51: Row(lambda world, _: {"deletions": [], "upsertions": [credential(world)]}, nothing),
     60: Row(lambda _, __: {"include_cluster_authorized_operations": True, "endpoint_type": 1}, nothing),
     61: Row(lambda world, _: {"topics": [{"name": world.topic, "partition_indexes": [0]}]}, topic),
     68: Row(beat, topic),

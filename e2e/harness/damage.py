@@ -148,6 +148,13 @@ ROWS: Sequence[Row] = (
         remedy="Nothing.",
     ),
     Row(
+        name="user",
+        what="`user/{name}/{mechanism}`: the SCRAM credential of a user",
+        missing="The user has no credential for the mechanism.",
+        unreadable="Calls about the user answer KAFKA_STORAGE_ERROR. Other users are not affected.",
+        remedy="Store a password again (`kafscale users passwd --etcd`).",
+    ),
+    Row(
         name="segment",
         what="`segment-*.kfs`, or a compacted segment",
         missing="Fetch answers KAFKA_STORAGE_ERROR for its offsets. So does Produce, if a claim must replay it.",

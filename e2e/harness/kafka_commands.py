@@ -16,6 +16,7 @@ READ_ORDERS = "kafka-console-consumer --topic orders --group my-group --from-beg
 CONFIGS = "kafka-configs --alter --entity-type topics --entity-name"
 DESCRIBE = "kafka-configs --describe --entity-type topics --entity-name"
 
+USER = "kafka-configs --alter --entity-type users --entity-name"
 GROUP = "--entity-type groups --entity-name my-group"
 WITHOUT_EFFECT = "min.insync.replicas=2,segment.ms=3600000,preallocate=TRUE,local.retention.ms=1000"
 
@@ -97,6 +98,27 @@ CLUSTER = (
     "kafka-leader-election --election-type unclean --topic orders --partition 0",
     "kafka-leader-election --election-type preferred --topic orders --partition 77",
 )
+USERS = (
+    "kafka-configs --describe --entity-type users",
+    f"{USER} alice --add-config SCRAM-SHA-512=[password=alice-secret]",
+    f"{USER} alice --add-config SCRAM-SHA-256=[iterations=8192,password=alice-secret]",
+    f"{USER} bob --add-config SCRAM-SHA-256=[password=bob-secret]",
+    "kafka-configs --describe --entity-type users  with two users",
+    "kafka-configs --describe --entity-type users --entity-name alice",
+    "kafka-configs --describe --user bob",
+    "kafka-configs --describe --user nobody",
+    f"{USER} alice --add-config SCRAM-SHA-512=[iterations=5000,password=another-secret]",
+    f"{USER} alice --add-config SCRAM-SHA-512=[iterations=4095,password=alice-secret]",
+    f"{USER} alice --add-config SCRAM-SHA-512=[iterations=16385,password=alice-secret]",
+    f"{USER} alice --add-config SCRAM-SHA-1=[password=alice-secret]",
+    "kafka-configs --describe --entity-type users  after changes",
+    f"{USER} alice --delete-config SCRAM-SHA-256",
+    f"{USER} alice --delete-config SCRAM-SHA-256  again",
+    f"{USER} nobody --delete-config SCRAM-SHA-512",
+    f"{USER} alice --delete-config SCRAM-SHA-512",
+    f"{USER} bob --delete-config SCRAM-SHA-256",
+    "kafka-configs --describe --entity-type users  with nobody left",
+)
 RECORDS = (
     f"kafka-console-producer --topic orders {KEYS} <<< {KEYED}",
     "kafka-console-producer --topic notes <<< one\ntwo\nthree\nfour\nfive\n",
@@ -165,6 +187,7 @@ COMMANDS = (
     *TOPIC_CONFIGS,
     *GROUP_CONFIGS,
     *CLUSTER,
+    *USERS,
     *RECORDS,
     *DELETED,
     *WITH_A_MEMBER,

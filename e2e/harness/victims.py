@@ -6,13 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
+from kafscale.access.scram_credentials import ScramMechanism
+from kafscale.storage.access_keys import AccessKeys
 from kafscale.storage.heads import SLICES_SCHEMA
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
 from kafscale.storage.schema import SCHEMA
 from kafscale.storage.slots import slot_of
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema import offset_commit, offset_fetch
+from kafscale.wire.schema import (
+    alter_user_scram_credentials,
+    describe_user_scram_credentials,
+    offset_commit,
+    offset_fetch,
+)
 
 from e2e.harness.damage import Damage, Row, Scene
 from e2e.harness.requests import ask, batch, create, init_pid, send
@@ -24,6 +31,7 @@ FILL = 30
 COMMITTED = 7
 JOB = "lag"
 NONE = ErrorCode.NONE
+SHA_256 = ScramMechanism.SCRAM_SHA_256
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,24 @@ class Victim:
         found = answer.topics[0].partitions[0]
         return answer.error_code or found.error_code, found.committed_offset
 
+    def enrolls(self) -> int:
+        """Stores a password for the user of the topic's name."""
+        credential = alter_user_scram_credentials.AlterUserScramCredentialsRequestCredentialUpsertion(
+            name=self.topic, mechanism=SHA_256, iterations=4_096, salt=b"salt", salted_password=b"salted"
+        )
+        request = alter_user_scram_credentials.AlterUserScramCredentialsRequest(upsertions=[credential])
+        with self.scene.raw() as raw:
+            (result,) = ask(raw, alter_user_scram_credentials, 0, request).results
+        return int(result.error_code)
+
+    def is_enrolled(self) -> int:
+        """The error of a description of that user."""
+        name = describe_user_scram_credentials.DescribeUserScramCredentialsRequestName(name=self.topic)
+        request = describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users=[name])
+        with self.scene.raw() as raw:
+            (result,) = ask(raw, describe_user_scram_credentials, 0, request).results
+        return int(result.error_code)
+
     def objects(self, *, tree: str = "", suffix: str = "") -> list[str]:
         prefix = f"{self.scene.keys.namespace}/{tree or self.topic}/"
         return [key for key in self.scene.objects(prefix) if key.endswith(suffix)]
@@ -104,6 +130,7 @@ KEYS: dict[str, tuple[type[Message], Callable[[Victim, Keyspace], bytes]]] = {
         pb.CommittedOffset,
         lambda victim, keys: keys.committed(own_slot(victim), victim.group, victim.topic_id(), 0),
     ),
+    "user": (pb.ScramCredential, lambda victim, keys: AccessKeys(keys).user(victim.topic, SHA_256)),
     "job run": (pb.JobRun, lambda _, keys: keys.job_run(JOB)),
 }
 

@@ -201,6 +201,13 @@ def job_row(victim: Victim, _: Damage) -> None:
     until("the job has ended again", is_written, 90)
 
 
+def user_row(victim: Victim, way: Damage) -> None:
+    wanted = ErrorCode.RESOURCE_NOT_FOUND if way is Damage.MISSING else STORAGE
+    is_told("DescribeUserScramCredentials", wanted, victim.is_enrolled)
+    if way is not Damage.MISSING:
+        is_told("AlterUserScramCredentials", STORAGE, victim.enrolls)
+
+
 def unread_row(victim: Victim, _way: Damage) -> None:
     is_told("Fetch", STORAGE, victim.reads)
     for _turn in range(FILL):
@@ -232,6 +239,7 @@ CHECKS: dict[str, Callable[[Victim, Damage], None]] = {
     "group": group_row,
     "offset": offset_row,
     "job run": job_row,
+    "user": user_row,
     "segment": unread_row,
     "index": nothing_row,
     "manifest": unread_row,
@@ -248,6 +256,7 @@ def victim_of(scene: Scene, row: Row, way: str) -> Victim:
     victim = Victim(scene, f"victim-{row.name.replace(' ', '-')}-{way}")
     victim.fill(FILL if row.name in NEED_MANIFESTS else 1)
     is_told("OffsetCommit", NONE, victim.commits)
+    is_told("AlterUserScramCredentials", NONE, victim.enrolls)
     return victim
 
 
@@ -320,7 +329,7 @@ def test_all_is_damaged_and_all_is_restarted_and_the_rest_is_served(scene: Scene
         for name in rows:
             if name != "producer ids":
                 checks[name](victims[name], ways[name])
-    for name in ("topic", "head", "meta", "epoch floor", "cluster", "slot"):
+    for name in ("topic", "head", "meta", "epoch floor", "cluster", "slot", "user"):
         assert done[name].stands(), f"{name} was written over"
 
 

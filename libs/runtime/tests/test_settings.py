@@ -114,6 +114,25 @@ def test_an_etcd_user_without_a_password_is_a_mistake(monkeypatch: pytest.Monkey
         read_settings(ServiceSettings)
 
 
+def test_principals_are_separated_by_semicolons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of certificates contain commas."""
+    assert read_settings(ServiceSettings).super_users == frozenset()
+    monkeypatch.setenv("KAFSCALE_SUPER_USERS", "User:admin; User:CN=ops,O=kafscale;")
+    assert read_settings(ServiceSettings).super_users == {"User:admin", "User:CN=ops,O=kafscale"}
+    monkeypatch.setenv("KAFSCALE_SUPER_USERS", "admin")
+    with pytest.raises(BadSettings, match="KAFSCALE_SUPER_USERS='admin': .*principalType:principalName"):
+        read_settings(ServiceSettings)
+
+
+def test_acls_that_nobody_checks_are_no_authorizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings(ServiceSettings).authorizer == "none"
+    monkeypatch.setenv("KAFSCALE_AUTHORIZER", "acl")
+    with pytest.raises(
+        BadSettings, match="KAFSCALE_AUTHORIZER='acl': .*look protected.* No service checks ACLs yet"
+    ):
+        read_settings(ServiceSettings)
+
+
 @pytest.mark.parametrize("given", [{"CERTIFICATE"}, {"CERTIFICATE", "KEY"}, {"CA"}, {"KEY", "CA"}])
 def test_a_certificate_without_its_key_and_ca_is_a_mistake(
     given: set[str], monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from kafscale.admin.settings import AdminSettings
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.storage.access_view import AccessView
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import decode_owner
 from kafscale.storage.keys import Keyspace
@@ -32,7 +33,14 @@ from kafscale.wire.buffers import Buffer
 class Admin:
     """What a test holds: the context, the stores behind it, and a way to ask."""
 
-    def __init__(self, etcd: EtcdClient, keys: Keyspace, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        etcd: EtcdClient,
+        keys: Keyspace,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        acls_served: bool = False,
+    ) -> None:
         self.etcd = etcd
         self.keys = keys
         self.objects = MemoryStore()
@@ -40,6 +48,7 @@ class Admin:
         self.topics = TopicsView(etcd, keys)
         self.front_doors = LiveView(etcd, keys, "frontdoor")
         self.owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
+        self.access = AccessView(etcd, keys)
         self.space = EtcdSpace(etcd, 2 << 30)
         self.context = assembled(
             AdminSettings(num_partitions=3, **(settings or {})),
@@ -50,7 +59,9 @@ class Admin:
             topics=self.topics,
             front_doors=self.front_doors,
             owners=self.owners,
+            access=self.access,
             space=self.space,
+            acls_served=acls_served,
         )
         self.store = self.context.store
         self.metrics = Metrics("admin")
@@ -84,12 +95,13 @@ class Admin:
 @asynccontextmanager
 async def running(admin: Admin) -> AsyncIterator[Admin]:
     """With its views watched, and loaded."""
-    views = (admin.topics, admin.front_doors, admin.owners)
+    views = (admin.topics, admin.front_doors, admin.owners, admin.access)
     tasks = [asyncio.create_task(view.run()) for view in views]
     try:
         await admin.topics.ready()
         await admin.front_doors.loaded()
         await admin.owners.ready()
+        await admin.access.loaded()
         yield admin
     finally:
         for task in tasks:

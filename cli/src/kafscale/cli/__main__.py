@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from kafscale.cli.acls import app as acls_app
 from kafscale.cli.configs import app as configs_app
 from kafscale.cli.cost.command import cost
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDirBusy
@@ -31,6 +32,7 @@ from kafscale.cli.status.command import status
 from kafscale.cli.targets import BootstrapOption, DataDirOption, bootstrap_of, checked_namespace
 from kafscale.cli.terminal import fail, record_line, report
 from kafscale.cli.topics import app as topics_app
+from kafscale.cli.users import app as users_app
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
 if TYPE_CHECKING:
@@ -221,7 +223,7 @@ app.command(rich_help_panel=CLUSTER)(cost)
 app.command(rich_help_panel=CLUSTER)(fsck)
 app.command(rich_help_panel=CLUSTER)(settle)
 app.command(rich_help_panel=CLUSTER)(etcd_repair)
-for _group in (topics_app, configs_app, groups_app, spark_app):
+for _group in (topics_app, configs_app, groups_app, users_app, acls_app, spark_app):
     app.add_typer(_group, rich_help_panel=CLUSTER)
 app.command(rich_help_panel=SHELL)(completion)
 

@@ -260,6 +260,13 @@ ETCD_SPACE: Final = (
     counter("etcd_space_refusals_total", "Groups, offsets and topics refused because etcd is filling up"),
 )
 
+ACCESS: Final = (
+    gauge(
+        "access_view_age_seconds",
+        "Time since the copy of ACLs, quotas and users was known to be complete; a few seconds while etcd answers",
+    ),
+)
+
 COORDINATOR: Final = (
     *APIS,
     *COMMITS,
@@ -275,6 +282,7 @@ COORDINATOR: Final = (
 ADMIN: Final = (
     *APIS,
     *ETCD_SPACE,
+    *ACCESS,
     gauge("deleting_topics", "Topics that are marked as deleted but still have objects"),
     counter("deleted_objects_total", "Objects of deleted topics that this instance deleted"),
     gauge(

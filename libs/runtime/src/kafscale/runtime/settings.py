@@ -7,6 +7,7 @@ Values only: nothing here opens, connects or decides.
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
+from kafscale.access.principals import Principal, parse_super_users
 from kafscale.runtime.addresses import check_etcd_url, check_redis_url, check_url, split_address
 from kafscale.storage.keys import check_namespace
 from kafscale.storage.objects import EncryptionKind, StoreKind
@@ -15,6 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MIB = 1 << 20
 Addresses = Annotated[tuple[str, ...], NoDecode]
+Principals = Annotated[frozenset[Principal], NoDecode]
 
 
 class ServiceSettings(BaseSettings):
@@ -78,6 +80,17 @@ class ServiceSettings(BaseSettings):
     grpc_key: Path | None = Field(None, description="Key of KAFSCALE_GRPC_CERTIFICATE (PEM).")
     grpc_ca: Path | None = Field(
         None, description="CA that signed the certificates of all processes of the cluster (PEM)."
+    )
+    authorizer: Literal["none", "acl"] = Field(
+        "none",
+        description="Who may do what: `none` is everybody everything, `acl` is as the ACLs say. "
+        "No service checks ACLs yet, so `acl` is refused.",
+    )
+    super_users: Principals = Field(
+        frozenset(), description="Principals that ACLs do not limit: User:admin;User:ops."
+    )
+    allow_everyone_if_no_acl_found: bool = Field(
+        False, description="Whether everybody may use a resource to which no ACL applies."
     )
     http_listen: str = Field("127.0.0.1:0", description="Address of /livez, /readyz and /metrics.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -171,6 +184,18 @@ class ServiceSettings(BaseSettings):
         if not value:
             raise ValueError("at least one etcd endpoint is needed")
         return tuple(map(check_etcd_url, value))
+
+    @field_validator("authorizer")
+    @classmethod
+    def check_authorizer(cls, value: str) -> str:
+        if value == "acl":
+            raise ValueError("the cluster would look protected, and be open")
+        return value
+
+    @field_validator("super_users", mode="before")
+    @classmethod
+    def split_principals(cls, value: object) -> object:
+        return parse_super_users(value) if isinstance(value, str) else value
 
     @field_validator("otlp_endpoint")
     @classmethod

@@ -24,6 +24,7 @@ of the specification; all other objects are below `@kafscale`, which is no legal
     pass/{topic_id}/{partition}       an unfinished pass of compaction
     settle/{request}/{topic}          asks owners to settle at once: a topic, or without a name all; under a lease
 
+The keys of ACLs, quotas and users, `acl/`, `quota/` and `user/`, are in access_keys.py.
 Fetch services watch `m/` to the end of `p/` as one range. No kind of key that is often written may sort between them.
 """
 
@@ -41,7 +42,6 @@ TopicId = NewType("TopicId", bytes)
 SlotId = NewType("SlotId", int)
 BundleId = NewType("BundleId", bytes)
 TOPIC_ID_BYTES = 16
-
 META_TOPIC_ID = "kfs-topic-id"
 """Metadata names of a segment and its index. They identify the attempt, so that an orphan can be recognized."""
 META_EPOCH = "kfs-epoch"

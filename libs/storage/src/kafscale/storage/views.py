@@ -135,6 +135,7 @@ class PrefixView(WatchedRange, Generic[T]):
         self._absent: dict[bytes, int] = {}
         self._reading = 0
         self._listeners: list[Callable[[bytes, T | None], None]] = []
+        self._damage_listeners: list[Callable[[bytes, UnreadableValue | None], None]] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._ready = asyncio.Event()
         self._refreshing = asyncio.Lock()
@@ -160,6 +161,15 @@ class PrefixView(WatchedRange, Generic[T]):
         function."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def subscribe_damage(self, listener: Callable[[bytes, UnreadableValue | None], None]) -> None:
+        """Calls `listener(key, why)` when a value cannot be read, before what was known of the key leaves `items`; and
+        with None when the value was replaced or deleted, before the new one is in `items`."""
+        self._damage_listeners.append(listener)
+
+    def revision_of(self, key: bytes) -> int:
+        """The revision of the last change of the key that the view has seen, or 0 if it is absent."""
+        return self._revisions.get(key, 0)
 
     async def wait_revision(self, revision: int, timeout_s: float) -> bool:
         """Whether the view saw a change of the prefix at `revision` or later in time."""
@@ -270,9 +280,11 @@ class PrefixView(WatchedRange, Generic[T]):
         except UnreadableValue as error:
             self._unreadable[kv.key] = error
             log.error("stored value unreadable: %r: %s", kv.key, error)
+            self._notify_damage(kv.key, error)
             return None
         if self._unreadable.pop(kv.key, None) is not None:
             log.warning("stored value readable again: %r", kv.key)
+            self._notify_damage(kv.key, None)
         return value
 
     def _remove(self, key: bytes, revision: int) -> None:
@@ -280,13 +292,18 @@ class PrefixView(WatchedRange, Generic[T]):
         if self._revisions.get(key, revision + 1) > revision:
             return
         del self._revisions[key]
-        self._unreadable.pop(key, None)
+        if self._unreadable.pop(key, None) is not None:
+            self._notify_damage(key, None)
         if self._items.pop(key, None) is not None:
             self._notify(key, None)
 
     def _notify(self, key: bytes, value: T | None) -> None:
         for listener in tuple(self._listeners):
             listener(key, value)
+
+    def _notify_damage(self, key: bytes, why: UnreadableValue | None) -> None:
+        for listener in self._damage_listeners:
+            listener(key, why)
 
     def _advance(self, revision: int) -> None:
         self.revision = max(self.revision, revision)

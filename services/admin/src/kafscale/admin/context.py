@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from kafscale.admin.acl_store import AclStore
 from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.group_config_store import GroupConfigStore
 from kafscale.admin.group_configs import group_table
@@ -13,8 +14,10 @@ from kafscale.admin.partition_sizes import PartitionSizes
 from kafscale.admin.settings import AdminSettings
 from kafscale.admin.topic_limits import TopicLimits
 from kafscale.admin.topics import AutoCreation, TopicStore
+from kafscale.admin.user_store import UserStore
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.etcd_space import EtcdSpace
+from kafscale.storage.access_view import AccessView
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import Keyspace
@@ -35,6 +38,10 @@ class AdminContext:
     group_config_store: GroupConfigStore
     group_config_table: ConfigTable
     log_starts: LogStarts
+    access: AccessView
+    user_store: UserStore
+    acl_store: AclStore | None
+    """None without an authorizer."""
     front_doors: LiveView
     owners: PrefixView[OwnerRecord]
     partition_sizes: PartitionSizes
@@ -51,9 +58,11 @@ def assembled(
     topics: TopicsView,
     front_doors: LiveView,
     owners: PrefixView[OwnerRecord],
+    access: AccessView,
     space: EtcdSpace,
+    acls_served: bool,
 ) -> AdminContext:
-    """The caller runs the views."""
+    """The caller runs the views. `acls_served`: there is an authorizer, so ACLs have a meaning."""
     limits = TopicLimits(topics, topics_max=settings.topics_max, partitions_max=settings.partitions_max)
     store = TopicStore(etcd, keys, topics, limits, settings.num_partitions, space)
     return AdminContext(
@@ -71,6 +80,9 @@ def assembled(
         group_config_store=GroupConfigStore(etcd, keys, settings.group_configs_max),
         group_config_table=group_table(settings),
         log_starts=LogStarts(etcd, keys),
+        access=access,
+        user_store=UserStore(etcd, access.keys, settings.users_max, space),
+        acl_store=AclStore(etcd, access, settings.acls_max, space) if acls_served else None,
         front_doors=front_doors,
         owners=owners,
         partition_sizes=PartitionSizes(etcd, keys),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Collection
+from typing import Final, TypeVar
 
 from kafscale.admin.plan import Refused
 from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
@@ -13,8 +13,12 @@ from kafscale.wire.errors import ErrorCode
 
 T = TypeVar("T")
 
-NO_AUTHORIZER = "No Authorizer is configured."
-"""The ACL APIs answer this with SECURITY_DISABLED in every field for an error, as Kafka does without an authorizer."""
+NO_AUTHORIZER: Final = Refused(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+"""In every field for an error, as Kafka's controller answers without an authorizer."""
+
+UNREAD: Final = Refused(
+    ErrorCode.REQUEST_TIMED_OUT, "etcd did not answer, so the request was not answered from old data."
+)
 
 
 def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:
@@ -31,6 +35,14 @@ def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:
     if isinstance(trouble, TooContended):
         return Refused(ErrorCode.REQUEST_TIMED_OUT, f"The change was not made: {trouble}")
     return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"etcd refused the change: {trouble}")
+
+
+def incomplete(what: str, damaged: Collection[bytes]) -> Refused | None:
+    """For a list that would lack the records of these keys, because they cannot be read."""
+    if not damaged:
+        return None
+    sentence = f"{len(damaged)} stored {what} cannot be read, the first is {next(iter(damaged))!r}."
+    return Refused(ErrorCode.KAFKA_STORAGE_ERROR, sentence)
 
 
 async def guarded(work: Awaitable[T]) -> T | Refused:

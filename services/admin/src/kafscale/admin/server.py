@@ -7,15 +7,18 @@ from contextlib import asynccontextmanager
 from types import FunctionType
 
 from kafscale.admin import handlers
+from kafscale.admin.bootstrap_users import UsersFileWrong, bootstrap, read_users
 from kafscale.admin.cluster_view import cluster_id
-from kafscale.admin.context import assembled
+from kafscale.admin.context import AdminContext, assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.settings import AdminSettings
 from kafscale.runtime.etcd_space import EtcdSpace
-from kafscale.runtime.process import Runtime, ServiceParts
-from kafscale.runtime.process_metrics import watch_views
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
+from kafscale.runtime.process_metrics import watch_access, watch_views
 from kafscale.runtime.stream.handlers import exported
 from kafscale.runtime.stream.server import task_handler
+from kafscale.storage.access_view import AccessView
 from kafscale.storage.heads import decode_owner
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.views import PrefixView
@@ -23,12 +26,11 @@ from kafscale.storage.views import PrefixView
 
 @asynccontextmanager
 async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
-    etcd, keys, clock = runtime.etcd, runtime.keyspace, runtime.clock
+    etcd, keys, clock, topics = runtime.etcd, runtime.keyspace, runtime.clock, runtime.topics
     front_doors = LiveView(etcd, keys, "frontdoor")
     owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
-    topics = runtime.topics
+    access = AccessView(etcd, keys)
     space = EtcdSpace(etcd, runtime.settings.etcd_quota_bytes)
-    space.watch(runtime.metrics)
     context = assembled(
         runtime.settings,
         etcd,
@@ -38,26 +40,48 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         topics=topics,
         front_doors=front_doors,
         owners=owners,
+        access=access,
         space=space,
+        acls_served=runtime.settings.authorizer == "acl",
     )
     deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics)
-    watch_views(runtime.metrics, topics=topics.view, owners=owners, live_frontdoor=front_doors.view)
-    tasks = [
-        runtime.task_group.create_task(run)
-        for run in (front_doors.run(), owners.run(), deletions.run(), space.run())
-    ]
+    _watch(runtime.metrics, context, space)
+    first_users = _first_users(runtime.settings)
+    runs = (front_doors.run(), owners.run(), access.run(), deletions.run(), space.run())
+    tasks = [runtime.task_group.create_task(run) for run in runs]
 
     async def before_ready() -> None:
         await topics.ready()
         await front_doors.loaded()
         await owners.ready()
+        await bootstrap(etcd, access.keys, first_users)
+        await access.loaded()  # a damaged record affects the calls about it, not the whole service
 
-    control = {
-        key: task_handler(make(context), runtime.task_group)
-        for key, make in exported(handlers, "handler", FunctionType).items()
-    }
+    exports = exported(handlers, "handler", FunctionType)
+    control = {key: task_handler(make(context), runtime.task_group) for key, make in exports.items()}
     try:
         yield ServiceParts(control=control, before_ready=before_ready)
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _watch(metrics: Metrics, context: AdminContext, space: EtcdSpace) -> None:
+    space.watch(metrics)
+    watch_views(
+        metrics,
+        topics=context.topics.view,
+        owners=context.owners,
+        live_frontdoor=context.front_doors.view,
+        **context.access.views,
+    )
+    watch_access(metrics, context.access)
+
+
+def _first_users(settings: AdminSettings) -> dict[str, str]:
+    if settings.bootstrap_users_file is None:
+        return {}
+    try:
+        return read_users(settings.bootstrap_users_file)
+    except UsersFileWrong as wrong:
+        raise CannotServe(f"KAFSCALE_BOOTSTRAP_USERS_FILE: {wrong}") from wrong

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kafscale.runtime.settings import ServiceSettings
 from pydantic import Field
 
@@ -21,4 +23,14 @@ class AdminSettings(ServiceSettings):
     partitions_max: int = Field(200_000, ge=1, description="Maximum number of partitions in the cluster.")
     group_configs_max: int = Field(
         10_000, ge=0, description="Maximum number of groups with their own configs."
+    )
+    acls_max: int = Field(20_000, ge=1, description="Maximum number of ACLs.")
+    bootstrap_users_file: Path | None = Field(
+        None,
+        description="File with lines NAME:PASSWORD. Users of it who do not exist are created at the start.",
+    )
+    users_max: int = Field(
+        10_000,
+        ge=1,
+        description="Maximum number of SCRAM credentials. A user has one for each mechanism.",
     )

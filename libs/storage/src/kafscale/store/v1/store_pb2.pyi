@@ -551,6 +551,55 @@ class GroupConfig(_message.Message):
     configs: _containers.ScalarMap[str, str]
     def __init__(self, schema: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
+class Acl(_message.Message):
+    __slots__ = ("schema", "resource_type", "pattern_type", "resource_name", "principal", "host", "operation", "permission")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_TYPE_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    resource_type: int
+    pattern_type: int
+    resource_name: str
+    principal: str
+    host: str
+    operation: int
+    permission: int
+    def __init__(self, schema: _Optional[int] = ..., resource_type: _Optional[int] = ..., pattern_type: _Optional[int] = ..., resource_name: _Optional[str] = ..., principal: _Optional[str] = ..., host: _Optional[str] = ..., operation: _Optional[int] = ..., permission: _Optional[int] = ...) -> None: ...
+
+class ClientQuota(_message.Message):
+    __slots__ = ("schema", "values")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    values: _containers.ScalarMap[str, float]
+    def __init__(self, schema: _Optional[int] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class ScramCredential(_message.Message):
+    __slots__ = ("schema", "salt", "stored_key", "server_key", "iterations")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    STORED_KEY_FIELD_NUMBER: _ClassVar[int]
+    SERVER_KEY_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+    def __init__(self, schema: _Optional[int] = ..., salt: _Optional[bytes] = ..., stored_key: _Optional[bytes] = ..., server_key: _Optional[bytes] = ..., iterations: _Optional[int] = ...) -> None: ...
+
 class JobPlace(_message.Message):
     __slots__ = ("schema", "topic", "partition", "key")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]

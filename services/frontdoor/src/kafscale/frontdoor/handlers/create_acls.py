@@ -1,4 +1,4 @@
-"""CreateAcls (30): v1-3.   v2 flexible
+"""CreateAcls (30): v0-3.   v1 prefixed patterns · v2 flexible
 Admin answers. While none is there: NOT_CONTROLLER, for each creation, since the answer has no other place for it.
 """
 
@@ -11,7 +11,7 @@ from kafscale.wire.schema import create_acls as schema
 
 API: Final = to_admin(
     ApiKey.CREATE_ACLS,
-    (1, 3),
+    (0, 3),
     each(
         schema,
         schema.CreateAclsResponse,

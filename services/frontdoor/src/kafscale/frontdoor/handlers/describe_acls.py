@@ -1,4 +1,4 @@
-"""DescribeAcls (29): v1-3.   v2 flexible
+"""DescribeAcls (29): v0-3.   v1 prefixed patterns · v2 flexible
 Admin answers. While none is there: NOT_CONTROLLER.
 """
 
@@ -9,4 +9,6 @@ from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import describe_acls as schema
 
-API: Final = to_admin(ApiKey.DESCRIBE_ACLS, (1, 3), whole(schema, schema.DescribeAclsResponse))
+API: Final = to_admin(
+    ApiKey.DESCRIBE_ACLS, (0, 3), whole(schema, schema.DescribeAclsResponse), large_answer=True
+)

@@ -10,5 +10,8 @@ from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import describe_client_quotas as schema
 
 API: Final = to_admin(
-    ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), whole(schema, schema.DescribeClientQuotasResponse, entries=None)
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    (0, 1),
+    whole(schema, schema.DescribeClientQuotasResponse, entries=None),
+    large_answer=True,
 )

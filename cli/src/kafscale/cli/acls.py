@@ -1,0 +1,222 @@
+"""`kafscale acls`, with the options of kafka-acls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from kafscale.cli.targets import BootstrapOption, DataDirOption, kafka
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
+
+if TYPE_CHECKING:
+    from kafscale.access.acl import AclBinding
+    from kafscale.cli.acl_options import Entries, Resources
+
+app = typer.Typer(
+    name="acls",
+    help="Add, list and remove ACLs: which principal may do what. The options are those of kafka-acls.",
+    no_args_is_help=True,
+)
+
+COLUMNS: Final = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
+
+
+class Pattern(StrEnum):
+    LITERAL = "literal"
+    PREFIXED = "prefixed"
+    ANY = "any"
+    MATCH = "match"
+
+
+TopicsOption = Annotated[list[str] | None, typer.Option("--topic", help="Topic; * is every topic.")]
+GroupsOption = Annotated[list[str] | None, typer.Option("--group", help="Consumer group.")]
+IdsOption = Annotated[list[str] | None, typer.Option("--transactional-id", help="Transactional id.")]
+ClusterOption = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
+PatternOption = Annotated[
+    Pattern,
+    typer.Option(
+        "--resource-pattern-type",
+        case_sensitive=False,
+        help="What a name is. To list and remove also any, and match: all patterns that apply to the name.",
+    ),
+]
+AllowOption = Annotated[
+    list[str] | None, typer.Option("--allow-principal", help="User:NAME; User:* is everybody.")
+]
+DenyOption = Annotated[list[str] | None, typer.Option("--deny-principal", help="Denied before others allow.")]
+AllowHostOption = Annotated[list[str] | None, typer.Option("--allow-host", help="IP address. Default: *.")]
+DenyHostOption = Annotated[list[str] | None, typer.Option("--deny-host", help="IP address. Default: *.")]
+OperationOption = Annotated[
+    list[str] | None, typer.Option("--operation", help="read, write, describe-configs, … Default: all.")
+]
+ProducerOption = Annotated[bool, typer.Option("--producer", help="What a producer to --topic needs.")]
+ConsumerOption = Annotated[
+    bool, typer.Option("--consumer", help="What a consumer of --topic in --group needs.")
+]
+
+
+@app.command()
+def add(
+    topic: TopicsOption = None,
+    group: GroupsOption = None,
+    transactional_id: IdsOption = None,
+    cluster: ClusterOption = False,
+    resource_pattern_type: PatternOption = Pattern.LITERAL,
+    allow_principal: AllowOption = None,
+    deny_principal: DenyOption = None,
+    allow_host: AllowHostOption = None,
+    deny_host: DenyHostOption = None,
+    operation: OperationOption = None,
+    producer: ProducerOption = False,
+    consumer: ConsumerOption = False,
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Add ACLs. Example: kafscale acls add --allow-principal User:alice --operation read --topic orders"""
+    from kafscale.cli.acl_options import WrongOptions, bindings_of
+    from kafscale.cli.kafka.acls import create_acls
+
+    resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
+    entries = _entries(
+        allow_principal,
+        deny_principal,
+        allow_host,
+        deny_host,
+        operation,
+        producer=producer,
+        consumer=consumer,
+    )
+    try:
+        acls = bindings_of(resources, entries)
+    except WrongOptions as wrong:
+        raise fail_usage(str(wrong)) from wrong
+    with kafka(bootstrap_server, data_dir) as client:
+        create_acls(client, acls)
+    notice(f"{_counted(acls)} added")
+
+
+@app.command()
+def remove(
+    topic: TopicsOption = None,
+    group: GroupsOption = None,
+    transactional_id: IdsOption = None,
+    cluster: ClusterOption = False,
+    resource_pattern_type: PatternOption = Pattern.LITERAL,
+    allow_principal: AllowOption = None,
+    deny_principal: DenyOption = None,
+    allow_host: AllowHostOption = None,
+    deny_host: DenyHostOption = None,
+    operation: OperationOption = None,
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove the ACLs that were added with these options; without a principal, all of the resources.
+
+    Example: kafscale acls remove --topic orders
+    """
+    from kafscale.cli.acl_options import WrongOptions, filters_to_remove
+    from kafscale.cli.kafka.acls import delete_acls
+
+    resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
+    entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
+    try:
+        filters = filters_to_remove(resources, entries)
+    except WrongOptions as wrong:
+        raise fail_usage(str(wrong)) from wrong
+    with kafka(bootstrap_server, data_dir) as client:
+        deleted = delete_acls(client, filters)
+    _show(deleted, output)
+    if not deleted:
+        raise fail("no ACL fits; `kafscale acls list` shows all")
+    notice(f"{_counted(deleted)} removed")
+
+
+@app.command("list")
+def list_(
+    topic: TopicsOption = None,
+    group: GroupsOption = None,
+    transactional_id: IdsOption = None,
+    cluster: ClusterOption = False,
+    resource_pattern_type: PatternOption = Pattern.LITERAL,
+    principal: Annotated[
+        list[str] | None, typer.Option("--principal", help="Only ACLs of this principal.")
+    ] = None,
+    bootstrap_server: BootstrapOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show ACLs. Example: kafscale acls list --topic orders --resource-pattern-type match"""
+    from kafscale.cli.acl_options import filters_of
+    from kafscale.cli.kafka.acls import list_acls
+
+    resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
+    with kafka(bootstrap_server, data_dir) as client:
+        found = list_acls(client, filters_of(resources, principal or ()))
+    _show(found, output)
+    if not found:
+        notice("no ACL fits")
+
+
+def _resources(
+    topics: list[str] | None,
+    groups: list[str] | None,
+    transactional_ids: list[str] | None,
+    cluster: bool,
+    pattern: Pattern,
+) -> Resources:
+    from kafscale.access.acl import PatternType
+    from kafscale.cli.acl_options import Resources
+
+    return Resources(
+        topics=topics or (),
+        groups=groups or (),
+        transactional_ids=transactional_ids or (),
+        cluster=cluster,
+        pattern=PatternType[pattern.name],
+    )
+
+
+def _entries(
+    allow_principals: Sequence[str] | None,
+    deny_principals: Sequence[str] | None,
+    allow_hosts: Sequence[str] | None,
+    deny_hosts: Sequence[str] | None,
+    operations: Sequence[str] | None,
+    *,
+    producer: bool = False,
+    consumer: bool = False,
+) -> Entries:
+    from kafscale.cli.acl_options import Entries
+
+    return Entries(
+        allow_principals=allow_principals or (),
+        deny_principals=deny_principals or (),
+        allow_hosts=allow_hosts or (),
+        deny_hosts=deny_hosts or (),
+        operations=operations or (),
+        producer=producer,
+        consumer=consumer,
+    )
+
+
+def _show(acls: Iterable[AclBinding], output: Output) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "resource": acl.resource_type.name.lower(),
+            "name": acl.resource_name,
+            "pattern": acl.pattern_type.name.lower(),
+            "principal": acl.principal,
+            "host": acl.host,
+            "operation": acl.operation.name.lower(),
+            "permission": acl.permission.name.lower(),
+        }
+        for acl in acls
+    ]
+    show_rows(COLUMNS, rows, output)
+
+
+def _counted(acls: list[AclBinding]) -> str:
+    return f"{len(acls)} ACL{'s' * (len(acls) != 1)}"

@@ -1,0 +1,104 @@
+"""The keys of ACLs, quotas and users in etcd, and back. Pure.
+
+They are below /kafscale/{namespace}/ as all keys (keys.py), are persisted, and must not change.
+
+    acl/{hash}                an ACL; equal ACLs have one key, because the hash is of all fields of the ACL
+    quota/{entity}            the quotas of an entity: quota/user/alice, quota/user/<default>/client-id/app
+    user/{name}/{mechanism}   the SCRAM credential of a user: user/alice/SCRAM-SHA-512
+    acl/ quota/ user/         the marker of the family
+
+Names are percent-encoded. So no name contains `/`, and none is `<default>`.
+
+Each transaction that changes a family also puts its marker. One read of the markers shows whether a copy of the
+families is current (access_view.py).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+from urllib.parse import quote, unquote
+
+from kafscale.access.acl import AclBinding
+from kafscale.access.quota import Default, EntityName, QuotaEntity
+from kafscale.access.scram_credentials import ScramMechanism
+from kafscale.storage.keys import Keyspace, UnknownKey
+
+USER_CHARS_MAX: Final = 1_024
+"""Of a user's name."""
+_DIGEST_BYTES: Final = 32
+_KINDS: Final = ("user", "client-id", "ip")
+_MECHANISMS: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
+
+
+class AccessKeys:
+    """The keys of one cluster."""
+
+    __slots__ = ("acls", "quotas", "users")
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        self.acls = keyspace.root() + b"acl/"
+        """The prefix of all ACLs, and their marker."""
+        self.quotas = keyspace.root() + b"quota/"
+        self.users = keyspace.root() + b"user/"
+
+    def acl(self, acl: AclBinding) -> bytes:
+        return self.acls + acl_hash(acl).encode()
+
+    def quota(self, entity: QuotaEntity) -> bytes:
+        """Of an entity that `entity_refusal` accepts."""
+        names = (entity.user, entity.client_id, entity.ip)
+        parts = (
+            f"{kind}/{_entity_part(name)}"
+            for kind, name in zip(_KINDS, names, strict=True)
+            if name is not None
+        )
+        return self.quotas + "/".join(parts).encode()
+
+    def user(self, name: str, mechanism: ScramMechanism) -> bytes:
+        return self.users + f"{quote(name, safe='')}/{mechanism.sasl_name}".encode()
+
+    def parse_quota(self, key: bytes) -> QuotaEntity:
+        parts = _parts(key, self.quotas)
+        names = dict(zip(parts[::2], parts[1::2], strict=False))
+        known = {kind: _entity_name(names[kind]) for kind in _KINDS if kind in names}
+        entity = QuotaEntity(user=known.get("user"), client_id=known.get("client-id"), ip=known.get("ip"))
+        if not known or self.quota(entity) != key:
+            raise UnknownKey(key)
+        return entity
+
+    def parse_user(self, key: bytes) -> tuple[str, ScramMechanism]:
+        """Name and mechanism."""
+        parts = _parts(key, self.users)
+        mechanism = _MECHANISMS.get(parts[-1])
+        if len(parts) != 2 or mechanism is None:
+            raise UnknownKey(key)
+        return unquote(parts[0]), mechanism
+
+
+def acl_hash(acl: AclBinding) -> str:
+    """64 hexadecimal digits. Each field has its length before it, so that no two ACLs give the same bytes."""
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    numbers = (acl.resource_type, acl.pattern_type, acl.operation, acl.permission)
+    for text in (*(str(int(number)) for number in numbers), acl.resource_name, acl.principal, acl.host):
+        data = text.encode()
+        digest.update(len(data).to_bytes(4, "big"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _entity_part(name: EntityName) -> str:
+    return name.value if isinstance(name, Default) else quote(name, safe="")
+
+
+def _entity_name(part: str) -> EntityName:
+    return Default.DEFAULT if part == Default.DEFAULT.value else unquote(part)
+
+
+def _parts(key: bytes, prefix: bytes) -> list[str]:
+    if not key.startswith(prefix):
+        raise UnknownKey(key)
+    try:
+        return key[len(prefix) :].decode().split("/")
+    except UnicodeDecodeError:
+        raise UnknownKey(key) from None

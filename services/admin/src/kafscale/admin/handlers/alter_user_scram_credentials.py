@@ -1,0 +1,64 @@
+"""AlterUserScramCredentials (51): v0 (KIP-554). Stores, replaces and deletes SCRAM credentials.
+
+UNACCEPTABLE_CREDENTIAL for fewer than 4,096 or more than 16,384 iterations, an empty or long name, a long salt;
+UNSUPPORTED_SASL_MECHANISM; RESOURCE_NOT_FOUND for a deletion of what is not there; DUPLICATE_RESOURCE for a user who is
+named twice, of whom nothing is altered; INVALID_REQUEST for more than 1,000 alterations; POLICY_VIOLATION if the
+maximum number is stored; KAFKA_STORAGE_ERROR if the stored one cannot be read; REQUEST_TIMED_OUT if etcd does not
+answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafscale.access.scram_credentials import ScramMechanism
+from kafscale.admin.context import AdminContext
+from kafscale.admin.errors import guarded
+from kafscale.admin.plan import Refused
+from kafscale.admin.user_alterations import planned
+from kafscale.admin.user_store import Outcomes
+from kafscale.runtime.stream.apis import answered
+from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.stream.tasks import AsyncHandler
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.schema import alter_user_scram_credentials as api
+from kafscale.wire.surplus import decoded_despite_surplus
+
+
+def handler(context: AdminContext) -> AsyncHandler:
+    async def alter(inbound: InboundRequest) -> Sequence[Buffer]:
+        version = inbound.meta.api_version
+        request = decoded_despite_surplus(api.decode_request, inbound.body, version)
+        return answered(inbound, await _answer(context, request), api.encode_response)
+
+    return alter
+
+
+async def _answer(
+    context: AdminContext, request: api.AlterUserScramCredentialsRequest
+) -> api.AlterUserScramCredentialsResponse:
+    view = context.access
+    unconfirmed = await guarded(view.confirm())
+    outcomes: Outcomes
+    if isinstance(unconfirmed, Refused):
+        names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+        outcomes = dict.fromkeys(names, unconfirmed)
+    else:
+
+        def exists(name: str, mechanism: ScramMechanism) -> bool:
+            """A credential that cannot be read exists: the store refuses to delete it."""
+            key = view.keys.user(name, mechanism)
+            return view.credential(name, mechanism) is not None or key in view.views["users"].unreadable
+
+        plan = planned(request.deletions, request.upsertions, exists)
+        made = await context.user_store.alter(list(plan.alterations.values()))
+        outcomes = {**plan.refused, **made}
+    results = [
+        api.AlterUserScramCredentialsResponseResult(
+            user=name,
+            error_code=refused.error if refused else 0,
+            error_message=refused.message if refused else None,
+        )
+        for name, refused in outcomes.items()
+    ]
+    return api.AlterUserScramCredentialsResponse(results=results)
