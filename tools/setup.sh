@@ -26,7 +26,7 @@ case $kind in
         members="libs/wire libs/access libs/storage libs/runtime services/* cli spark/lake spark/upkeep" ;;
     spark | spark-dev)
         home=spark/engine/.venv locks="spark/engine/requirements.lock" dev=spark-dev
-        members="libs/wire libs/storage libs/runtime spark/lake spark/engine" ;;
+        members="libs/wire libs/access libs/storage libs/runtime spark/lake spark/engine" ;;
     *) fail "run, dev, spark or spark-dev" ;;
 esac
 if [ "$kind" = "$dev" ]; then

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from kafscale.access.authorizer import Authorizer
 from kafscale.admin import plan
 from kafscale.admin.context import assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.plan import NewTopic
 from kafscale.admin.settings import AdminSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.inbound import InboundRequest
@@ -32,7 +35,12 @@ from kafscale.wire.buffers import Buffer
 class Admin:
     """What a test holds: the context, the stores behind it, and a way to ask."""
 
-    def __init__(self, etcd: EtcdClient, keys: Keyspace, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        etcd: EtcdClient,
+        keys: Keyspace,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self.etcd = etcd
         self.keys = keys
         self.objects = MemoryStore()
@@ -41,6 +49,7 @@ class Admin:
         self.front_doors = LiveView(etcd, keys, "frontdoor")
         self.owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
         self.space = EtcdSpace(etcd, 2 << 30)
+        self.metrics = Metrics("admin")
         self.context = assembled(
             AdminSettings(num_partitions=3, **(settings or {})),
             etcd,
@@ -51,9 +60,9 @@ class Admin:
             front_doors=self.front_doors,
             owners=self.owners,
             space=self.space,
+            authorization=Authorization(None, self.metrics),
         )
         self.store = self.context.store
-        self.metrics = Metrics("admin")
         self.deletions = Deletions(etcd, keys, self.objects, self.store, self.topics, self.metrics)
         self.replied_revision = 0  # of the last answer
 
@@ -71,12 +80,21 @@ class Admin:
         await self.front_doors.refresh()
         return instance
 
-    async def ask(self, api: ModuleType, schema: ModuleType, request: Any, version: int) -> Any:
+    def authorize(self, authorizer: Authorizer) -> Authorization:
+        """From now on it decides."""
+        authorization = Authorization(authorizer, Metrics("admin"))
+        self.context = replace(self.context, authorization=authorization)
+        return authorization
+
+    async def ask(
+        self, api: ModuleType, schema: ModuleType, request: Any, version: int, principal: str | None = None
+    ) -> Any:
         """The decoded answer of one handler to one request."""
         body = b"".join(schema.encode_request(request, version))
         sink = Replied()
         handle = api.handler(self.context)
-        answer = b"".join(await handle(inbound(body, schema.API_KEY, version, sink=sink)))
+        arrived = inbound(body, schema.API_KEY, version, sink=sink, principal=principal)
+        answer = b"".join(await handle(arrived))
         self.replied_revision = sink.revision
         return schema.decode_response(answer, version)
 

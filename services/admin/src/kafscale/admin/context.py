@@ -13,6 +13,7 @@ from kafscale.admin.partition_sizes import PartitionSizes
 from kafscale.admin.settings import AdminSettings
 from kafscale.admin.topic_limits import TopicLimits
 from kafscale.admin.topics import AutoCreation, TopicStore
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.storage.etcd.client import EtcdClient
@@ -39,6 +40,7 @@ class AdminContext:
     owners: PrefixView[OwnerRecord]
     partition_sizes: PartitionSizes
     large_answers: asyncio.Lock  # the lock allows one of them at a time
+    authorization: Authorization
 
 
 def assembled(
@@ -52,6 +54,7 @@ def assembled(
     front_doors: LiveView,
     owners: PrefixView[OwnerRecord],
     space: EtcdSpace,
+    authorization: Authorization,
 ) -> AdminContext:
     """The caller runs the views."""
     limits = TopicLimits(topics, topics_max=settings.topics_max, partitions_max=settings.partitions_max)
@@ -75,4 +78,5 @@ def assembled(
         owners=owners,
         partition_sizes=PartitionSizes(etcd, keys),
         large_answers=asyncio.Lock(),
+        authorization=authorization,
     )

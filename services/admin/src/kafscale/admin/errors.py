@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from kafscale.access.rules import Need
 from kafscale.admin.plan import Refused
 from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
 from kafscale.storage.etcd.swap import TooContended
@@ -15,6 +16,11 @@ T = TypeVar("T")
 
 NO_AUTHORIZER = "No Authorizer is configured."
 """The ACL APIs answer this with SECURITY_DISABLED in every field for an error, as Kafka does without an authorizer."""
+
+
+def unauthorized(need: Need) -> Refused:
+    """The error of a denial, with Kafka's message."""
+    return Refused(need.code, need.code.message)
 
 
 def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:

@@ -11,6 +11,7 @@ from kafscale.admin.cluster_view import cluster_id
 from kafscale.admin.context import assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.settings import AdminSettings
+from kafscale.runtime.authorization import enforced
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
@@ -39,6 +40,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         front_doors=front_doors,
         owners=owners,
         space=space,
+        authorization=runtime.authorization,
     )
     deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics)
     watch_views(runtime.metrics, topics=topics.view, owners=owners, live_frontdoor=front_doors.view)
@@ -56,6 +58,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         key: task_handler(make(context), runtime.task_group)
         for key, make in exported(handlers, "handler", FunctionType).items()
     }
+    enforced(handlers, control)
     try:
         yield ServiceParts(control=control, before_ready=before_ready)
     finally:
