@@ -1,13 +1,14 @@
 """The audit log: who logged in, who was refused and why, on the logger `kafscale.audit`.
 
 Laws: the first of equal lines is logged at once. Those that follow within `SUM_EVERY_S` are counted, and logged as one
-line with `repeated=n`. Beyond `LINES_MAX` different lines in that time, lines are counted without the fields that clients
-choose. A text that a client chose is cut to `CHARS_MAX`. No line holds a secret:
-its callers pass none. The guard against log storms lets these lines pass.
+line with `repeated=n`. Beyond `LINES_MAX` different lines in that time, lines are counted without the fields that
+clients choose. Texts are cut to `CHARS_MAX`. No line holds a secret, because its callers pass none. The guard against
+log storms lets these lines pass.
 """
 
 import asyncio
 from collections.abc import Mapping
+from contextvars import Context
 from typing import Final, Literal, NamedTuple
 
 import structlog
@@ -73,7 +74,8 @@ class AuditLog:
             self._print(line)
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(SUM_EVERY_S, self._end_interval)
+            # The sums belong to no request: an empty context has no ids for their lines.
+            self._timer = loop.call_later(SUM_EVERY_S, self._end_interval, context=Context())
 
     def close(self) -> None:
         """Logs what was counted."""
