@@ -27,8 +27,8 @@ NOT_SERVED_HEAD = "| key | API | versions in Kafka 4.3 | {} |\n|---|---|---|---|
 RIGHTS_HEAD = """
 ## Rights
 
-What each API needs with an authorizer ([authorization.md](../authorization.md)). Of several rights, one is enough. An API
-without a row here needs no right.
+What each API needs with an authorizer ([authorization.md](../authorization.md)). Of several rights, one is enough. An
+API without a row here needs no right.
 
 | API | case | right | without it |
 |---|---|---|---|"""

@@ -23,7 +23,7 @@ from kafscale.fetch.down_conversion import BATCHES_FROM, CONVERTED_BYTES_MAX, Do
 from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
 from kafscale.fetch.heads import Heads, Wakeup
 from kafscale.fetch.logstate import PartitionKey
-from kafscale.fetch.lookup import DeniedOf, Lookup, Spot
+from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.plan import bytes_at_most
 from kafscale.fetch.reader import Ask, Reader
@@ -165,13 +165,7 @@ class FetchHandler:
             now_ms=self._clock.now_ms(),
         )
         spots = [ask.spot for ask in asks]
-        denied_of = self._authorize(spots, message, request)
-        await self._lookup.open(
-            [spot for spot in spots if spot.readable],
-            Asked.FETCH,
-            denied_of=denied_of,
-            log_start_revision=request.meta.log_start_revision,
-        )
+        await self._open(spots, message, request)
         keys = [spot.key for spot in spots if spot.key is not None]
         poll = _Poll(keys, min_revision=request.meta.revision)
         with self._heads.wakeup(keys) as wakeup:
@@ -189,19 +183,20 @@ class FetchHandler:
                             return self._limits.overload_throttle_ms
                         await self._hold(wakeup, step.until_ms - self._clock.now_ms())
 
-    def _authorize(
-        self, spots: list[Spot], message: api.FetchRequest, request: InboundRequest
-    ) -> DeniedOf | None:
-        """What is to be asked for each topic. None: nothing, as it was decided here for all of them."""
-        if self._authorization.authorizer is None:
-            return None
-        asker = self._authorization.of(request.meta)
-        if not is_follower(message, request.meta.api_version):
-            return partial(asker.denied, OF_CLIENTS)
-        if not asker.allows(OF_FOLLOWERS):
-            for spot in spots:
-                spot.deny()
-        return None
+    async def _open(self, spots: list[Spot], message: api.FetchRequest, request: InboundRequest) -> None:
+        """Looks up what the reader may read. The rest has its error."""
+        meta, denied_of = request.meta, None
+        if self._authorization.authorizer is not None:
+            asker = self._authorization.of(meta)
+            if not is_follower(message, meta.api_version):
+                denied_of = partial(asker.denied, OF_CLIENTS)
+            elif not asker.allows(OF_FOLLOWERS):
+                for spot in spots:
+                    spot.deny()
+                return
+        await self._lookup.open(
+            spots, Asked.FETCH, denied_of=denied_of, log_start_revision=meta.log_start_revision
+        )
 
     async def _next_step(
         self,
