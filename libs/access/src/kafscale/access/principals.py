@@ -21,7 +21,7 @@ ANY_PRINCIPAL: Final = Principal("User:*")
 """In an ACL: every principal, of any type (StandardAuthorizerData.WILDCARD_PRINCIPAL)."""
 ANY_HOST: Final = "*"
 PEERS_KNOWN: Final = 4_096
-"""Addresses of clients whose host is remembered, so that it is not computed with each request."""
+"""Addresses whose form in ACLs is remembered, so that it is not computed with each request."""
 
 
 class PrincipalWrong(ValueError):
@@ -65,11 +65,14 @@ def java_host(address: str) -> str:
 
 
 @lru_cache(maxsize=PEERS_KNOWN)
-def peer_host(peer: str) -> str:
-    """The host of `address:port` as Java prints it. An address that is no IP address stays as it is: only an ACL for
-    every host can match it."""
-    address = peer.rpartition(":")[0]
+def acl_host(address: str) -> str:
+    """As `java_host`. A text that is no IP address stays as it is: only an ACL for every host matches it."""
     try:
         return java_host(address)
     except ValueError:
         return address
+
+
+def peer_host(peer: str) -> str:
+    """The host of a client's `address:port`, in the form in which ACLs name it."""
+    return acl_host(peer.rpartition(":")[0])

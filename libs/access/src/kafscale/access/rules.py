@@ -91,7 +91,10 @@ class Need:
 
     def met(self, rights: Rights, name: str) -> bool:
         """True if one of the rights is there. `name` is the topic, group or transactional id."""
-        return any(right.held(rights, name) for right in self.any_of)
+        for right in self.any_of:  # noqa: SIM110  (a generator costs half a microsecond for each topic)
+            if right.held(rights, name):
+                return True
+        return False
 
 
 CODES: Final[Mapping[ResourceType, ErrorCode]] = MappingProxyType(

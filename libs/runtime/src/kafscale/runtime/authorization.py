@@ -66,12 +66,19 @@ class RightsAsker(Asker):
     def allows(self, need: Need, name: str = "") -> bool:
         if need.met(self._rights, name):
             return True
-        if need.denial not in UNREPORTED:
-            self._authorization.report(self._rights, self._listener, self._api_key, need, name)
+        self._report(need, name)
         return False
 
     def denied(self, need: Need, names: Iterable[str]) -> frozenset[str]:
-        return frozenset(name for name in dict.fromkeys(names) if not self.allows(need, name))
+        rights, met = self._rights, need.met
+        found = [name for name in dict.fromkeys(names) if not met(rights, name)]
+        for name in found:
+            self._report(need, name)
+        return frozenset(found) if found else NO_NAMES
+
+    def _report(self, need: Need, name: str) -> None:
+        if need.denial not in UNREPORTED:
+            self._authorization.report(self._rights, self._listener, self._api_key, need, name)
 
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         return self._rights.authorized_operations(resource_type, name)

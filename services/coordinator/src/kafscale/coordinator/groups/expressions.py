@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafscale.access.authorizer import Authorizer
-from kafscale.access.principals import Principal, java_host
+from kafscale.access.principals import Principal, acl_host
 from kafscale.access.rules import Side, When, needs_of
 from kafscale.coordinator.consumer.model import Expression, Sees, sees_all
 from kafscale.wire.apis import ApiKey
@@ -34,19 +34,12 @@ class Expressions:
 
     def _seen(self, expression: Expression, topics: frozenset[str]) -> frozenset[str]:
         assert self._authorizer is not None, "without an authorizer everything is seen"
-        rights = self._authorizer.rights(Principal(expression.principal), _host(expression.client_host))
+        # A member's host is stored as it is shown: with a slash before it (context.py).
+        host = acl_host(expression.client_host.removeprefix("/"))
+        rights = self._authorizer.rights(Principal(expression.principal), host)
         return frozenset(name for name in topics if DESCRIBE.met(rights, name))
 
     def follow_acls(self) -> None:
         if self._authorizer is not None and self._authorizer.acls.generation != self._generation:
             self._generation = self._authorizer.acls.generation
             self._changed()
-
-
-def _host(client_host: str) -> str:
-    """A member's host is shown as Java prints an address: with a slash before it (context.py)."""
-    address = client_host.removeprefix("/")
-    try:
-        return java_host(address)
-    except ValueError:
-        return address

@@ -35,9 +35,7 @@ async def handler(
 ) -> api.ConsumerGroupHeartbeatResponse:
     asker = context.authorization.of(meta)
     if asker.denied(OF_NAMES, request.subscribed_topic_names or ()):
-        return api.ConsumerGroupHeartbeatResponse(
-            error_code=OF_NAMES.code, error_message=OF_NAMES.code.message
-        )
+        return api.ConsumerGroupHeartbeatResponse(error_code=OF_NAMES.code)
     principal = ""
     if context.authorization.authorizer is not None:
         principal = meta.principal or ANONYMOUS
